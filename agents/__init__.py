@@ -1,0 +1,1 @@
+"""Dopamine-style agents in PyTorch: policies, learners, replay and the experiment runner, bound by gin files."""

@@ -1,0 +1,76 @@
+"""The interface of an agent that is asked in turn (Dopamine's, with the delay made explicit)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ["Agent", "Report"]
+
+Report = Callable[[str, float, int], None]
+"""Receives (tag, value, training frames)."""
+
+
+class Agent(Protocol):
+    """What `agents.experiment.Runner` needs of an agent.
+
+    ``realtime`` is the environment's ``info["realtime"]`` of the reset or step that returned the observation, or None
+    from an environment that waits for the agent.
+    """
+
+    eval_mode: bool
+
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
+        """Return the first action of an episode."""
+        ...
+
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
+        """Return the next action; `reward` is the last decision's."""
+        ...
+
+    def end_episode(
+        self,
+        reward: float,
+        terminal: bool = True,
+        observation: Any = None,
+        realtime: Mapping[str, Any] | None = None,
+    ) -> None:
+        """End the episode.
+
+        Args:
+            reward: The last decision's.
+            terminal: True if the environment ended; False if the episode was cut, and may be bootstrapped.
+            observation: What the environment returned last; needed where `terminal` is False.
+            realtime: See the class.
+        """
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """Return plain facts that two runs must share to continue one another (agent, network, spaces)."""
+        ...
+
+    def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
+        """Return the state as tensors and plain data; large parts may be written into `checkpoint_dir`."""
+        ...
+
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
+        """Restore the state that `bundle_and_checkpoint` returned.
+
+        Raises:
+            OSError: A part in `checkpoint_dir` is missing or torn.
+            ValueError: The state does not fit this agent.
+        """
+        ...
+
+    def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
+        """Delete parts in `checkpoint_dir` that no iteration in `keep` needs."""
+        ...
+
+    def load_policy(self, bundle: Mapping[str, Any]) -> None:
+        """Take only what acting needs from a bundle: for evaluation and for a warm start."""
+        ...
+
+    def set_report(self, report: Report) -> None:
+        """Send training scalars to `report`."""
+        ...

@@ -1,0 +1,129 @@
+"""What a run says when it ends: a table of the trained agent against random and no-op, and a learning curve."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agents.agent import Agent
+from agents.baselines import NoopAgent, RandomAgent
+from agents.experiment.evaluate import bootstrap_interval, difference_interval, evaluate
+from agents.experiment.metrics import read_iterations
+from agents.experiment.runner import Runner
+from agents.files import write_atomically, write_text_atomically
+
+__all__ = ["Row", "compare_with_baselines", "draw_learning_curve", "evaluation_facts", "table"]
+
+
+class Row(NamedTuple):
+    """One agent's evaluation: the unclipped return of each episode, and frames per second."""
+
+    agent: str
+    scores: list[float]
+    frames_per_second: float
+
+
+def compare_with_baselines(runner: Runner) -> list[Row]:
+    """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
+
+    The no-op agent is left out where the environment has no no-op.
+    """
+    agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.seed)}
+    with suppress(ValueError):
+        agents["no-op"] = NoopAgent(runner.environment)
+    agents["trained"] = runner.trained_agent()
+    rows = [_evaluate(name, agent, runner) for name, agent in agents.items()]
+    facts = [
+        {**row._asdict(), "mean": statistics.fmean(row.scores), "interval": bootstrap_interval(row.scores)}
+        for row in rows
+    ]
+    write_text_atomically(runner.base_dir / "report.json", json.dumps(facts, indent=1) + "\n")
+    return rows
+
+
+def _evaluate(name: str, agent: Agent, runner: Runner) -> Row:
+    begin = time.perf_counter()
+    episodes = evaluate(agent, runner.environment, runner.report_episodes, runner.seed, runner.max_steps_per_episode)
+    seconds = time.perf_counter() - begin
+    return Row(name, [episode.score for episode in episodes], sum(episode.frames for episode in episodes) / seconds)
+
+
+def table(rows: list[Row]) -> str:
+    """Return the comparison as text: means with 95 % intervals, and the trained agent's lead over each other."""
+    trained = rows[-1]
+    heads = f"{'agent':<10}{'mean return':>12}  {'95 % interval':<22}{'episodes':>8}{'frames/s':>10}"
+    lines = [f"{heads}  trained minus this"]
+    for row in rows:
+        low, high = bootstrap_interval(row.scores)
+        lead = ""
+        if row is not trained:
+            least, most = difference_interval(trained.scores, row.scores)
+            difference = statistics.fmean(trained.scores) - statistics.fmean(row.scores)
+            lead = f"{difference:.1f} [{least:.1f}, {most:.1f}]"
+        interval = f"[{low:.1f}, {high:.1f}]"
+        lines.append(
+            f"{row.agent:<10}{statistics.fmean(row.scores):>12.1f}  {interval:<22}{len(row.scores):>8}"
+            f"{row.frames_per_second:>10.0f}  {lead}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
+    """Draw return against training frames into ``learning_curve.png`` and return its path.
+
+    Args:
+        base_dir: A run's directory.
+        rows: Baselines to draw as horizontal lines; the trained agent's row is drawn as the last point.
+    """
+    from matplotlib.figure import Figure  # a third of a second to import
+
+    iterations = read_iterations(base_dir)
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot(xlabel="training frames", ylabel="return of an episode", title=Path(base_dir).name)
+    begin = 0
+    for index, line in enumerate(iterations):
+        ends = _cumulative(begin, line.get("train_episode_lengths", []))
+        begin = line["frames"]
+        label = "training episodes" if index == 0 else None
+        axes.plot(ends, line.get("train_episode_returns", []), ".", color="0.6", markersize=4, label=label)
+    frames = [line["frames"] for line in iterations]
+    axes.plot(frames, [line["train_average_return"] for line in iterations], color="#0072B2", label="training, mean")
+    if iterations and "eval_average_return" in iterations[-1]:
+        returns = [line["eval_average_return"] for line in iterations]
+        axes.plot(frames, returns, "s-", color="#D55E00", markersize=4, label="evaluation, mean")
+    for row, style in zip(rows or [], ("--", ":"), strict=False):
+        if row.agent != "trained":
+            axes.axhline(statistics.fmean(row.scores), color="black", linestyle=style, linewidth=1, label=row.agent)
+    if rows:
+        mean, (low, high) = statistics.fmean(rows[-1].scores), bootstrap_interval(rows[-1].scores)
+        error = [[mean - low], [high - mean]]
+        axes.errorbar(frames[-1:] or [0], [mean], error, fmt="D", color="#009E73", capsize=4, label="final evaluation")
+    axes.legend(fontsize="small", frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    path = Path(base_dir) / "learning_curve.png"
+    write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=130))
+    return path
+
+
+def _cumulative(begin: int, lengths: list[int]) -> list[int]:
+    ends: list[int] = []
+    for length in lengths:
+        begin += length
+        ends.append(begin)
+    return ends
+
+
+def evaluation_facts(episodes: list[Any]) -> dict[str, Any]:
+    """Return an evaluation as plain data: mean, median, interval and each episode."""
+    scores = [episode.score for episode in episodes]
+    return {
+        "mean": statistics.fmean(scores),
+        "median": statistics.median(scores),
+        "interval": bootstrap_interval(scores),
+        "returns": scores,
+        "frames": [episode.frames for episode in episodes],
+    }

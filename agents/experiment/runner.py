@@ -1,0 +1,310 @@
+"""Dopamine's runner: iterations of a training and an evaluation phase, each of whole episodes.
+
+Castro et al., "Dopamine: a research framework for deep reinforcement learning", 2018; the phases follow Machado et al.,
+"Revisiting the Arcade Learning Environment", 2018, section 4. All lengths count frames: steps of the innermost
+environment, which are the agent's steps where nothing delays it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+import torch
+from absl import logging
+from tqdm import tqdm
+
+from agents.agent import Agent
+from agents.create import create_agent
+from agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
+from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
+from agents.experiment.metrics import Metrics
+
+__all__ = ["DifferentExperiment", "Runner", "TrainRunner", "create_runner"]
+
+CreateAgent = Callable[..., Agent]
+CreateEnvironment = Callable[..., gym.Env[Any, Any]]
+
+
+class DifferentExperiment(ValueError):
+    """The directory holds checkpoints of an experiment that this one cannot continue."""
+
+
+@gin.configurable(module="agents")
+class Runner:
+    """Trains and evaluates an agent, iteration by iteration, and resumes where it was stopped.
+
+    Args:
+        base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
+        create_environment_fn: Makes the environment, such as ``@create_atari_environment``.
+        create_agent_fn: Makes the agent from (environment, seed=).
+        seed: Of the whole run: environment, evaluation, agent, replay and default action.
+        num_iterations: Iterations in all, those of earlier sessions included.
+        training_steps: Frames of a training phase, at least; it ends with an episode.
+        evaluation_steps: Frames of an evaluation phase, at least; 0 leaves it out.
+        max_steps_per_episode: Frames after which an episode is cut (a truncation), None for no limit.
+        checkpoint_duration: How many of the newest checkpoints are kept.
+        initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with.
+        report_episodes: Episodes of each of the trained, the random and the no-op agent that the closing table
+            compares, with seeds that are the same for all three; 0 leaves the table out.
+        threads: Intra-op threads of PyTorch in this process.
+
+    Raises:
+        ValueError: An argument out of range, or an environment that the agent cannot play.
+    """
+
+    def __init__(
+        self,
+        base_dir: str | Path,
+        create_environment_fn: CreateEnvironment = gin.REQUIRED,
+        create_agent_fn: CreateAgent = create_agent,
+        seed: int = 0,
+        num_iterations: int = 200,
+        training_steps: int = 250_000,
+        evaluation_steps: int = 125_000,
+        max_steps_per_episode: int | None = 27_000,
+        checkpoint_duration: int = 4,
+        initial_checkpoint: str | None = None,
+        report_episodes: int = 0,
+        threads: int = 1,
+    ) -> None:
+        """See the class."""
+        _whole("seed", seed, 0)
+        _whole("num_iterations", num_iterations, 0)
+        _whole("training_steps", training_steps, 1)
+        _whole("evaluation_steps", evaluation_steps, 0)
+        _whole("report_episodes", report_episodes, 0)
+        _whole("threads", threads, 1)
+        if max_steps_per_episode is not None:
+            _whole("max_steps_per_episode", max_steps_per_episode, 1)
+        torch.set_num_threads(threads)
+        self.base_dir = Path(base_dir)
+        self.seed = seed
+        self.num_iterations = num_iterations
+        self.report_episodes = report_episodes
+        self.max_steps_per_episode = max_steps_per_episode
+        self._training_steps = training_steps
+        self._evaluation_steps = evaluation_steps
+        self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
+        self.environment = create_environment_fn()
+        self.agent = create_agent_fn(self.environment, seed=seed)
+        self._episodes = dict.fromkeys(Phase, 0)
+        self._frames = 0
+        self._history: list[dict[str, Any]] = []
+        self._progress: tqdm[Any] | None = None
+        self._create_agent = create_agent_fn
+        self._initial_checkpoint = initial_checkpoint
+        self._resumed = False
+        self.start_iteration = 0
+
+    def resume(self) -> bool:
+        """Continue from the newest good checkpoint, or begin (with the initial checkpoint's weights, if one is named).
+
+        Returns:
+            Whether there was a checkpoint to continue from.
+
+        Raises:
+            DifferentExperiment: The checkpoints are of another agent, network or seed; nothing has been changed.
+            ValueError: The initial checkpoint cannot be used.
+        """
+        self._resumed = True
+        for number, bundle in self._checkpointer.load_each():
+            self._check_identity(bundle["identity"])
+            try:
+                self.agent.unbundle(self._checkpointer.directory, number, bundle["agent"])
+            except (OSError, ValueError) as error:
+                logging.warning("checkpoint %d is not used: %s", number, error)
+                continue
+            self._episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
+            self._frames = bundle["frames"]
+            self._history = bundle["logs"]
+            self.start_iteration = bundle["current_iteration"] + 1
+            return True
+        if self._initial_checkpoint is not None:
+            _load_policy(self.agent, *_newest_bundle(Path(self._initial_checkpoint)))
+        return False
+
+    def run_experiment(self) -> None:
+        """Run the iterations that are still to do; each ends with a checkpoint."""
+        if not self._resumed:
+            self.resume()
+        metrics = Metrics(self.base_dir, self._history)
+        self.agent.set_report(metrics.scalar)
+        try:
+            for iteration in range(self.start_iteration, self.num_iterations):
+                self._run_iteration(iteration, metrics)
+                self.start_iteration = iteration + 1
+        finally:
+            metrics.close()
+
+    def _run_iteration(self, iteration: int, metrics: Metrics) -> None:
+        line: dict[str, Any] = {"iteration": iteration}
+        scalars: dict[str, float] = {}
+        total = self._training_steps + self._evaluation_steps
+        with tqdm(total=total, desc=f"iteration {iteration}", unit="frame", unit_scale=True, disable=None) as progress:
+            self._progress = progress
+            for phase, steps in ((Phase.TRAIN, self._training_steps), (Phase.EVAL, self._evaluation_steps)):
+                if steps:
+                    begin = time.perf_counter()
+                    episodes = self._run_phase(phase, steps)
+                    self._summarize(phase, episodes, time.perf_counter() - begin, line, scalars)
+        line["frames"] = self._frames
+        metrics.iteration(line, scalars)
+        self._history = metrics.history
+        self._save(iteration)
+        print(_one_line(line), flush=True)
+
+    def _run_phase(self, phase: Phase, steps: int) -> list[Episode]:
+        """Play whole episodes until at least `steps` frames have passed."""
+        self.agent.eval_mode = phase != Phase.TRAIN
+        episodes: list[Episode] = []
+        frames = 0
+        while frames < steps:
+            episode = self._play(phase)
+            frames += episode.frames
+            episodes.append(episode)
+        return episodes
+
+    def _play(self, phase: Phase) -> Episode:
+        seed = episode_seed(self.seed, phase, self._episodes[phase])
+        episode = play_episode(self.agent, self.environment, seed, self.max_steps_per_episode)
+        self._episodes[phase] += 1
+        if phase == Phase.TRAIN:
+            self._frames += episode.frames
+        if self._progress is not None:
+            self._progress.set_postfix_str(f"last return {episode.score:g}", refresh=False)
+            self._progress.update(episode.frames)
+        return episode
+
+    def _summarize(
+        self, phase: Phase, episodes: list[Episode], seconds: float, line: dict[str, Any], scalars: dict[str, float]
+    ) -> None:
+        """Add a phase to the iteration's statistics and scalars, under Dopamine's names."""
+        name = phase.name.lower()
+        scores = [episode.score for episode in episodes]
+        average, rate = statistics.fmean(scores), sum(episode.frames for episode in episodes) / seconds
+        line[f"{name}_episode_lengths"] = [episode.frames for episode in episodes]
+        line[f"{name}_episode_returns"] = scores
+        line[f"{name}_average_return"] = average
+        line[f"{name}_average_steps_per_second"] = rate
+        tag = name.capitalize()
+        scalars[f"{tag}/NumEpisodes"] = len(episodes)
+        scalars[f"{tag}/AverageReturns"] = average
+        scalars[f"{tag}/AverageStepsPerSecond"] = rate
+
+    def _save(self, iteration: int) -> None:
+        bundle = {
+            "identity": self._identity(),
+            "agent": self.agent.bundle_and_checkpoint(self._checkpointer.directory, iteration),
+            "current_iteration": iteration,
+            "episodes": {phase.name: count for phase, count in self._episodes.items()},
+            "frames": self._frames,
+            "logs": self._history,
+        }
+        kept = self._checkpointer.save(iteration, bundle)
+        self.agent.forget_checkpoints(self._checkpointer.directory, kept)
+
+    def _identity(self) -> dict[str, Any]:
+        return {**self.agent.identity(), "seed": self.seed}
+
+    def _check_identity(self, saved: Mapping[str, Any]) -> None:
+        if difference := _difference(saved, self._identity()):
+            raise DifferentExperiment(
+                f"base_dir {self.base_dir} holds checkpoints of another experiment ({difference}): "
+                "choose another base_dir, or run with the configuration in its config.gin"
+            )
+
+    def trained_agent(self) -> Agent:
+        """Return a new agent with the newest good checkpoint's weights, as if it had never played.
+
+        It gives the same evaluation whenever and wherever it is asked for.
+
+        Raises:
+            ValueError: There is no good checkpoint.
+        """
+        agent = self._create_agent(self.environment, seed=self.seed)
+        _load_policy(agent, *_newest_bundle(self.base_dir))
+        return agent
+
+
+@gin.configurable(module="agents")
+class TrainRunner(Runner):
+    """A `Runner` without evaluation phases; its parameters are bound as ``Runner``'s."""
+
+    def __init__(self, base_dir: str | Path) -> None:
+        """See the class."""
+        super().__init__(base_dir)
+        self._evaluation_steps = 0
+
+
+SCHEDULES: Mapping[str, type[Runner]] = {"continuous_train_and_eval": Runner, "continuous_train": TrainRunner}
+
+
+@gin.configurable(module="agents")
+def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_eval") -> Runner:
+    """Make the runner of a schedule.
+
+    Args:
+        base_dir: Where checkpoints and metrics go.
+        schedule: ``"continuous_train_and_eval"`` (`Runner`) or ``"continuous_train"`` (`TrainRunner`).
+
+    Raises:
+        ValueError: An unknown schedule.
+    """
+    if schedule not in SCHEDULES:
+        known = ", ".join(map(repr, SCHEDULES))
+        raise ValueError(f"create_runner.schedule must be one of {known}, got {schedule!r}")
+    return SCHEDULES[schedule](base_dir)
+
+
+def _newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
+    if path.is_dir():
+        for number, bundle in Checkpointer(path).load_each():
+            return path / f"ckpt.{number}", bundle
+        raise ValueError(f"{path} holds no good checkpoint in {path / CHECKPOINTS}: train there first, or name another")
+    try:
+        return path, read_bundle(path)
+    except OSError as error:
+        raise ValueError(f"checkpoint {path} cannot be read ({error.strerror}): name a file or a base_dir") from None
+
+
+def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:
+    # The seed may differ: the weights alone are taken.
+    if difference := _difference({**bundle["identity"], "seed": None}, {**agent.identity(), "seed": None}):
+        raise ValueError(f"checkpoint {path} does not fit this agent ({difference})")
+    agent.load_policy(bundle["agent"])
+
+
+def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Say in a few words how two identities differ; empty where they do not."""
+    for name in sorted({*there, *here}):
+        old, new = there.get(name), here.get(name)
+        if old == new:
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            return f"{name}: {_difference(old, new)}"
+        return f"{name}: {old} there, {new} here"
+    return ""
+
+
+def _one_line(line: Mapping[str, Any]) -> str:
+    """Summarize an iteration for a person."""
+    parts = [f"iteration {line['iteration']}: {line['frames']} training frames"]
+    for phase in ("train", "eval"):
+        if f"{phase}_average_return" in line:
+            parts.append(
+                f"{phase} return {line[f'{phase}_average_return']:.1f} over {len(line[f'{phase}_episode_returns'])} "
+                f"episodes, {line[f'{phase}_average_steps_per_second']:.0f} frames/s"
+            )
+    return "; ".join(parts)
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"Runner.{name} must be a whole number >= {least}, got {value!r}")

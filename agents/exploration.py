@@ -1,0 +1,116 @@
+"""Exploration: epsilon as a function of the frame count, and random draws as a function of where in a run they fall.
+
+Nothing here depends on what was asked before, so a resumed run explores as an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import gin
+import numpy as np
+
+
+@gin.configurable(module="agents")
+def linearly_decaying_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
+    """Epsilon that stays 1 during the warm-up, then falls linearly (Mnih et al. 2015; formula of Dopamine, 2018).
+
+    epsilon + clip((1 - epsilon) (decay_period + warmup_frames - frame) / decay_period, 0, 1 - epsilon).
+
+    Args:
+        decay_period: frames that the fall takes; 0 falls at once after the warm-up.
+        frame: frames played so far.
+        warmup_frames: frames before the fall begins.
+        epsilon: the value after the fall, in [0, 1].
+
+    Returns:
+        The probability of a random action at `frame`.
+
+    Raises:
+        ValueError: `decay_period` is negative.
+    """
+    if decay_period < 0:
+        raise ValueError(f"decay_period must be >= 0 frames, got {decay_period}")
+    if decay_period == 0:
+        return 1.0 if frame < warmup_frames else epsilon
+    bonus = (1.0 - epsilon) * (decay_period + warmup_frames - frame) / decay_period
+    return epsilon + min(max(bonus, 0.0), 1.0 - epsilon)
+
+
+@gin.configurable(module="agents")
+def identity_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
+    """`epsilon` at every frame; the arguments are those of `linearly_decaying_epsilon`."""
+    return epsilon
+
+
+@gin.configurable(module="agents")
+def zero_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
+    """0 at every frame, the greedy policy; the arguments are those of `linearly_decaying_epsilon`."""
+    return 0.0
+
+
+class DecisionRandom:
+    """Random numbers of each decision as a pure function of (seed, episode, start, eval_mode).
+
+    The generator is counter-based: Philox (Salmon et al. 2011), keyed by the seed. A decision's stream begins at the
+    256-bit counter whose 64-bit words are (0, start, episode, eval_mode), lowest first, so that it would run into
+    another decision's stream only after 2^64 steps.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Makes the streams of one seed.
+
+        Args:
+            seed: any integer >= 0; different seeds give unrelated streams.
+
+        Raises:
+            ValueError: `seed` is negative.
+        """
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        key = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+        self._philox = np.random.Philox(key=key)
+        self._generator = np.random.Generator(self._philox)
+        self._counter = np.zeros(4, np.uint64)
+        # Setting the state of one generator takes a fraction of the time that making a new one does.
+        self._state = self._philox.state
+        self._state["state"] = {"counter": self._counter, "key": key}
+
+    def draw(self, episode: int, start: int, eval_mode: bool) -> np.random.Generator:
+        """The generator of one decision, at the beginning of its stream.
+
+        Args:
+            episode: number of the episode.
+            start: where in the episode the decision falls, such as its first frame.
+            eval_mode: whether the decision belongs to an evaluation.
+
+        Returns:
+            A generator that this object owns: the next call moves it to another stream.
+
+        Raises:
+            ValueError: `episode` or `start` lies outside [0, 2^64).
+        """
+        for name, value in (("episode", episode), ("start", start)):
+            if not 0 <= value < 2**64:
+                raise ValueError(f"{name} must lie in [0, 2**64), got {value}")
+        self._counter[1], self._counter[2], self._counter[3] = start, episode, eval_mode
+        self._philox.state = self._state
+        return self._generator
+
+    def uniform_and_action(self, num_actions: int, episode: int, start: int, eval_mode: bool) -> tuple[float, int]:
+        """What an epsilon-greedy decision needs: a uniform number in [0, 1) and an action in [0, num_actions).
+
+        Args:
+            num_actions: number of actions, at least 1.
+            episode: as in `draw`.
+            start: as in `draw`.
+            eval_mode: as in `draw`.
+
+        Returns:
+            The two draws, independent and uniform.
+
+        Raises:
+            ValueError: `num_actions` is less than 1, or a number is out of range as in `draw`.
+        """
+        if num_actions < 1:
+            raise ValueError(f"num_actions must be >= 1, got {num_actions}")
+        generator = self.draw(episode, start, eval_mode)
+        return generator.random(), int(generator.integers(num_actions))

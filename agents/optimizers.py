@@ -1,0 +1,54 @@
+"""Optimisers by name, with Dopamine's parameter names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import gin
+import torch
+from torch import nn
+
+__all__ = ["create_optimizer"]
+
+NAMES = ("adam", "rmsprop", "sgd")
+
+
+@gin.configurable(module="agents")
+def create_optimizer(
+    parameters: Iterable[nn.Parameter],
+    name: str = "adam",
+    learning_rate: float = 6.25e-5,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1.5e-4,
+    decay: float = 0.95,
+    momentum: float = 0.0,
+    centered: bool = False,
+) -> torch.optim.Optimizer:
+    """Make an optimiser.
+
+    Args:
+        parameters: What it updates.
+        name: ``"adam"`` (Kingma and Ba 2015), ``"rmsprop"`` or ``"sgd"``.
+        learning_rate: Step size.
+        beta1: Adam's decay of the gradient's mean.
+        beta2: Adam's decay of the gradient's mean square.
+        eps: Added to the denominator of Adam and RMSProp; PyTorch adds it outside the root, TensorFlow's RMSProp (the
+            Nature DQN's in Dopamine) inside.
+        decay: RMSProp's decay of the gradient's mean square.
+        momentum: Of RMSProp and SGD.
+        centered: RMSProp divides by the standard deviation instead of the root mean square (Mnih et al. 2015).
+
+    Raises:
+        ValueError: An unknown name.
+    """
+    if name == "adam":
+        # The fused kernel makes one pass over all parameters; its numbers do not depend on how many there are.
+        return torch.optim.Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=eps, fused=True)
+    if name == "rmsprop":
+        return torch.optim.RMSprop(
+            parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
+        )
+    if name == "sgd":
+        return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
+    raise ValueError(f"create_optimizer.name must be one of {', '.join(map(repr, NAMES))}, got {name!r}")

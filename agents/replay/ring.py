@@ -1,0 +1,442 @@
+"""A uniform replay memory that keeps single observations in a ring and builds stacks when it samples.
+
+An episode is a run of consecutive slots o_0 .. o_n. Every slot but the last holds an observation and the action taken
+on it; the last holds the final observation alone. Slots are numbered from 0 for ever; slot g lies at position
+g mod capacity, so the live slots are the newest `capacity` of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from agents.replay import segments
+from agents.replay.segments import Arrays, Segment
+
+_STEP, _TERMINAL, _FINAL = 0, 1, 2  # what a slot holds: an action, one that terminated the episode, no action
+_PIECE = 4096  # slots that go to or come from a file at a time, which bounds the memory a load needs
+
+
+class RingReplay:
+    """Uniform experience replay (Mnih et al. 2015, Methods, Algorithm 1) with n-step returns (Sutton 1988).
+
+    A sampled transition at decision t with m <= `update_horizon` steps has the reward
+    sum_{i<m} gamma^{c_i} r_{t+i} and the discount gamma^{c_m}, or 0 if the episode terminated within those steps.
+    The exponent c_i counts the decisions (c_i = i) or the frames (the sum of the first i intervals). m is smaller
+    than `update_horizon` only at the end of an episode.
+
+    A transition is valid when its steps are complete (all of them stored, or the episode at its end) and no slot
+    that its stack needs has been overwritten. Memory is touched only as the ring fills.
+    """
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        observation_dtype: npt.DTypeLike,
+        *,
+        capacity: int = 1_000_000,
+        stack_size: int = 1,
+        update_horizon: int = 1,
+        gamma: float = 0.99,
+        discount_by: Literal["decision", "frame"] = "decision",
+        batch_size: int = 32,
+        seed: int = 0,
+    ) -> None:
+        """Makes an empty ring.
+
+        Args:
+            observation_shape: shape of one observation, such as `[H, W]`.
+            observation_dtype: dtype of one observation.
+            capacity: slots in the ring; an episode of T transitions takes T + 1 slots.
+            stack_size: observations in a stack, k.
+            update_horizon: decisions in a return, n.
+            gamma: discount of one decision or one frame, in [0, 1].
+            discount_by: what `gamma` discounts, a "decision" or a "frame".
+            batch_size: transitions in a sample unless `sample` is told otherwise.
+            seed: seed of the sampling.
+
+        Raises:
+            ValueError: an argument is out of its range.
+        """
+        self._observation_shape = tuple(observation_shape)
+        self._dtype = np.dtype(observation_dtype)
+        self._capacity, self._stack, self._horizon = capacity, stack_size, update_horizon
+        self._gamma, self._discount_by, self._batch_size = gamma, discount_by, batch_size
+        self._check_arguments()
+        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self._allocate()
+        self._reset(head=0, add_count=0)
+
+    def _check_arguments(self) -> None:
+        _at_least("stack_size", self._stack, 1, "observation")
+        _at_least("update_horizon", self._horizon, 1, "decision")
+        _at_least("capacity", self._capacity, self._stack + self._horizon, "slots (stack_size + update_horizon)")
+        _at_least("batch_size", self._batch_size, 1, "transition")
+        if not 0.0 <= self._gamma <= 1.0:
+            raise ValueError(f"gamma must lie in [0, 1], got {self._gamma}")
+        if self._discount_by not in ("decision", "frame"):
+            raise ValueError(f"discount_by must be 'decision' or 'frame', got {self._discount_by!r}")
+        if self._dtype.hasobject:
+            raise ValueError(f"observation_dtype must be a plain dtype such as uint8, got {self._dtype}")
+
+    def _allocate(self) -> None:
+        # np.zeros asks for zeroed pages, which take no memory before they are written.
+        self._observation = np.zeros((self._capacity, *self._observation_shape), self._dtype)
+        self._action = np.zeros(self._capacity, np.int64)
+        self._reward = np.zeros(self._capacity, np.float32)
+        self._interval = np.zeros(self._capacity, np.int32)
+        self._age = np.zeros(self._capacity, np.int64)  # observations before this one in its episode
+        self._kind = np.zeros(self._capacity, np.uint8)
+        self._steps = np.zeros(self._capacity, np.int32)  # steps of the return from here, 0: not valid
+        self._fields: Arrays = {
+            "observation": self._observation,
+            "action": self._action,
+            "reward": self._reward,
+            "interval": self._interval,
+            "age": self._age,
+            "kind": self._kind,
+        }
+        # A sample reads each stack and its next stack in one go; one step apart, they share all but one observation.
+        stack = np.arange(1 - self._stack, 1)
+        self._window = np.append(stack, 1 if self._horizon == 1 else stack)
+
+    def _reset(self, head: int, add_count: int) -> None:
+        """Sets the counters and derives the rest from the stored slots; the next save writes every live slot."""
+        self._head = head  # slots ever appended
+        self._add_count = add_count
+        last = (head - 1) % self._capacity
+        running = head > 0 and self._kind[last] != _FINAL
+        self._next_age = int(self._age[last]) + 1 if running else 0
+        self._steps.fill(0)
+        self._steps[self._live_positions()] = self._derive_steps()
+        self._valid = int(np.count_nonzero(self._steps))
+        self._segments: list[Segment] = []
+
+    def __len__(self) -> int:
+        """Number of valid transitions, exactly; O(1)."""
+        return self._valid
+
+    @property
+    def add_count(self) -> int:
+        """Transitions ever observed."""
+        return self._add_count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all arrays of the ring take once it is full."""
+        return sum(array.nbytes for array in self._fields.values()) + self._steps.nbytes
+
+    def valid_slots(self) -> npt.NDArray[np.int64]:
+        """Slot numbers of all valid transitions `[len(self)]`, ascending; reads the whole ring."""
+        return np.sort(self._slot_numbers(np.flatnonzero(self._steps)))
+
+    # Writing.
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """Stores one transition; within an episode each must follow the one before.
+
+        Args:
+            transition: "observation" (the newest one alone, `[*observation_shape]`), "action" (int), "reward"
+                (float), "interval" (int, frames), "terminal" (bool: no bootstrap), "truncated" (bool: bootstrap on
+                the final observation), and "next_observation", read only where the episode ends here.
+
+        Raises:
+            KeyError: a key is missing.
+            ValueError: an observation has another shape or kind than the ring's, or the interval is negative.
+        """
+        terminal = bool(transition["terminal"])
+        ended = terminal or bool(transition["truncated"])
+        observation = self._checked("observation", transition["observation"])
+        final = self._checked("next_observation", transition["next_observation"]) if ended else None
+        interval = int(transition["interval"])
+        _at_least("interval", interval, 0, "frames")
+        kind = _TERMINAL if terminal else _STEP
+        self._append(observation, int(transition["action"]), float(transition["reward"]), interval, kind)
+        self._add_count += 1
+        if final is not None:
+            self._append(final, 0, 0.0, 0, _FINAL)
+
+    def _checked(self, name: str, value: Any) -> npt.NDArray[Any]:
+        observation = np.asarray(value)
+        if observation.shape != self._observation_shape:
+            raise ValueError(f"{name} must have shape {self._observation_shape}, got {observation.shape}")
+        if observation.dtype != self._dtype and not np.can_cast(observation.dtype, self._dtype, "same_kind"):
+            raise ValueError(f"{name} must have dtype {self._dtype}, got {observation.dtype}, cast it first")
+        return observation
+
+    def _append(self, observation: npt.NDArray[Any], action: int, reward: float, interval: int, kind: int) -> None:
+        if self._head >= self._capacity:
+            self._forget_oldest()
+        position = self._head % self._capacity
+        self._observation[position] = observation
+        self._action[position] = action
+        self._reward[position] = reward
+        self._interval[position] = interval
+        self._age[position] = self._next_age
+        self._kind[position] = kind
+        self._head += 1
+        self._complete_steps(kind)
+        self._next_age = 0 if kind == _FINAL else self._next_age + 1
+
+    def _forget_oldest(self) -> None:
+        """Ends the validity of every transition whose stack needs the slot that is about to be overwritten."""
+        oldest = self._head - self._capacity
+        age = self._age.item(oldest % self._capacity)
+        # The first observation of an episode is in k stacks; of those with any other, only the newest is still valid.
+        for later in range(0 if age == 0 else self._stack - 1, self._stack):
+            position = (oldest + later) % self._capacity
+            same_episode = self._age.item(position) == age + later
+            if same_episode and self._steps.item(position):
+                self._steps[position] = 0
+                self._valid -= 1
+
+    def _complete_steps(self, kind: int) -> None:
+        """Makes the transitions valid whose steps the newest slot completes."""
+        age = self._next_age
+        if age >= self._horizon:
+            self._make_valid(self._horizon)
+        if kind == _FINAL:
+            for steps in range(1, min(self._horizon - 1, age) + 1):
+                self._make_valid(steps)
+
+    def _make_valid(self, steps: int) -> None:
+        """Makes the transition `steps` before the newest slot valid, unless its stack is overwritten already."""
+        slot = self._head - 1 - steps
+        older = min(self._next_age - steps, self._stack - 1)
+        if slot - older >= self._oldest():
+            self._steps[slot % self._capacity] = steps
+            self._valid += 1
+
+    def _oldest(self) -> int:
+        """The oldest live slot."""
+        return max(0, self._head - self._capacity)
+
+    def _live_positions(self) -> npt.NDArray[np.int64]:
+        """Positions of the live slots, oldest slot first."""
+        return np.arange(self._oldest(), self._head) % self._capacity
+
+    def _derive_steps(self) -> npt.NDArray[np.int64]:
+        """The steps of every live slot, oldest first, from the stored slots alone."""
+        positions = self._live_positions()
+        age, order = self._age[positions], np.arange(len(positions))
+        starts = np.flatnonzero(age == 0)
+        ends = np.append(starts[starts > 0], len(positions)) - 1  # newest slot of each episode
+        end = np.repeat(ends, np.diff(ends, prepend=-1))
+        complete = (self._kind[positions][end] == _FINAL) | (end - order >= self._horizon)
+        whole_stack = order >= np.minimum(age, self._stack - 1)
+        return np.where(complete & whole_stack, np.minimum(end - order, self._horizon), 0)
+
+    # Sampling.
+
+    def sample(self, batch_size: int | None = None) -> dict[str, npt.NDArray[Any]]:
+        """Draws transitions independently and uniformly from all valid ones.
+
+        The arrays are fresh at every call. "observation" and "next_observation" are views of one array and
+        overlap where `update_horizon` is 1 (`[B, k + 1, *observation_shape]` then): do not write into them.
+
+        Args:
+            batch_size: number of transitions B, by default the constructor's.
+
+        Returns:
+            "observation" `[B, k, *observation_shape]`, the last k observations of the episode, oldest first, zeros
+            before its first; "action" int64 `[B]`; "reward" float32 `[B]`, the n-step sum; "discount" float32
+            `[B]` of the bootstrap value; "next_observation" as "observation", at the end of the n steps; "interval"
+            int64 `[B]`, frames of the first step; "index" int64 `[B]`, slot numbers.
+
+        Raises:
+            ValueError: no transition is valid yet, or `batch_size` is less than 1.
+        """
+        batch_size = self._batch_size if batch_size is None else batch_size
+        _at_least("batch_size", batch_size, 1, "transition")
+        positions = self._draw_positions(batch_size)
+        steps = self._steps.take(positions)
+        observation, next_observation = self._stacks(positions, steps)
+        reward, discount = self._returns(positions, steps)
+        return {
+            "observation": observation,
+            "action": self._action.take(positions),
+            "reward": reward,
+            "discount": discount,
+            "next_observation": next_observation,
+            "interval": self._interval.take(positions).astype(np.int64),
+            "index": self._slot_numbers(positions),
+        }
+
+    def _draw_positions(self, batch_size: int) -> npt.NDArray[np.int64]:
+        if not self._valid:
+            raise ValueError("the replay holds no valid transition yet, observe more before sampling")
+        live = min(self._head, self._capacity)
+        positions = self._rng.integers(live, size=batch_size)
+        # Drawing anew what is not valid leaves each draw uniform over the valid positions.
+        while (rejected := np.flatnonzero(self._steps.take(positions) == 0)).size:
+            positions[rejected] = self._rng.integers(live, size=rejected.size)
+        return positions
+
+    def _slot_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The live slot at each position: the newest one not beyond the head."""
+        return self._head - 1 - (self._head - 1 - positions) % self._capacity
+
+    def _stacks(
+        self, positions: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """The stacks at `positions` and `steps` later, two views of one array, zeros before the episode's first."""
+        around = positions[:, None] + self._window
+        if self._horizon > 1:
+            around[:, self._stack :] += steps[:, None]
+        window = self._observation.take(around, axis=0, mode="wrap")
+        self._blank(window, self._age.take(positions), steps)
+        return window[:, : self._stack], window[:, -self._stack :]
+
+    def _blank(self, window: npt.NDArray[Any], age: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]) -> None:
+        """Sets to zero what lies before the episode's first observation."""
+        missing = self._stack - 1 - age
+        for row in np.flatnonzero(missing > 0):
+            window[row, : missing[row]] = 0
+            if self._horizon > 1:
+                window[row, self._stack : self._stack + max(0, missing[row] - steps[row])] = 0
+
+    def _returns(
+        self, positions: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """The discounted reward sums and the discounts of the bootstrap values, summed in double precision."""
+        reward = np.zeros(len(positions))
+        discount = np.ones(len(positions))
+        for step in range(self._horizon):
+            at, taken = positions + step, steps > step
+            reward += np.where(taken, discount * self._reward.take(at, mode="wrap"), 0.0)
+            discount *= np.where(taken, self._step_discount(at), 1.0)
+        terminal = self._kind.take(positions + steps - 1, mode="wrap") == _TERMINAL
+        discount[terminal] = 0.0
+        return reward.astype(np.float32), discount.astype(np.float32)
+
+    def _step_discount(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.floating[Any]] | float:
+        if self._discount_by == "decision":
+            return self._gamma
+        return self._gamma ** self._interval.take(positions, mode="wrap")
+
+    # Checkpointing.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that `load_state_dict` needs to continue bit for bit; the arrays are copies, oldest slot first."""
+        positions = self._live_positions()
+        return {**self._counters(), "slots": {name: array[positions] for name, array in self._fields.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues where `state_dict` was called; the ring's own seed is forgotten.
+
+        Raises:
+            ValueError: the state comes from a ring with other constructor arguments; nothing is changed then.
+        """
+        self._check_facts(state["facts"])
+        self._put(max(0, state["head"] - self._capacity), state["slots"])
+        self._restore_counters(state)
+
+    def save(self, directory: Path, number: int) -> list[str]:
+        """Writes the slots appended since the last save or load, and the index `index_{number}.json` of this moment.
+
+        Args:
+            directory: where the files go; made if missing. In a new directory every live slot is written.
+            number: names the moment; an index of the same number is replaced.
+
+        Returns:
+            The names of the files that `load` needs: the segments, oldest first, and the index.
+
+        Raises:
+            OSError: a file could not be written; the earlier indexes still load then.
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        listed = [segment for segment in self._segments if segment.stop > self._oldest()]
+        if not all(segment.is_whole(directory) for segment in listed):
+            listed = []
+        first = listed[-1].stop if listed else self._oldest()
+        if first < self._head:
+            listed.append(segments.write_segment(directory, first, self._head, self._pieces(first)))
+        self._segments = listed
+        index = segments.write_index(directory, number, listed, self._counters())
+        return [*(segment.name for segment in listed), index]
+
+    def load(self, directory: Path, number: int) -> None:
+        """Rebuilds the ring and its generator as they were at `save(directory, number)`; later saves go on from there.
+
+        Raises:
+            FileNotFoundError: the index or one of its segments is missing.
+            ValueError: the index comes from a ring with other constructor arguments, or a file is torn. The ring is
+                left empty if a checksum fails half-way, and unchanged by every other error.
+        """
+        directory = Path(directory)
+        listed, counters = segments.read_index(directory, number)
+        self._check_facts(counters["facts"])
+        segments.check_whole(directory, listed)
+        self._reset(head=0, add_count=0)
+        for segment in listed:
+            first = segment.first
+            for piece in segments.read_segment(directory, segment):
+                first += self._put(first, piece)
+        self._restore_counters(counters)
+        self._segments = listed
+
+    def prune(self, directory: Path, keep: Iterable[int]) -> None:
+        """Deletes the indexes in `directory` whose number is not in `keep`, and the segments no kept index lists.
+
+        Raises:
+            ValueError: a kept index cannot be read; nothing has been deleted then.
+            OSError: a file could not be deleted.
+        """
+        segments.prune(Path(directory), keep)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "observation_shape": list(self._observation_shape),
+            "observation_dtype": self._dtype.str,
+            "capacity": self._capacity,
+            "stack_size": self._stack,
+            "update_horizon": self._horizon,
+            "gamma": self._gamma,
+            "discount_by": self._discount_by,
+            "batch_size": self._batch_size,
+        }
+
+    def _check_facts(self, facts: Mapping[str, Any]) -> None:
+        for name, own in self._facts().items():
+            if facts.get(name) != own:
+                raise ValueError(
+                    f"{name} must be as in the saved replay, {facts.get(name)!r}, got {own!r}, make the replay alike"
+                )
+
+    def _counters(self) -> dict[str, Any]:
+        return {
+            "facts": self._facts(),
+            "head": self._head,
+            "add_count": self._add_count,
+            "generator": self._rng.bit_generator.state,
+        }
+
+    def _restore_counters(self, counters: Mapping[str, Any]) -> None:
+        self._reset(head=counters["head"], add_count=counters["add_count"])
+        self._rng.bit_generator.state = counters["generator"]
+
+    def _pieces(self, first: int) -> Iterator[Arrays]:
+        """The slots from `first` to the head as views, cut so that none crosses the ring's seam."""
+        while first < self._head:
+            start = first % self._capacity
+            stop = min(start + _PIECE, self._capacity, start + self._head - first)
+            yield {name: array[start:stop] for name, array in self._fields.items()}
+            first += stop - start
+
+    def _put(self, first: int, slots: Mapping[str, npt.NDArray[Any]]) -> int:
+        """Writes values `[slots, ...]` into the slots from `first` on; returns how many there are."""
+        count = len(slots["kind"])
+        positions = np.arange(first, first + count) % self._capacity
+        for name, array in self._fields.items():
+            array[positions] = slots[name]
+        return count
+
+
+def _at_least(name: str, value: int, least: int, unit: str) -> None:
+    if value < least:
+        raise ValueError(f"{name} must be >= {least} {unit}, got {value}")

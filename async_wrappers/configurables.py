@@ -1,0 +1,16 @@
+"""What gin files may name of this package. Import it for its effect; `async_wrappers` itself does not need gin."""
+
+from __future__ import annotations
+
+import gin
+
+from async_wrappers.delay import RealtimeDelay
+from async_wrappers.envs import create_atari_environment, create_gym_environment
+from async_wrappers.observation import AppliedActions
+
+__all__ = ["CONFIGURABLES"]
+
+CONFIGURABLES = (AppliedActions, RealtimeDelay, create_atari_environment, create_gym_environment)
+
+for _configurable in CONFIGURABLES:
+    gin.external_configurable(_configurable, module="async_wrappers")

@@ -1,0 +1,117 @@
+"""Epsilon against a table worked by hand, and random draws that depend on nothing but their key."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.exploration import DecisionRandom, identity_epsilon, linearly_decaying_epsilon, zero_epsilon
+
+KEYS = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40), st.booleans())
+Key = tuple[int, int, bool]
+
+
+class TestEpsilon:
+    @pytest.mark.parametrize(
+        ("frame", "expected"),
+        [(0, 1.0), (50, 1.0), (100, 1.0), (300, 0.8), (600, 0.5), (1000, 0.1), (1100, 0.0), (9999, 0.0)],
+    )
+    def test_falls_to_zero(self, frame: int, expected: float) -> None:
+        assert linearly_decaying_epsilon(1000, frame, 100, 0.0) == pytest.approx(expected, abs=1e-12)
+
+    @pytest.mark.parametrize(
+        ("frame", "expected"), [(0, 1.0), (80_000, 1.0), (580_000, 0.55), (1_080_000, 0.1), (2_000_000, 0.1)]
+    )
+    def test_falls_to_a_tenth(self, frame: int, expected: float) -> None:
+        assert linearly_decaying_epsilon(1_000_000, frame, 80_000, 0.1) == pytest.approx(expected, abs=1e-12)
+
+    @pytest.mark.parametrize(("frame", "expected"), [(0, 1.0), (9, 1.0), (10, 0.2), (11, 0.2)])
+    def test_without_a_period_falls_at_once(self, frame: int, expected: float) -> None:
+        assert linearly_decaying_epsilon(0, frame, 10, 0.2) == expected
+
+    def test_negative_period_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="decay_period must be >= 0 frames, got -1"):
+            linearly_decaying_epsilon(-1, 0, 0, 0.1)
+
+    @given(st.integers(0, 1000), st.integers(0, 5000), st.integers(0, 1000), st.floats(0.0, 1.0))
+    def test_stays_in_its_range_and_never_rises(self, period: int, frame: int, warmup: int, epsilon: float) -> None:
+        now = linearly_decaying_epsilon(period, frame, warmup, epsilon)
+        later = linearly_decaying_epsilon(period, frame + 1, warmup, epsilon)
+        assert epsilon <= later <= now + 1e-12
+        assert now <= 1.0 + 1e-12
+
+    def test_identity_and_zero(self) -> None:
+        assert [identity_epsilon(10, frame, 5, 0.3) for frame in (0, 7, 99)] == [0.3, 0.3, 0.3]
+        assert [zero_epsilon(10, frame, 5, 0.3) for frame in (0, 7, 99)] == [0.0, 0.0, 0.0]
+
+
+class TestDecisionRandom:
+    @given(st.integers(0, 2**70), st.lists(KEYS, min_size=1, max_size=8), st.randoms(use_true_random=False))
+    def test_draws_do_not_depend_on_the_order(self, seed: int, keys: list[Key], shuffler: Random) -> None:
+        random = DecisionRandom(seed)
+        expected = {key: random.uniform_and_action(18, *key) for key in keys}
+        shuffled = list(keys)
+        shuffler.shuffle(shuffled)
+        assert {key: random.uniform_and_action(18, *key) for key in shuffled} == expected
+        assert {key: DecisionRandom(seed).uniform_and_action(18, *key) for key in keys} == expected
+
+    @given(KEYS, KEYS, st.integers(0, 9), st.integers(0, 9))
+    def test_another_key_or_seed_draws_otherwise(self, key: Key, other: Key, seed: int, other_seed: int) -> None:
+        first = DecisionRandom(seed).draw(*key).integers(2**63, size=4)
+        second = DecisionRandom(other_seed).draw(*other).integers(2**63, size=4)
+        assert (first == second).all() == ((key, seed) == (other, other_seed))
+
+    @pytest.mark.parametrize("other", [(4, 5, False), (3, 6, False), (3, 5, True), (5, 3, False)])
+    def test_each_part_of_the_key_matters(self, other: Key) -> None:
+        random = DecisionRandom(0)
+        assert random.uniform_and_action(18, 3, 5, False)[0] != random.uniform_and_action(18, *other)[0]
+
+    def test_unread_and_half_read_streams_leave_no_trace(self) -> None:
+        random = DecisionRandom(1)
+        expected = random.uniform_and_action(7, 2, 3, False)
+        # A 32-bit draw leaves the other half of a word behind in the generator.
+        random.draw(9, 9, True).integers(5, size=3, dtype=np.uint32)
+        assert random.uniform_and_action(7, 2, 3, False) == expected
+
+    def test_neighbouring_streams_do_not_overlap(self) -> None:
+        random = DecisionRandom(0)
+        draws = [random.draw(episode, start, False).integers(2**63, size=50) for episode in (0, 1) for start in (0, 1)]
+        assert len(np.unique(draws)) == 200
+
+    def test_is_philox_at_the_documented_counter(self) -> None:
+        key = np.random.SeedSequence(11).generate_state(2, np.uint64)
+        expected = np.random.Generator(np.random.Philox(key=key, counter=[0, 5, 3, 1])).random(6)
+        np.testing.assert_array_equal(DecisionRandom(11).draw(3, 5, True).random(6), expected)
+
+    @pytest.mark.parametrize("eval_mode", [False, True])
+    def test_draws_over_neighbouring_keys_are_uniform(self, eval_mode: bool) -> None:
+        random = DecisionRandom(2)
+        keys = [(episode, start) for episode in range(40) for start in range(100)]
+        draws = [random.uniform_and_action(10, *key, eval_mode) for key in keys]
+        tenths = np.array([[int(10 * uniform), action] for uniform, action in draws])
+        for column in tenths.T:
+            assert chi_square(np.bincount(column, minlength=10)) < 33.7  # 9 degrees of freedom, p = 1e-4
+        cells = tenths[:, 0] * 10 + tenths[:, 1]
+        assert chi_square(np.bincount(cells, minlength=100)) < 160.1  # 99 degrees of freedom, p = 1e-4
+
+    def test_bad_arguments_are_refused(self) -> None:
+        random = DecisionRandom(0)
+        with pytest.raises(ValueError, match="seed must be >= 0, got -1"):
+            DecisionRandom(-1)
+        with pytest.raises(ValueError, match=r"episode must lie in \[0, 2\*\*64\), got -1"):
+            random.draw(-1, 0, False)
+        with pytest.raises(ValueError, match="start must lie in"):
+            random.draw(0, 2**64, False)
+        with pytest.raises(ValueError, match="num_actions must be >= 1, got 0"):
+            random.uniform_and_action(0, 0, 0, False)
+
+
+def chi_square(counts: npt.NDArray[np.int64]) -> float:
+    """The chi-square statistic of `counts` against equal ones."""
+    mean = counts.mean()
+    return float(((counts - mean) ** 2 / mean).sum())

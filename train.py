@@ -1,0 +1,177 @@
+"""Train and evaluate agents under realtime delay.
+
+  python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
+  python train.py evaluate --base_dir DIR [--episodes N] [--render] [--gin_bindings ...]
+  python train.py --list
+
+Without --gin_files a new run takes configs/default.gin; a --base_dir that holds a run is continued with its own
+config.gin. Exit codes: 0 done, 1 the run failed, 2 usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(os.getcwd())  # a gin file may import a module of the user's
+
+from absl import flags, logging
+
+import agents
+
+if Path(agents.__file__ or "").resolve().parent != HERE / "agents":
+    sys.exit(f"train.py: 'agents' was imported from {agents.__file__}, not from beside train.py: uninstall that one")
+
+import gymnasium as gym
+
+import agents.configurables
+import async_wrappers.configurables
+from agents.create import AGENTS
+from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
+from agents.experiment.evaluate import bootstrap_interval, evaluate
+from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
+from agents.experiment.runner import Runner, create_runner
+from agents.files import write_text_atomically
+
+FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
+flags.DEFINE_string("base_dir", None, "Directory of the run.", flag_values=FLAGS)
+flags.DEFINE_multi_string("gin_files", [], "Gin files, later ones winning.", flag_values=FLAGS)
+flags.DEFINE_multi_string("gin_bindings", [], "Gin bindings, which win over files.", flag_values=FLAGS)
+flags.DEFINE_integer("seed", None, "Seed of everything; the same as Runner.seed.", flag_values=FLAGS, lower_bound=0)
+flags.DEFINE_integer("episodes", 20, "evaluate: how many episodes.", flag_values=FLAGS, lower_bound=1)
+flags.DEFINE_bool("render", False, "evaluate: show the game in a window.", flag_values=FLAGS)
+flags.DEFINE_bool("list", False, "List agents, environments and configurations.", flag_values=FLAGS)
+flags.DEFINE_bool("help", False, "Show this help.", short_name="h", flag_values=FLAGS)
+
+
+class UsageError(Exception):
+    """The command line or the configuration is wrong; the message is one sentence."""
+
+
+def train() -> None:
+    """Run an experiment, or continue one."""
+    base_dir = Path(FLAGS.base_dir or _default_base_dir())
+    runner = _build_runner(base_dir)
+    _or_usage_error(runner.resume)
+    print(f"base_dir: {base_dir}\nseed: {runner.seed}", flush=True)
+    reported = (base_dir / "report.json").is_file() or not runner.report_episodes
+    if runner.start_iteration >= runner.num_iterations and reported:
+        print(
+            f"finished: all {runner.num_iterations} iterations are done. To go on, give more: --base_dir {base_dir} "
+            f"--gin_bindings 'Runner.num_iterations = {runner.num_iterations + 1}'. "
+            f"To evaluate: python train.py evaluate --base_dir {base_dir}"
+        )
+        return
+    save_config(base_dir)
+    (base_dir / "report.json").unlink(missing_ok=True)  # of fewer iterations
+    runner.run_experiment()
+    rows = compare_with_baselines(runner) if runner.report_episodes else None
+    if rows:
+        print(f"\n{table(rows)}\n")
+    print(f"learning curve: {draw_learning_curve(base_dir, rows)}\nbase_dir: {base_dir}")
+
+
+def evaluate_run() -> None:
+    """Play evaluation episodes with the newest checkpoint's weights."""
+    if not FLAGS.base_dir or not (Path(FLAGS.base_dir) / CONFIG).is_file():
+        raise UsageError(f"evaluate needs --base_dir with a run in it (a {CONFIG}), got {FLAGS.base_dir!r}")
+    base_dir = Path(FLAGS.base_dir)
+    makers = ("create_atari_environment", "create_gym_environment")
+    runner = _build_runner(base_dir, [f"{maker}.render_mode = 'human'" for maker in makers] if FLAGS.render else [])
+    agent = _or_usage_error(runner.trained_agent)
+    episodes = evaluate(agent, runner.environment, FLAGS.episodes, runner.seed, runner.max_steps_per_episode)
+    scores = [episode.score for episode in episodes]
+    low, high = bootstrap_interval(scores)
+    write_text_atomically(base_dir / "evaluation.json", json.dumps(evaluation_facts(episodes), indent=1) + "\n")
+    print(
+        f"{len(scores)} episodes: mean return {statistics.fmean(scores):.1f} (95 % interval {low:.1f} to {high:.1f}), "
+        f"median {statistics.median(scores):.1f}; written to {base_dir / 'evaluation.json'}"
+    )
+
+
+def list_names() -> None:
+    """Print what can be named on the command line and in gin files."""
+    import ale_py
+
+    gym.register_envs(ale_py)
+    games = sorted(name[4:-3] for name in gym.registry if name.startswith("ALE/") and name.endswith("-v5"))
+    others = sorted(name for name in gym.registry if not name.startswith("ALE/") and "Frameskip" not in name)
+    for title, names in (
+        ("agents (create_agent.agent_name)", list(AGENTS)),
+        ("Atari games (create_atari_environment.game_name)", games),
+        ("other environments (create_gym_environment.environment_id)", [name for name in others if "-ram" not in name]),
+        ("configurations (--gin_files)", find_gin_files([HERE])),
+    ):
+        print(f"{title}:\n  " + "\n  ".join(names))
+
+
+COMMANDS: Mapping[str, Callable[[], None]] = {"train": train, "evaluate": evaluate_run}
+
+
+def _build_runner(base_dir: Path, further_bindings: Sequence[str] = ()) -> Runner:
+    saved = base_dir / CONFIG
+    gin_files = FLAGS.gin_files or ([] if saved.is_file() else ["configs/default.gin"])
+    bindings = [*FLAGS.gin_bindings, *further_bindings]
+    if FLAGS.seed is not None:
+        bindings.append(f"Runner.seed = {FLAGS.seed}")
+    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    load_config(gin_files, bindings, names, saved=saved, search_paths=[HERE])
+    runner: Runner = _or_usage_error(lambda: create_runner(str(base_dir)))
+    return runner
+
+
+def _or_usage_error(build: Callable[[], Any]) -> Any:
+    """Call `build`; what a wrong value makes it raise is the user's to mend, in one line."""
+    try:
+        return build()
+    except (ValueError, TypeError, RuntimeError, gym.error.Error) as error:
+        logging.debug("while building the experiment", exc_info=True)
+        required = isinstance(error, RuntimeError) and "Required bindings" in str(error)
+        if isinstance(error, RuntimeError) and not required:
+            raise
+        raise UsageError(str(error).splitlines()[0]) from None
+
+
+def _default_base_dir() -> Path:
+    name = Path(FLAGS.gin_files[-1]).stem if FLAGS.gin_files else "default"
+    return Path("results") / f"{name}_{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command that the first word names, and return the exit code."""
+    words = list(argv[1:])
+    command = words.pop(0) if words and not words[0].startswith("-") else "train"
+    try:
+        if command not in COMMANDS:
+            raise UsageError(f"no command {command!r}: use one of {', '.join(COMMANDS)}, or options alone to train")
+        rest = FLAGS([argv[0], *words])[1:]
+        if rest:
+            raise UsageError(
+                f"{rest[0]!r} belongs to no option; gin_files and gin_bindings are repeated for each value"
+            )
+        if FLAGS.help:
+            print(f"{__doc__}\n{FLAGS.get_help()}")
+        elif FLAGS.list:
+            list_names()
+        else:
+            COMMANDS[command]()
+    except (UsageError, ConfigError, flags.Error) as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ninterrupted: the same --base_dir goes on from its last checkpoint", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main(sys.argv))
