@@ -50,15 +50,13 @@ def load_config(
     """
     known = {thing.__name__: _parameters(thing) for thing in configurables}
     gin.clear_config()
-    for directory in search_paths:
-        gin.add_config_file_search_path(str(directory))
     if saved is not None and saved.is_file():
         with _told_in_one_sentence(str(saved), known):
             gin.parse_config_file(str(saved))
     for name in gin_files:
-        _check_file(name, search_paths)
+        path = _find_file(name, search_paths)
         with _told_in_one_sentence(f"--gin_files {name}", known):
-            gin.parse_config_file(name)
+            gin.parse_config_file(str(path))
     for binding in gin_bindings:
         with _told_in_one_sentence(f"--gin_bindings {binding!r}", known):
             gin.parse_config(binding)
@@ -90,10 +88,11 @@ def find_gin_files(directories: Iterable[Path]) -> list[str]:
     return sorted({str(path.relative_to(place)) for place in directories for path in place.glob("configs/**/*.gin")})
 
 
-def _check_file(name: str, search_paths: Sequence[Path]) -> None:
+def _find_file(name: str, search_paths: Sequence[Path]) -> Path:
     places = [Path(), *search_paths]
-    if any((place / name).is_file() for place in places):
-        return
+    for place in places:
+        if (place / name).is_file():
+            return place / name
     files = find_gin_files(places)
     by_base = {Path(file).name: file for file in files}
     close = get_close_matches(name, files, n=2) or [
@@ -107,7 +106,7 @@ def _told_in_one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[
     logging.disable(logging.CRITICAL)  # gin logs each place where it did not find an included file
     try:
         yield
-    except (ValueError, SyntaxError, OSError, ImportError) as error:
+    except (ValueError, SyntaxError, OSError, ImportError, TypeError) as error:
         raise ConfigError(f"{_where(source, str(error))}: {_sentence(error, known)}") from None
     finally:
         logging.disable(logging.NOTSET)

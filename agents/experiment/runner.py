@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gin
 import gymnasium as gym
@@ -35,6 +35,13 @@ class DifferentExperiment(ValueError):
     """The directory holds checkpoints of an experiment that this one cannot continue."""
 
 
+class _Length(NamedTuple):
+    """How long a phase is: so many episodes, or if that is None, at least so many frames."""
+
+    frames: int
+    episodes: int | None
+
+
 @gin.configurable(module="agents")
 class Runner:
     """Trains and evaluates an agent, iteration by iteration, and resumes where it was stopped.
@@ -47,6 +54,8 @@ class Runner:
         num_iterations: Iterations in all, those of earlier sessions included.
         training_steps: Frames of a training phase, at least; it ends with an episode.
         evaluation_steps: Frames of an evaluation phase, at least; 0 leaves it out.
+        training_episodes: Length of a training phase in episodes, instead of `training_steps`.
+        evaluation_episodes: Length of an evaluation phase in episodes, instead of `evaluation_steps`.
         max_steps_per_episode: Frames after which an episode is cut (a truncation), None for no limit.
         checkpoint_duration: How many of the newest checkpoints are kept.
         initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with.
@@ -67,6 +76,8 @@ class Runner:
         num_iterations: int = 200,
         training_steps: int = 250_000,
         evaluation_steps: int = 125_000,
+        training_episodes: int | None = None,
+        evaluation_episodes: int | None = None,
         max_steps_per_episode: int | None = 27_000,
         checkpoint_duration: int = 4,
         initial_checkpoint: str | None = None,
@@ -80,16 +91,23 @@ class Runner:
         _whole("evaluation_steps", evaluation_steps, 0)
         _whole("report_episodes", report_episodes, 0)
         _whole("threads", threads, 1)
-        if max_steps_per_episode is not None:
-            _whole("max_steps_per_episode", max_steps_per_episode, 1)
+        for name, value in (
+            ("training_episodes", training_episodes),
+            ("evaluation_episodes", evaluation_episodes),
+            ("max_steps_per_episode", max_steps_per_episode),
+        ):
+            if value is not None:
+                _whole(name, value, 1)
         torch.set_num_threads(threads)
         self.base_dir = Path(base_dir)
         self.seed = seed
         self.num_iterations = num_iterations
         self.report_episodes = report_episodes
         self.max_steps_per_episode = max_steps_per_episode
-        self._training_steps = training_steps
-        self._evaluation_steps = evaluation_steps
+        self._lengths = {
+            Phase.TRAIN: _Length(training_steps, training_episodes),
+            Phase.EVAL: _Length(evaluation_steps, evaluation_episodes),
+        }
         self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
         self.environment = create_environment_fn()
         self.agent = create_agent_fn(self.environment, seed=seed)
@@ -145,13 +163,13 @@ class Runner:
     def _run_iteration(self, iteration: int, metrics: Metrics) -> None:
         line: dict[str, Any] = {"iteration": iteration}
         scalars: dict[str, float] = {}
-        total = self._training_steps + self._evaluation_steps
+        total = sum(length.frames for length in self._lengths.values() if not length.episodes)
         with tqdm(total=total, desc=f"iteration {iteration}", unit="frame", unit_scale=True, disable=None) as progress:
             self._progress = progress
-            for phase, steps in ((Phase.TRAIN, self._training_steps), (Phase.EVAL, self._evaluation_steps)):
-                if steps:
+            for phase, length in self._lengths.items():
+                if length.frames or length.episodes:
                     begin = time.perf_counter()
-                    episodes = self._run_phase(phase, steps)
+                    episodes = self._run_phase(phase, length)
                     self._summarize(phase, episodes, time.perf_counter() - begin, line, scalars)
         line["frames"] = self._frames
         metrics.iteration(line, scalars)
@@ -159,15 +177,14 @@ class Runner:
         self._save(iteration)
         print(_one_line(line), flush=True)
 
-    def _run_phase(self, phase: Phase, steps: int) -> list[Episode]:
-        """Play whole episodes until at least `steps` frames have passed."""
+    def _run_phase(self, phase: Phase, length: _Length) -> list[Episode]:
+        """Play whole episodes: so many, or until at least so many frames have passed."""
         self.agent.eval_mode = phase != Phase.TRAIN
+        if length.episodes is not None:
+            return [self._play(phase) for _ in range(length.episodes)]
         episodes: list[Episode] = []
-        frames = 0
-        while frames < steps:
-            episode = self._play(phase)
-            frames += episode.frames
-            episodes.append(episode)
+        while sum(episode.frames for episode in episodes) < length.frames:
+            episodes.append(self._play(phase))
         return episodes
 
     def _play(self, phase: Phase) -> Episode:
@@ -210,7 +227,8 @@ class Runner:
         self.agent.forget_checkpoints(self._checkpointer.directory, kept)
 
     def _identity(self) -> dict[str, Any]:
-        return {**self.agent.identity(), "seed": self.seed}
+        spec = self.environment.unwrapped.spec
+        return {**self.agent.identity(), "environment": None if spec is None else spec.id, "seed": self.seed}
 
     def _check_identity(self, saved: Mapping[str, Any]) -> None:
         if difference := _difference(saved, self._identity()):
@@ -239,7 +257,7 @@ class TrainRunner(Runner):
     def __init__(self, base_dir: str | Path) -> None:
         """See the class."""
         super().__init__(base_dir)
-        self._evaluation_steps = 0
+        del self._lengths[Phase.EVAL]
 
 
 SCHEDULES: Mapping[str, type[Runner]] = {"continuous_train_and_eval": Runner, "continuous_train": TrainRunner}
@@ -275,8 +293,9 @@ def _newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:
-    # The seed may differ: the weights alone are taken.
-    if difference := _difference({**bundle["identity"], "seed": None}, {**agent.identity(), "seed": None}):
+    here = agent.identity()
+    there = {name: bundle["identity"].get(name) for name in here}  # seed and environment may differ
+    if difference := _difference(there, here):
         raise ValueError(f"checkpoint {path} does not fit this agent ({difference})")
     agent.load_policy(bundle["agent"])
 

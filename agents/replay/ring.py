@@ -204,12 +204,9 @@ class RingReplay:
                 self._make_valid(steps)
 
     def _make_valid(self, steps: int) -> None:
-        """Makes the transition `steps` before the newest slot valid, unless its stack is overwritten already."""
-        slot = self._head - 1 - steps
-        older = min(self._next_age - steps, self._stack - 1)
-        if slot - older >= self._oldest():
-            self._steps[slot % self._capacity] = steps
-            self._valid += 1
+        """Makes the transition `steps` before the newest slot valid; the ring is large enough to hold its stack."""
+        self._steps[(self._head - 1 - steps) % self._capacity] = steps
+        self._valid += 1
 
     def _oldest(self) -> int:
         """The oldest live slot."""
@@ -224,7 +221,7 @@ class RingReplay:
         positions = self._live_positions()
         age, order = self._age[positions], np.arange(len(positions))
         starts = np.flatnonzero(age == 0)
-        ends = np.append(starts[starts > 0], len(positions)) - 1  # newest slot of each episode
+        ends = np.append(starts, len(positions)) - 1  # newest slot of each episode
         end = np.repeat(ends, np.diff(ends, prepend=-1))
         complete = (self._kind[positions][end] == _FINAL) | (end - order >= self._horizon)
         whole_stack = order >= np.minimum(age, self._stack - 1)

@@ -35,8 +35,11 @@ def create_gym_environment(
     Raises:
         ValueError: No environment has that id; the sentence names the closest ones.
     """
+    kwargs = dict(environment_kwargs or {})
+    if render_mode is not None:  # an environment that cannot render need not take the argument
+        kwargs["render_mode"] = render_mode
     try:
-        env = gym.make(environment_id, render_mode=render_mode, **(environment_kwargs or {}))
+        env = gym.make(environment_id, **kwargs)
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv, ModuleNotFoundError) as error:
         close = get_close_matches(environment_id, list(gym.registry), n=3, cutoff=0.5)
         hint = f"; close names are {', '.join(close)}" if close else ""

@@ -480,6 +480,18 @@ class TestSavedRing:
         assert listed[9][:-1] == sorted(path.name for path in tmp_path.glob("segment_*"))[-5:]
         assert listed[9][-1] == "index_9.json"
 
+    def test_segments_of_one_slot_are_listed_while_they_live(self, tmp_path: Path) -> None:
+        config = Config(capacity=6, stack_size=2)
+        replay = ring(config)
+        for number, transition in enumerate(transitions([Episode([1.0] * 20, [1] * 20, "running")])):
+            replay.observe(transition)
+            names = replay.save(tmp_path, number)
+            assert len(names) - 1 == min(number + 1, 6)
+            resumed = ring(config)
+            resumed.load(tmp_path, number)
+            for name, values in replay.state_dict()["slots"].items():
+                np.testing.assert_array_equal(resumed.state_dict()["slots"][name], values)
+
     def test_long_ring_in_many_pieces(self, tmp_path: Path) -> None:
         stream = list(transitions([Episode([1.0] * 50, [1] * 50, "truncated") for _ in range(300)]))
         config = Config(capacity=10_000, stack_size=4, update_horizon=3)
@@ -513,7 +525,8 @@ class TestSavedRing:
         branch.load(tmp_path, 0)
         for transition in stream[28:42]:
             branch.observe(transition)
-        branch.save(tmp_path, 2)
+        names = branch.save(tmp_path, 2)
+        assert len(names) == 3  # the segment of number 0, one of its own, the index
         for number, original in ((1, replay), (2, branch)):
             resumed = ring(Config(), seed=9)
             resumed.load(tmp_path, number)
