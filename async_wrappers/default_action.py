@@ -89,9 +89,14 @@ def find_noop(env: gym.Env[Any, Any]) -> Any | None:
 
 
 def _action_meanings(env: gym.Env[Any, Any]) -> list[str]:
-    if not env.has_wrapper_attr("get_action_meanings"):
+    layer = env
+    while not hasattr(layer, "get_action_meanings"):
+        if not isinstance(layer, gym.Wrapper):
+            return []
+        layer = layer.env
+    if layer.action_space is not env.action_space:  # a wrapper further out gives the actions another meaning
         return []
-    return [str(meaning) for meaning in env.get_wrapper_attr("get_action_meanings")()]
+    return [str(meaning) for meaning in layer.get_action_meanings()]
 
 
 def _noop_or_error(env: gym.Env[Any, Any]) -> Any:
@@ -106,15 +111,20 @@ def _noop_or_error(env: gym.Env[Any, Any]) -> Any:
 
 
 def _element(space: gym.Space[Any], action: Any) -> Any | None:
-    if space.contains(action):
-        return action
-    if isinstance(space, (Box, MultiBinary)) or space.shape:
-        try:
-            array = np.asarray(action, dtype=space.dtype)
-        except (TypeError, ValueError):
+    """Return `action` as an element of `space`, or None if it is none; lists become arrays."""
+    if space.shape:
+        array = np.asarray(action)
+        if not np.can_cast(array.dtype, space.dtype, "same_kind"):
             return None
-        return array if space.contains(array) else None
-    return None
+        action = array.astype(space.dtype)
+        if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):  # it wrapped around
+            return None
+    return action if space.contains(action) else None
+
+
+def _own(action: Any) -> Any:
+    """Return what may be handed out: an environment may change the array that it receives."""
+    return action if isinstance(action, (int, np.integer)) or action is None else deepcopy(action)
 
 
 def _did_you_mean(default_action: Any) -> str:
@@ -124,13 +134,13 @@ def _did_you_mean(default_action: Any) -> str:
 
 class _Fixed:
     def __init__(self, action: Any) -> None:
-        self._action = action
+        self._action = _own(action)
 
     def reset(self, seed: int | None) -> None:
         pass
 
     def __call__(self, observation: Any, last_action: Any) -> Any:
-        return self._action
+        return _own(self._action)
 
 
 class _Repeat:
@@ -141,7 +151,7 @@ class _Repeat:
         pass
 
     def __call__(self, observation: Any, last_action: Any) -> Any:
-        return self._before_the_first if last_action is None else last_action
+        return _own(self._before_the_first if last_action is None else last_action)
 
 
 class _Random:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from copy import deepcopy
 from itertools import tee
 from typing import Any
@@ -75,7 +76,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def __init__(self, env: gym.Env[Any, Any], delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
         """See the class."""
-        gym.utils.RecordConstructorArgs.__init__(self, delay=delay, noops=noops, default_action=default_action)
+        gym.utils.RecordConstructorArgs.__init__(
+            self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action
+        )
         gym.Wrapper.__init__(self, env)
         self._schedule = PlainSchedule(delay, noops)
         self._default_action: DefaultAction | None = None
@@ -124,20 +127,21 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         next_effect = self._decision[1]
         first = frame = self._frame
         reward: Any = 0.0
-        applied = False
-        while frame < next_effect and self._running:
+        applied = over = self._running = False  # an exception in the environment ends the episode
+        while frame < next_effect and not over:
             if frame == effect:
-                applied, self._last_action = True, action
+                applied, self._last_action = True, _own(action)
                 frame_action = action
             else:
                 assert self._default_action is not None  # delay + noops > 0, or each frame would be an effect
                 frame_action = self._default_action(self._newest, self._last_action)
             observation, frame_reward, terminated, truncated, info = self.env.step(frame_action)
-            reward += frame_reward
+            reward += frame_reward if isinstance(frame_reward, np.ndarray) else float(frame_reward)
             frame += 1
-            self._frame, self._newest, self._running = frame, observation, not (terminated or truncated)
+            self._frame, self._newest, over = frame, observation, terminated or truncated
             if frame == self._next_start:
                 self._look(observation, info)
+        self._running = not over
         if self._in_flight:  # at an end too: the decision in flight that would be due first
             seen, observation, info_then = self._in_flight.popleft()
         else:
@@ -162,12 +166,18 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 _UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None)})
 
 
-def _own(observation: Any) -> Any:
-    """Return a deep copy; the array case is the common one and fast."""
-    return observation.copy() if type(observation) is np.ndarray else deepcopy(observation)
+def _own(value: Any) -> Any:
+    """Return a deep copy; numbers and arrays are the common cases, and fast."""
+    if type(value) in _UNCHANGEABLE:
+        return value
+    return value.copy() if type(value) is np.ndarray and not value.dtype.hasobject else deepcopy(value)
 
 
 def _own_info(info: dict[str, Any]) -> dict[str, Any]:
-    if not info:
-        return {}
-    return {key: value if type(value) in _UNCHANGEABLE else deepcopy(value) for key, value in info.items()}
+    """Return a copy; what cannot be copied (a lock, a handle) is passed on as it is."""
+    copy = dict(info)
+    for key, value in info.items():
+        if type(value) not in _UNCHANGEABLE:
+            with suppress(Exception):
+                copy[key] = deepcopy(value)
+    return copy

@@ -7,7 +7,6 @@ processes with delays and asynchronous cost collection", 2003).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -52,12 +51,12 @@ class AppliedActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructo
         """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, length=length, flat=flat)
         gym.Wrapper.__init__(self, env)
-        if whole_frames("length", length) < 1:
+        length = whole_frames("length", length)
+        if length < 1:
             raise ValueError(f"length must be >= 1 frame, got {length}")
         self._flat = flat
-        self._encode, width, low, high = _encoder(env.action_space)
-        self._actions: deque[NDArray[Any]] = deque(maxlen=length)
-        self._zeros = [np.zeros(width, np.float32)] * length
+        self._encode, low, high = _encoder(env.action_space)
+        self._recent: NDArray[Any] = np.zeros((length, low.size), np.float32)
         space = env.observation_space
         if not flat:
             actions = Box(np.tile(low, (length, 1)), np.tile(high, (length, 1)), dtype=np.float32)
@@ -65,44 +64,46 @@ class AppliedActions(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructo
             return
         if not isinstance(space, Box) or len(space.shape) != 1:
             raise ValueError(f"flat=True needs a vector observation, got {space}: use flat=False")
-        self._scale = 1
-        if not np.issubdtype(space.dtype, np.floating):
+        one = space.dtype.type(1)
+        if np.issubdtype(space.dtype, np.integer):
             if isinstance(env.action_space, Box):
                 raise ValueError(f"flat=True cannot put Box actions into {space.dtype} observations: use flat=False")
-            self._scale = int(np.iinfo(space.dtype).max)
-        low, high = (
-            np.concatenate([end, np.tile(bound * self._scale, length).astype(space.dtype)])
-            for end, bound in ((space.low, low), (space.high, high))
-        )
+            one = space.dtype.type(np.iinfo(space.dtype).max)
+        encode = self._encode
+        self._encode = lambda action: encode(action).astype(space.dtype) * one
+        self._recent = self._recent.astype(space.dtype)
+        bounds = ((space.low, low), (space.high, high))
+        low, high = (np.concatenate([end, np.tile(bound.astype(space.dtype) * one, length)]) for end, bound in bounds)
         self.observation_space = Box(low, high, dtype=space.dtype.type)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and forget the actions of the last episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._actions.extend(self._zeros)
+        self._recent[:] = 0
         return self._join(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment by one frame and remember the action."""
+        sent = self._encode(action)  # before the step: an environment may change the array that it receives
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._actions.append(self._encode(action))
+        self._recent[:-1] = self._recent[1:]
+        self._recent[-1] = sent
         return self._join(observation), reward, terminated, truncated, info
 
     def _join(self, observation: Any) -> Any:
         if not self._flat:
-            return {"observation": observation, "applied_actions": np.stack(self._actions)}
-        actions = np.concatenate(self._actions)
-        return np.concatenate([observation, (actions * self._scale).astype(observation.dtype)])
+            return {"observation": observation, "applied_actions": self._recent.copy()}
+        return np.concatenate([observation, self._recent.ravel()])
 
 
 Encoder = Callable[[Any], NDArray[Any]]
 
 
-def _encoder(space: gym.Space[Any]) -> tuple[Encoder, int, NDArray[Any], NDArray[Any]]:
-    """Return the function from an action to a float32 vector, the vector's width and its bounds, for `space`."""
+def _encoder(space: gym.Space[Any]) -> tuple[Encoder, NDArray[Any], NDArray[Any]]:
+    """Return the function from an action to a float32 vector, and the vector's bounds, for `space`."""
     if isinstance(space, Discrete):
         table, first = np.eye(int(space.n), dtype=np.float32), int(space.start)
-        return lambda action: table[int(action) - first], int(space.n), *_unit_bounds(int(space.n))
+        return lambda action: table[int(action) - first], *_unit_bounds(int(space.n))
     if isinstance(space, MultiDiscrete):
         counts = space.nvec.ravel()
         begins = np.concatenate([[0], np.cumsum(counts)[:-1]]) - space.start.ravel()
@@ -113,13 +114,12 @@ def _encoder(space: gym.Space[Any]) -> tuple[Encoder, int, NDArray[Any], NDArray
             vector[begins + np.ravel(action)] = 1
             return vector
 
-        return one_hots, width, *_unit_bounds(width)
+        return one_hots, *_unit_bounds(width)
     if isinstance(space, Box):
         # zeros stand before the episode's first action, so the bounds must hold them
         low, high = np.minimum(space.low, 0).ravel(), np.maximum(space.high, 0).ravel()
         return (
             lambda action: np.array(action, np.float32).ravel(),
-            low.size,
             low.astype(np.float32),
             high.astype(np.float32),
         )

@@ -7,17 +7,18 @@ Every file appears under its final name only when it is complete and on disk.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from agents.files import write_atomically
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -51,12 +52,15 @@ def write_segment(directory: Path, first: int, stop: int, pieces: Iterable[Array
 
     Raises:
         OSError: the file could not be written.
+        ValueError: an array holds objects.
     """
     arrays = {f"{field}_{i}": values for i, piece in enumerate(pieces) for field, values in piece.items()}
     name = f"segment_{first:012d}_{stop:012d}_{secrets.token_hex(6)}.npz"
-    # mypy would match the fields with np.savez's own arguments, hence the Any.
+    if any(values.dtype.hasobject for values in arrays.values()):
+        raise ValueError("pieces must hold plain arrays, got one of objects, which only a pickle could store")
+    # mypy would match the fields with np.savez's own arguments, hence the Any. Its allow_pickle is not in NumPy 2.0.
     fields: dict[str, Any] = arrays
-    _write_atomically(directory / name, lambda file: np.savez(file, allow_pickle=False, **fields))
+    write_atomically(directory / name, lambda file: np.savez(file, **fields))
     return Segment(name, first, stop, (directory / name).stat().st_size)
 
 
@@ -97,7 +101,7 @@ def write_index(directory: Path, number: int, segments: list[Segment], facts: Ma
     """
     content = {**facts, "segments": [asdict(segment) for segment in segments]}
     text = json.dumps(content, indent=1, sort_keys=True).encode()
-    _write_atomically(directory / _index_name(number), lambda file: file.write(text))
+    write_atomically(directory / _index_name(number), lambda file: file.write(text))
     return _index_name(number)
 
 
@@ -139,25 +143,6 @@ def _pieces(names: list[str]) -> Iterator[list[str]]:
     for name in names:
         by_number.setdefault(int(name.rpartition("_")[2]), []).append(name)
     yield from (by_number[number] for number in sorted(by_number))
-
-
-def _write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Makes a rename in `directory` last through a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _delete(paths: Iterable[Path]) -> None:

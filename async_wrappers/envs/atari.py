@@ -8,9 +8,11 @@ from difflib import get_close_matches
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.wrappers import AtariPreprocessing
+import numpy as np
+from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 
 from async_wrappers.envs.wrapping import Wrapper, wrap
+from async_wrappers.schedule import whole_frames
 
 __all__ = ["create_atari_environment", "find_atari_game"]
 
@@ -47,7 +49,7 @@ def create_atari_environment(
         terminal_on_life_loss: End the episode when a life is lost (``"grayscale"`` only).
         obs_type: ``"grayscale"`` (uint8 [screen_size, screen_size]) or ``"ram"`` (uint8 [128]).
         screen_size: Height and width of the image in pixels.
-        noop_max: Begin each episode with 1 to `noop_max` no-op frames, drawn by the environment's generator.
+        noop_max: Begin each episode with 1 to `noop_max` emulated frames of no-op, drawn by the environment's generator.
         clip_rewards: Clip each step's reward to [-1, 1], inside all `wrappers`.
         wrappers: Applied in this order, the first one innermost, such as ``[@AppliedActions, @RealtimeDelay]``.
         render_mode: Gymnasium's, such as ``"human"`` or ``"rgb_array"``.
@@ -57,15 +59,16 @@ def create_atari_environment(
     """
     if obs_type not in ("grayscale", "ram"):
         raise ValueError(f"obs_type must be 'grayscale' or 'ram', got {obs_type!r}")
-    if not isinstance(frame_skip, int) or frame_skip < 1:
+    if not isinstance(frame_skip, int | np.integer) or frame_skip < 1:
         raise ValueError(f"frame_skip must be a whole number >= 1 of emulated frames, got {frame_skip!r}")
+    noop_max = whole_frames("noop_max", noop_max)
     if obs_type == "ram" and terminal_on_life_loss:
         raise ValueError("terminal_on_life_loss=True needs obs_type='grayscale', got obs_type='ram'")
     pixels = obs_type == "grayscale"
     env: gym.Env[Any, Any] = gym.make(
         find_atari_game(game_name),
         obs_type=obs_type,
-        frameskip=1 if pixels else frame_skip,  # AtariPreprocessing skips by itself, to see the last two frames
+        frameskip=1,  # skipped below: no-op frames are emulated frames, and images are made of the last two
         repeat_action_probability=STICKY_PROBABILITY if sticky_actions else 0.0,
         full_action_space=full_action_space,
         render_mode=render_mode,
@@ -74,12 +77,13 @@ def create_atari_environment(
         env = AtariPreprocessing(
             env,
             noop_max=noop_max,
-            frame_skip=frame_skip,
+            frame_skip=int(frame_skip),
             screen_size=screen_size,
             terminal_on_life_loss=terminal_on_life_loss,
         )
-    elif noop_max:
-        env = NoopReset(env, noop_max)
+    else:
+        env = NoopReset(env, noop_max) if noop_max else env
+        env = RepeatAction(env, int(frame_skip)) if frame_skip > 1 else env
     return wrap(env, clip_rewards, wrappers)
 
 
@@ -93,9 +97,7 @@ def find_atari_game(game_name: str) -> str:
 
     gym.register_envs(ale_py)
     games = {name[len("ALE/") : -len("-v5")] for name in gym.registry if re.fullmatch(r"ALE/\w+-v5", name)}
-    game = re.sub(
-        r"^ALE/|(-ram)?((No|Deterministic)Frame[sS]kip|NoFrame[sS]kip|Deterministic)?(-v\d+)?$", "", game_name
-    )
+    game = re.sub(r"(?i)^ALE/|(-ram)?(NoFrameskip|Deterministic)?(-v\d+)?$", "", game_name)
     spellings = {known.lower(): known for known in games}
     if (known := spellings.get(game.lower().replace("_", ""))) is not None:
         return f"ALE/{known}-v5"
@@ -120,7 +122,8 @@ class NoopReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs
         """Reset the environment and let some frames pass."""
         observation, info = self.env.reset(seed=seed, options=options)
         for _ in range(int(self.unwrapped.np_random.integers(1, self._noop_max + 1))):
-            observation, _, terminated, truncated, info = self.env.step(0)
+            observation, _, terminated, truncated, newest = self.env.step(0)
+            info = {**info, **newest}
             if terminated or truncated:
                 observation, info = self.env.reset(options=options)
         return observation, info

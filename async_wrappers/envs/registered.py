@@ -40,7 +40,11 @@ def create_gym_environment(
         kwargs["render_mode"] = render_mode
     try:
         env = gym.make(environment_id, **kwargs)
-    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv, ModuleNotFoundError) as error:
+    except (gym.error.Error, ModuleNotFoundError) as error:
+        if environment_id in gym.registry:
+            if isinstance(error, gym.error.Error):
+                raise
+            raise ValueError(f"environment_id {environment_id!r} needs a module that is missing ({error})") from None
         close = get_close_matches(environment_id, list(gym.registry), n=3, cutoff=0.5)
         hint = f"; close names are {', '.join(close)}" if close else ""
         raise ValueError(

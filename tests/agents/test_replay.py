@@ -617,7 +617,7 @@ class TestSavedRing:
         arguments: dict[str, Any] = {"capacity": 1000, "gamma": 0.9}
         with pytest.raises(ValueError, match=r"observation_shape must be as in the saved replay, \[2, 3\], got \[3\]"):
             RingReplay((3,), np.int16, **arguments).load(tmp_path, 0)
-        with pytest.raises(ValueError, match="observation_dtype must be as in the saved replay, '<i2', got '[|]u1'"):
+        with pytest.raises(ValueError, match=r"observation_dtype must be .*, '<i2', got '\|u1'"):
             RingReplay(SHAPE, np.uint8, **arguments).load(tmp_path, 0)
 
     def test_files_hold_no_pickles_and_no_unfinished_work(self, tmp_path: Path) -> None:

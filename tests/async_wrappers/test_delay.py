@@ -24,7 +24,7 @@ from gymnasium.wrappers import (
     RenderCollection,
     TimeLimit,
 )
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
@@ -136,7 +136,7 @@ def test_in_sequential_interaction_the_next_decision_starts_one_frame_after_the_
     ]
 
 
-@settings(deadline=None, database=None)
+@settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     delay=st.integers(0, 10),
     noops=st.integers(0, 10),
@@ -148,6 +148,12 @@ def test_the_rewards_of_an_episode_sum_up_to_what_the_environment_paid(
 ) -> None:
     env = RealtimeDelay(RecordingEnv(len(rewards), (not truncated, truncated), rewards), delay, noops)
     assert sum(step[1] for step in play(env, lambda observation: 0)[1:]) == sum(rewards)
+
+
+def test_rewards_of_low_precision_are_summed_without_loss() -> None:
+    rewards = [np.float32(2**24), *[np.float32(1)] * 9]
+    env = RealtimeDelay(RecordingEnv(10, rewards=rewards), noops=9)
+    assert float(play(env, lambda observation: 0)[-1][1]) == 2**24 + 9
 
 
 @pytest.mark.parametrize("ends", [(True, False), (False, True), (True, True)])
@@ -229,16 +235,16 @@ def test_a_reset_in_the_middle_of_an_episode_leaves_nothing_of_it_behind(steps: 
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_an_observation_once_returned_never_changes(reuse: bool) -> None:
-    env = RealtimeDelay(RecordingEnv(30, reuse=reuse), delay=3, noops=1)
-    kept = [env.reset()[0]]
-    frames = [0]
-    over = False
-    while not over:
-        observation, _, over, _, info = env.step(0)
-        kept.append(observation)
-        frames.append(info["realtime"]["start"])
-    assert [observation[FRAME] for observation in kept] == frames
+@pytest.mark.parametrize(("delay", "noops"), [(3, 1), (0, 0), (0, 6), (40, 0), (40, 50)])
+def test_what_was_returned_of_an_observations_frame_never_changes(delay: int, noops: int, reuse: bool) -> None:
+    env = RealtimeDelay(RecordingEnv([30, 17], reuse=reuse), delay, noops)
+    kept = []
+    for _ in range(2):  # the next reset and its steps use the arrays of the last observation again
+        kept += play(env, lambda observation: 0)
+    assert kept[-1][-1]["realtime"]["start"] > 0
+    for observation, *_, info in kept:
+        assert observation[FRAME] == info["realtime"]["start"]
+        assert info["realtime"]["observation_info"] == _info(info["realtime"]["start"])
 
 
 class _NestedReusingEnv(gym.Env[Any, Any]):
@@ -320,14 +326,23 @@ def _state(owner: Any) -> dict[str, Any]:
     return deepcopy(owner.np_random.bit_generator.state)
 
 
+def test_random_defaults_without_a_seed_are_not_the_next_draws_of_the_environments_action_space() -> None:
+    recorder = RecordingEnv()
+    recorder.action_space.seed(5)
+    env = RealtimeDelay(recorder, delay=40, default_action="random")
+    env.reset()
+    env.step(0)
+    assert recorder.actions[:40] != [env.action_space.sample() for _ in range(40)]
+
+
 def test_random_defaults_are_another_stream_than_a_users_action_space_of_the_same_seed() -> None:
-    recorder = RecordingEnv(40)
+    recorder = RecordingEnv()
     env = RealtimeDelay(recorder, delay=40, default_action="random")
     env.reset(seed=5)
     env.step(0)
     space = deepcopy(recorder.action_space)
     space.seed(5)
-    assert recorder.actions != [space.sample() for _ in range(40)]
+    assert recorder.actions[:40] != [space.sample() for _ in range(40)]
 
 
 def test_an_environment_that_is_never_delayed_behaves_as_if_unwrapped() -> None:

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, RealtimeDelay
@@ -96,6 +96,17 @@ def test_an_id_like_no_other_is_refused_without_a_guess() -> None:
     assert "close names" not in str(error.value)
 
 
+def test_an_environment_that_knows_no_render_mode_is_made_all_the_same() -> None:
+    class Plain(gym.Env[Any, Any]):
+        observation_space = action_space = gym.spaces.Discrete(2)
+
+    gym.register("AsyncWrappersPlain-v0", entry_point=Plain)
+    try:
+        assert isinstance(create_gym_environment("AsyncWrappersPlain-v0").unwrapped, Plain)
+    finally:
+        del gym.registry["AsyncWrappersPlain-v0"]
+
+
 @pytest.mark.parametrize("wrappers", [RealtimeDelay, "RealtimeDelay", [RealtimeDelay, 3], [None]])
 def test_wrappers_that_are_no_list_of_callables_are_refused_with_an_example(wrappers: Any) -> None:
     with pytest.raises(TypeError, match=r"wrappers must be a list of wrapper .*\[@RealtimeDelay\]"):
@@ -132,7 +143,7 @@ def test_rewards_are_clipped_per_frame_inside_the_delay_and_the_return_in_info_i
     assert env.step(0)[-1]["episode_return"] == 5 - 3 + 0.25
 
 
-@settings(deadline=None, database=None)
+@settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     delay=st.integers(0, 5),
     noops=st.integers(0, 5),
@@ -250,6 +261,14 @@ def test_with_a_frame_skip_of_4_a_step_pays_the_clipped_sum_of_4_frames() -> Non
     assert by_frame.any()
     assert pays(4, clip_rewards=False) == by_frame.reshape(-1, 4).sum(1).tolist()
     assert pays(4, clip_rewards=True) == np.clip(by_frame.reshape(-1, 4).sum(1), -1, 1).tolist()
+
+
+@pytest.mark.parametrize("obs_type", ["grayscale", "ram"])
+def test_a_game_renders_where_asked(obs_type: str) -> None:
+    env = create_atari_environment("Boxing", obs_type=obs_type, render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render().shape == (210, 160, 3)
+    assert create_atari_environment("Boxing", obs_type=obs_type).render_mode is None
 
 
 def test_ram_is_128_bytes() -> None:

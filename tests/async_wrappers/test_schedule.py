@@ -4,7 +4,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.schedule import PlainSchedule, whole_frames
@@ -27,7 +27,7 @@ def test_the_plain_schedule_is_the_table_of_its_docstring(
     assert list(islice(PlainSchedule(delay, noops).decisions(), 4)) == expected
 
 
-@settings(database=None)
+@settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(delay=st.integers(0, 10**6), noops=st.integers(0, 10**6))
 def test_starts_are_evenly_spaced_from_frame_0_and_each_effect_is_delay_frames_later(delay: int, noops: int) -> None:
     decisions = list(islice(PlainSchedule(delay, noops).decisions(), 50))

@@ -1,0 +1,215 @@
+"""DQN's learner: single updates worked by hand on a table of Q-values, and small worlds whose values are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from agents.compute import Compute
+from agents.dqn import DQNLearner
+from agents.replay import RingReplay
+from tests.agents.plain_data import assert_identical, differs
+
+CPU = Compute("cpu")
+
+
+class Table(nn.Module):
+    """Q-values [B, 2] of the states 0 and 1, told as one-hot observations [B, 1, 2]."""
+
+    def __init__(self, values: list[list[float]]) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.tensor(values))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return observation[:, 0] @ self.values
+
+
+class OneBatch:
+    """Gives the same batch whenever it is asked, and keeps what it is shown."""
+
+    def __init__(self, reward: float = 0.25, discount: float = 0.25) -> None:
+        self.seen: list[Mapping[str, Any]] = []
+        self._batch = {
+            "observation": one_hot(0)[None, None],
+            "action": np.array([1]),
+            "reward": np.array([reward], np.float32),
+            "discount": np.array([discount], np.float32),
+            "next_observation": one_hot(1)[None, None],
+            "interval": np.array([1]),
+            "index": np.array([0]),
+        }
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        self.seen.append(transition)
+
+    def sample(self) -> Mapping[str, Any]:
+        return self._batch
+
+
+def one_hot(state: int) -> np.ndarray:
+    return np.eye(2, dtype=np.float32)[state]
+
+
+def sgd(learning_rate: float) -> Callable[..., torch.optim.Optimizer]:
+    return lambda parameters: torch.optim.SGD(parameters, lr=learning_rate)
+
+
+def learner_with_another_target(replay: OneBatch, **arguments: Any) -> tuple[DQNLearner, Table]:
+    """Target Q(s') = (4, 2), online Q(s') = (1, 3), online Q(s, a) = 1."""
+    network = Table([[7.0, 9.0], [4.0, 2.0]])
+    arguments = {"optimizer": sgd(1.0), "compute": CPU, **arguments}
+    learner = DQNLearner(network, replay, **arguments)
+    with torch.no_grad():
+        network.values.copy_(torch.tensor([[5.0, 1.0], [1.0, 3.0]]))
+    return learner, network
+
+
+class TestOneUpdate:
+    # Q-learning: y = 0.25 + 0.25 * 4 = 1.25; double: the online network chooses action 1, y = 0.25 + 0.25 * 2 = 0.75.
+    # The value was 1; Huber's gradient is the error, that of the squared error is twice the error.
+    @pytest.mark.parametrize(
+        ("double", "loss_type", "value", "loss"),
+        [
+            (False, "huber", 1.25, 0.03125),
+            (False, "mse", 1.5, 0.0625),
+            (True, "huber", 0.75, 0.03125),
+            (True, "mse", 0.5, 0.0625),
+        ],
+    )
+    def test_it_moves_the_taken_actions_value_alone(
+        self, double: bool, loss_type: str, value: float, loss: float
+    ) -> None:
+        learner, network = learner_with_another_target(OneBatch(), double=double, loss_type=loss_type)
+        assert {name: float(scalar) for name, scalar in learner.update().items()} == {"Loss": loss}
+        assert network.values.tolist() == [[5.0, value], [1.0, 3.0]]
+        assert learner.updates == 1
+
+    def test_hubers_step_is_at_most_the_learning_rate(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(reward=100.0), optimizer=sgd(0.5))
+        learner.update()
+        assert network.values.tolist() == [[5.0, 1.5], [1.0, 3.0]]
+
+    def test_a_discount_of_zero_leaves_the_reward(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(reward=0.5, discount=0.0))
+        learner.update()
+        assert network.values.tolist() == [[5.0, 0.5], [1.0, 3.0]]
+
+    def test_a_gradient_beyond_the_norm_is_clipped_to_it(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(reward=100.0), loss_type="mse", max_gradient_norm=0.125)
+        before = network.values.detach().clone()
+        learner.update()
+        assert float((network.values.detach() - before).norm()) == pytest.approx(0.125, rel=1e-4)
+
+    def test_a_gradient_within_the_norm_is_left_as_it_is(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(), max_gradient_norm=10.0)
+        learner.update()
+        assert network.values.tolist() == [[5.0, 1.25], [1.0, 3.0]]
+
+
+class TestTarget:
+    def test_it_is_copied_every_so_many_updates_and_not_in_between(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(), optimizer=sgd(0.1), target_update_period=3)
+        copied = []
+        for _ in range(9):
+            learner.update()
+            copied.append(torch.equal(learner.state_dict()["target"]["values"], network.values))
+        assert copied == [False, False, True] * 3
+
+    def test_it_receives_no_gradient(self) -> None:
+        learner, _ = learner_with_another_target(OneBatch(), optimizer=sgd(0.1), target_update_period=100)
+        for _ in range(5):
+            learner.update()
+        assert learner.state_dict()["target"]["values"].tolist() == [[7.0, 9.0], [4.0, 2.0]]
+
+    def test_loaded_weights_go_into_both_networks(self) -> None:
+        learner, network = learner_with_another_target(OneBatch())
+        learner.load_weights({"values": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})
+        assert network.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+        assert learner.state_dict()["target"]["values"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+class TestState:
+    def test_a_restored_learner_goes_on_bit_for_bit(self) -> None:
+        def adam(parameters: Any) -> torch.optim.Optimizer:
+            return torch.optim.Adam(parameters, lr=0.1)
+
+        one, _ = learner_with_another_target(OneBatch(), optimizer=adam, target_update_period=2)
+        other, _ = learner_with_another_target(OneBatch(), optimizer=adam, target_update_period=2)
+        for _ in range(3):
+            one.update()
+        assert differs(one.state_dict(), other.state_dict())
+        other.load_state_dict(deepcopy(one.state_dict()))  # a state is not a copy; a file is
+        for _ in range(3):
+            one.update()
+            other.update()
+        assert_identical(one.state_dict(), other.state_dict())
+
+    def test_weights_are_the_networks_own_and_not_a_copy(self) -> None:
+        learner, network = learner_with_another_target(OneBatch())
+        assert learner.weights()["values"].data_ptr() == network.values.data_ptr()
+
+    def test_what_it_observes_goes_to_the_replay(self) -> None:
+        replay = OneBatch()
+        learner, _ = learner_with_another_target(replay)
+        transition = {"reward": 1.0}
+        learner.observe(transition)
+        assert replay.seen == [transition]
+        learner.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loss_type": "l1"}, "loss_type must be one of 'huber', 'mse', got 'l1'"),
+        ({"target_update_period": 0}, "target_update_period must be >= 1 update, got 0"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        learner_with_another_target(OneBatch(), **arguments)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("loss_type", ["huber", "mse"])
+@pytest.mark.parametrize("double", [False, True])
+def test_a_world_of_two_states_is_solved_exactly(double: bool, loss_type: str) -> None:
+    # gamma 1/2. State 0: action 0 ends, paying 1; action 1 leads to state 1.
+    # State 1: action 0 pays 2 and is cut in state 0; action 1 ends, paying 3.
+    # Q(1, 1) = 3, Q(0, 1) = 3 / 2, Q(0, 0) = 1, and the cut one goes on: Q(1, 0) = 2 + Q(0, 1) / 2 = 2.75.
+    replay = RingReplay((2,), np.float32, capacity=100, gamma=0.5, batch_size=64, seed=0)
+    for state, action, reward, terminal, truncated, following in [
+        (0, 1, 0.0, False, False, 1),
+        (1, 0, 2.0, False, True, 0),
+        (0, 0, 1.0, True, False, 1),
+        (1, 1, 3.0, True, False, 0),
+    ]:
+        replay.observe(
+            {
+                "observation": one_hot(state),
+                "action": action,
+                "reward": reward,
+                "interval": 1,
+                "terminal": terminal,
+                "truncated": truncated,
+                "next_observation": one_hot(following),
+            }
+        )
+    network = Table([[0.0, 0.0], [0.0, 0.0]])
+    learner = DQNLearner(
+        network,
+        replay,
+        target_update_period=10,
+        optimizer=sgd(0.5),
+        loss_type=loss_type,
+        double=double,
+        compute=CPU,
+    )
+    for _ in range(400):
+        learner.update()
+    np.testing.assert_allclose(network.values.detach().numpy(), [[1.0, 1.5], [2.75, 3.0]], atol=1e-3)
