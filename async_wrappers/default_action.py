@@ -112,7 +112,7 @@ def _noop_or_error(env: gym.Env[Any, Any]) -> Any:
 
 def _element(space: gym.Space[Any], action: Any) -> Any | None:
     """Return `action` as an element of `space`, or None if it is none; lists become arrays."""
-    if space.shape:
+    if space.shape and space.dtype is not None:
         array = np.asarray(action)
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):
             return None

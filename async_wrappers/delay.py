@@ -130,13 +130,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         applied = over = self._running = False  # an exception in the environment ends the episode
         while frame < next_effect and not over:
             if frame == effect:
-                applied, self._last_action = True, _own(action)
+                applied, self._last_action = True, action if type(action) is int else _own(action)
                 frame_action = action
             else:
                 assert self._default_action is not None  # delay + noops > 0, or each frame would be an effect
                 frame_action = self._default_action(self._newest, self._last_action)
             observation, frame_reward, terminated, truncated, info = self.env.step(frame_action)
-            reward += frame_reward if isinstance(frame_reward, np.ndarray) else float(frame_reward)
+            reward += frame_reward if type(frame_reward) is float else _exact(frame_reward)
             frame += 1
             self._frame, self._newest, over = frame, observation, terminated or truncated
             if frame == self._next_start:
@@ -159,7 +159,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _look(self, observation: Any, info: dict[str, Any]) -> None:
         """Keep what a decision that starts on this frame sees."""
-        self._in_flight.append((self._frame, _own(observation), _own_info(info)))
+        copy = observation.copy() if type(observation) is np.ndarray else _own(observation)
+        self._in_flight.append((self._frame, copy, _own_info(info) if info else {}))
         self._next_start = next(self._starts)
 
 
@@ -171,6 +172,11 @@ def _own(value: Any) -> Any:
     if type(value) in _UNCHANGEABLE:
         return value
     return value.copy() if type(value) is np.ndarray and not value.dtype.hasobject else deepcopy(value)
+
+
+def _exact(reward: Any) -> Any:
+    """Return a reward in double precision, so that a sum loses nothing."""
+    return np.asarray(reward, np.float64) if isinstance(reward, np.ndarray) else float(reward)
 
 
 def _own_info(info: dict[str, Any]) -> dict[str, Any]:
