@@ -1,0 +1,64 @@
+"""Where and how tensors are computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from agents.compute import Compute
+
+
+def test_auto_is_cuda_where_there_is_one_and_else_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert Compute().torch_device == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert Compute().torch_device == torch.device("cuda")
+    assert Compute("cpu").torch_device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:0", ""])
+def test_an_unknown_device_is_refused_in_one_sentence(device: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        Compute(device)
+    assert str(caught.value) == f"device must be 'auto', 'cpu' or 'cuda', got {device!r}"
+
+
+def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError) as caught:
+        Compute("cuda")
+    assert str(caught.value) == "device='cuda' needs a CUDA device, and torch sees none: use device='auto' or 'cpu'"
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_network_is_placed_in_the_memory_format(channels_last: bool) -> None:
+    network = nn.Conv2d(3, 4, 3)
+    before = network.weight.detach().clone()
+    assert Compute("cpu", channels_last).place(network) is network
+    assert network.weight.is_contiguous(memory_format=torch.channels_last) == channels_last
+    assert torch.equal(network.weight, before)
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_batch_of_images_is_put_in_the_memory_format_and_keeps_its_values(channels_last: bool) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 5), np.uint8)
+    tensor = Compute("cpu", channels_last).tensor(images)
+    assert tensor.is_contiguous(memory_format=torch.channels_last) == channels_last
+    assert tensor.dtype == torch.uint8
+    np.testing.assert_array_equal(tensor.numpy(), images)
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 3, 4)])
+def test_what_is_no_image_has_no_memory_format(shape: tuple[int, ...]) -> None:
+    array = np.ones(shape, np.float32)
+    np.testing.assert_array_equal(Compute("cpu", channels_last=True).tensor(array).numpy(), array)
+
+
+@pytest.mark.parametrize(("bf16", "dtype"), [(False, torch.float32), (True, torch.bfloat16)])
+def test_bf16_lowers_the_precision_of_forward_passes_alone(bf16: bool, dtype: torch.dtype) -> None:
+    network = nn.Linear(3, 2)
+    with Compute("cpu", bf16=bf16).autocast():
+        assert network(torch.ones(1, 3)).dtype == dtype
+    assert network(torch.ones(1, 3)).dtype == network.weight.dtype == torch.float32

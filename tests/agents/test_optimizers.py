@@ -1,0 +1,79 @@
+"""Optimisers by name: one step on one parameter, worked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from agents.optimizers import NAMES, create_optimizer
+
+
+def after_steps(gradients: list[float], **arguments: Any) -> float:
+    """Where a parameter that began at 1 lies after a step for each gradient."""
+    parameter = nn.Parameter(torch.tensor([1.0]))
+    optimizer = create_optimizer([parameter], **arguments)
+    for gradient in gradients:
+        parameter.grad = torch.tensor([gradient])
+        optimizer.step()
+    return parameter.item()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("rmsprop", "RMSprop"), ("sgd", "SGD")])
+def test_a_name_makes_its_optimiser(name: str, kind: str) -> None:
+    assert name in NAMES
+    assert type(create_optimizer([nn.Parameter(torch.zeros(1))], name)).__name__ == kind
+
+
+def test_sgd_steps_against_the_gradient() -> None:
+    assert after_steps([2.0], name="sgd", learning_rate=0.25) == 0.5
+
+
+def test_momentum_keeps_on_going() -> None:
+    # velocities 2, 0.5 * 2 + 2 = 3
+    assert after_steps([2.0, 2.0], name="sgd", learning_rate=0.25, momentum=0.5) == 1.0 - 0.25 * (2 + 3)
+
+
+def test_adams_first_step_is_the_learning_rate_whatever_the_gradient() -> None:
+    for gradient in (0.01, 100.0):
+        assert after_steps([gradient], name="adam", learning_rate=0.125, eps=0.0) == pytest.approx(0.875)
+
+
+def test_adams_eps_stands_outside_the_root() -> None:
+    # 1 - 0.5 * 2 / (2 + eps)
+    assert after_steps([2.0], name="adam", learning_rate=0.5, eps=2.0) == pytest.approx(0.75)
+
+
+def test_adams_betas_are_those_given() -> None:
+    # beta1 = 0: the newest gradient; beta2 = 0.5: mean square (0.5 * 4 * 0.5 + 0.5 * 1) / (1 - 0.25) = 2
+    expected = 1 - 0.5 - 0.5 / 2**0.5
+    assert after_steps([2.0, 1.0], name="adam", learning_rate=0.5, beta1=0.0, beta2=0.5, eps=0.0) == pytest.approx(
+        expected
+    )
+
+
+def test_rmsprop_divides_by_the_root_mean_square() -> None:
+    # mean square 0.25 * 4 = 1
+    assert after_steps([2.0], name="rmsprop", learning_rate=0.125, decay=0.75, eps=0.0) == pytest.approx(0.75)
+
+
+def test_centered_rmsprop_divides_by_the_standard_deviation() -> None:
+    # mean square 0.5 * 4 = 2, mean 0.5 * 2 = 1, variance 1
+    assert after_steps([2.0], name="rmsprop", learning_rate=0.125, decay=0.5, eps=0.0, centered=True) == pytest.approx(
+        0.75
+    )
+
+
+def test_the_defaults_are_dopamines_for_atari() -> None:
+    defaults = create_optimizer([nn.Parameter(torch.zeros(1))]).defaults
+    assert (defaults["lr"], defaults["betas"], defaults["eps"]) == (6.25e-5, (0.9, 0.999), 1.5e-4)
+
+
+def test_an_unknown_name_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError) as caught:
+        create_optimizer([nn.Parameter(torch.zeros(1))], "adamw")
+    assert str(caught.value).splitlines()[0] == (
+        "create_optimizer.name must be one of 'adam', 'rmsprop', 'sgd', got 'adamw'"
+    )
