@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from copy import deepcopy
-from itertools import tee
 from typing import Any
 
 import gymnasium as gym
@@ -89,23 +88,29 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; decisions in flight are discarded and all buffers are empty.
 
-        A seed also restarts the generator of ``default_action="random"``.
+        A seed also restarts the generator of ``default_action="random"``, the latencies and the estimates of the
+        stagger strategy; without one they go on.
         """
+        self._running = False
         observation, info = self.env.reset(seed=seed, options=options)
         if self._default_action is not None:
             self._default_action.reset(seed)
-        starts, self._decisions = tee(self._schedule.decisions())
-        self._starts = (start for start, _ in starts)
-        self._decision = next(self._decisions)
-        self._next_start = next(self._starts)
+        self._schedule_frames = self._schedule.frames(seed)
+        self._start, effect = self._schedule.first()  # of the decision that the agent makes next
+        self._delay = effect - self._start
         self._frame = 0
+        self._reward: Any = 0.0
         self._last_action: Any = None
-        self._in_flight: deque[_Sight] = deque()  # seen by decisions that the agent has not been asked for yet
-        self._newest = observation
-        self._look(observation, info)
+        self._seen: deque[_Sight] = deque()  # by decisions in flight
+        self._over = False
+        self._newest: tuple[Any, Any, bool, bool, dict[str, Any]] = (observation, 0.0, False, False, info)
+        self._begin_frame(observation, info)
+        while self._frame < self._start and not self._over:  # the first inferences were too slow to take effect
+            self._step_default()
         self._running = True
-        start, observation, info_then = self._in_flight.popleft()
-        return observation, {**info, "realtime": {"frame": 0, "start": start, "observation_info": info_then}}
+        start, observation, info_then = self._now() if self._over else self._look_back(self._start)
+        realtime = {"frame": self._frame, "start": start, "observation_info": info_then}
+        return observation, {**self._newest[4], "realtime": realtime}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Run one decision: the frames up to its effect, its action, and the frames until the next one's effect.
@@ -122,32 +127,27 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         """
         if not self._running:
             raise ResetNeeded("RealtimeDelay: call reset() before step(): no episode is running")
-        start, effect = self._decision
-        self._decision = next(self._decisions)
-        next_effect = self._decision[1]
-        first = frame = self._frame
-        reward: Any = 0.0
-        applied = over = self._running = False  # an exception in the environment ends the episode
-        while frame < next_effect and not over:
-            if frame == effect:
-                applied, self._last_action = True, action if type(action) is int else _own(action)
-                frame_action = action
-            else:
-                assert self._default_action is not None  # delay + noops > 0, or each frame would be an effect
-                frame_action = self._default_action(self._newest, self._last_action)
-            observation, frame_reward, terminated, truncated, info = self.env.step(frame_action)
-            reward += frame_reward if type(frame_reward) is float else _exact(frame_reward)
-            frame += 1
-            self._frame, self._newest, over = frame, observation, terminated or truncated
-            if frame == self._next_start:
-                self._look(observation, info)
-        self._running = not over
-        if self._in_flight:  # at an end too: the decision in flight that would be due first
-            seen, observation, info_then = self._in_flight.popleft()
+        self._running = False  # an exception in the environment ends the episode
+        first, start, delay = self._frame, self._start, self._delay
+        while self._due is None and not self._over:  # only in the first step: later ones begin on their effect
+            self._step_default()
+        applied, effect = not self._over, self._frame
+        if applied:
+            self._last_action = action if type(action) is int else _own(action)
+            self._step_frame(action)
+            while self._due is None and not self._over:
+                self._step_default()
+        frame, due, reward = self._frame, self._due, self._reward
+        if self._over:  # what the decision in flight that would be due first saw; where none is in flight, the end
+            due = self._schedule.in_flight(start)
+            seen, observation, info_then = self._now() if due is None else self._look_back(due)
         else:
-            seen, observation, info_then = frame, _own(observation), _own_info(info)
+            assert due is not None
+            seen, observation, info_then = self._look_back(due)
+            self._start, self._delay, self._reward, self._running = due, frame - due, 0.0, True
+        _, _, terminated, truncated, info = self._newest
         realtime = {
-            "delay": effect - start,
+            "delay": delay,
             "interval": frame - effect if applied else 0,
             "default_frames": frame - first - applied,
             "frame": frame,
@@ -157,11 +157,35 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         }
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
 
-    def _look(self, observation: Any, info: dict[str, Any]) -> None:
-        """Keep what a decision that starts on this frame sees."""
-        copy = observation.copy() if type(observation) is np.ndarray else _own(observation)
-        self._in_flight.append((self._frame, copy, _own_info(info) if info else {}))
-        self._next_start = next(self._starts)
+    def _step_default(self) -> None:
+        assert self._default_action is not None  # looked up unless every frame receives an action
+        self._step_frame(self._default_action(self._newest[0], self._last_action))
+
+    def _step_frame(self, action: Any) -> None:
+        """Run one frame, and begin the next one."""
+        self._newest = observation, reward, terminated, truncated, info = self.env.step(action)
+        self._reward += reward if type(reward) is float else _exact(reward)
+        self._frame += 1
+        if terminated or truncated:
+            self._over = True
+        else:
+            self._begin_frame(observation, info)
+
+    def _begin_frame(self, observation: Any, info: dict[str, Any]) -> None:
+        """Learn which action the frame receives, and keep what a decision that reads the frame sees."""
+        self._due, read = next(self._schedule_frames)  # the start of that action, None for the default action
+        if read:
+            copy = observation.copy() if type(observation) is np.ndarray else _own(observation)
+            self._seen.append((self._frame, copy, _own_info(info) if info else {}))
+
+    def _look_back(self, start: int) -> _Sight:
+        """Return what a decision saw, and forget what was seen before."""
+        while (sight := self._seen.popleft())[0] != start:
+            pass
+        return sight
+
+    def _now(self) -> _Sight:
+        return self._frame, _own(self._newest[0]), _own_info(self._newest[4])
 
 
 _UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None)})

@@ -9,22 +9,38 @@ Three rules give a schedule its meaning, and every consumer keeps them:
 1. On frame ``e_j`` the environment receives action j; on every other frame it receives the default action.
 2. Decision j is computed from ``o_{s_j}``, the observation at the start of frame ``s_j``, and from nothing newer.
 3. The reward of decision j is the sum over frames ``e_j .. e_{j+1} - 1``; rewards before ``e_0`` go to decision 0.
+
+`PlainSchedule` is the one of constants; `async_wrappers.simulation.SimulatedSchedule` that of N workers whose inferences
+take random times.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from fractions import Fraction
+from itertools import count
 from typing import Any, Protocol
 
-__all__ = ["PlainSchedule", "Schedule"]
+__all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "whole_frames"]
 
 
 class Schedule(Protocol):
-    """Anything that yields the decisions of an episode."""
+    """The decisions of one episode after another, told frame by frame."""
 
-    def decisions(self) -> Iterator[tuple[int, int]]:
-        """Return an endless stream of ``(start, effect)``: frames of the episode, both strictly increasing."""
+    def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
+        """Begin an episode and tell, for frame 0, 1, 2, ...: (start of the action applied on it or None, is it read).
+
+        Nothing of a frame is decided before it is asked for. A seed restarts all randomness and estimates.
+        """
+        ...
+
+    def first(self) -> tuple[int, int]:
+        """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
+        ...
+
+    def in_flight(self, after: int) -> int | None:
+        """Return the start of the decision that would be applied first of those begun, later than start `after`."""
         ...
 
 
@@ -53,17 +69,73 @@ class PlainSchedule:
         """See the class."""
         self.delay = whole_frames("delay", delay)
         self.noops = whole_frames("noops", noops)
+        self._asked = 0
+
+    def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
+        """Begin an episode; see `Schedule.frames`."""
+        delay, interval = self.delay, self.noops + 1
+        for frame in count():
+            self._asked = frame + 1
+            start = frame - delay
+            yield start if start >= 0 and start % interval == 0 else None, frame % interval == 0
+
+    def first(self) -> tuple[int, int]:
+        """Return (start, effect) of the first decision."""
+        return 0, self.delay
+
+    def in_flight(self, after: int) -> int | None:
+        """Return the start after `after`, if its frame has come."""
+        following = after + self.noops + 1
+        return following if following < self._asked else None
 
     def decisions(self) -> Iterator[tuple[int, int]]:
         """Yield ``(start, effect)`` of one episode's decisions, for ever."""
-        start, delay, interval = 0, self.delay, self.noops + 1
-        while True:
-            yield start, start + delay
-            start += interval
+        return ((start, start + self.delay) for start in count(0, self.noops + 1))
 
     def __repr__(self) -> str:
         """Return the constructor call."""
         return f"PlainSchedule(delay={self.delay}, noops={self.noops})"
+
+
+def decisions(schedule: Schedule, seed: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield ``(start, effect)`` of the next episode's decisions, for ever."""
+    for effect, (start, _) in enumerate(schedule.frames(seed)):
+        if start is not None:
+            yield start, effect
+
+
+class FrameClock:
+    """Converts between frames and whole nanoseconds: frame k begins at the ceiling of ``k / fps``.
+
+    Args:
+        fps: Frames per second: a number (59.7275 is taken as written) or a `Fraction`.
+
+    Raises:
+        ValueError: `fps` is not a positive, finite number.
+    """
+
+    def __init__(self, fps: Any) -> None:
+        """See the class."""
+        try:
+            self.fps = fps if isinstance(fps, Fraction) else Fraction(str(fps))
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"fps must be a positive number of frames per second, got {fps!r}") from None
+        if self.fps <= 0:
+            raise ValueError(f"fps must be > 0 frames per second, got {fps!r}")
+        period = Fraction(1_000_000_000) / self.fps
+        self._period, self._per = period.numerator, period.denominator  # nanoseconds per frame, as a fraction
+
+    def begin(self, frame: int) -> int:
+        """Return when a frame begins, in nanoseconds."""
+        return -(-frame * self._period // self._per)
+
+    def frame_at(self, time: int) -> int:
+        """Return the first frame that begins at `time` nanoseconds or later."""
+        return 0 if time <= 0 else (time - 1) * self._per // self._period + 1
+
+    def frame_in(self, time: int) -> int:
+        """Return the frame that goes on at `time` nanoseconds: the last one that has begun."""
+        return time * self._per // self._period
 
 
 def whole_frames(name: str, value: Any) -> int:
