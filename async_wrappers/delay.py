@@ -12,7 +12,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from async_wrappers.default_action import DefaultAction, make_default_action
-from async_wrappers.schedule import PlainSchedule
+from async_wrappers.schedule import PlainSchedule, Schedule
+from async_wrappers.simulation import Counts, SimulatedSchedule
 
 __all__ = ["RealtimeDelay"]
 
@@ -61,27 +62,75 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         >>> float(reward), info["realtime"]["frame"], info["realtime"]["start"]
         (4.0, 4, 2)
 
+    Instead of the two constants, a latency model gives the schedule of N workers whose inferences take random times
+    (`async_wrappers.simulation`); it is seeded by ``reset(seed=)``, and ``counts`` tells what became of the inferences.
+
+        >>> from async_wrappers.latency import LogNormal
+        >>> env = RealtimeDelay(gym.make("CartPole-v1"), latency=LogNormal(mean=0.120, cv=0.2), workers=10, fps=60,
+        ...                     default_action="repeat")
+
     Args:
         env: The environment to wrap; it is stepped once per frame.
         delay: Age of the observation behind an action, in frames.
         noops: Frames between two actions, filled by the default action.
         default_action: ``"noop"``, ``"repeat"``, ``"random"``, an action, or a function of (newest observation, last
-            agent action or None). Looked up only when ``delay + noops > 0``.
+            agent action or None). Looked up only when an action can be late or missing.
+        latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
+        workers: With a latency: how many infer at a time, 1 if not given.
+        fps: With a latency: frames per second.
+        stagger: With a latency: when workers start, a name or an object of `async_wrappers.stagger`.
+        playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
+        slot: With a latency and tickets: least distance between two starts, in frames.
 
     Raises:
-        ValueError: Negative or fractional frames, an unknown default action, or ``"noop"`` where the environment has
-            none.
+        ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
+            none, or constants and a latency at the same time.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        delay: int = 0,
+        noops: int = 0,
+        default_action: Any = "noop",
+        *,
+        latency: Any = None,
+        workers: int | None = None,
+        fps: Any = None,
+        stagger: Any = "tickets",
+        playout: int | str = "p99",
+        slot: int | None = None,
+    ) -> None:
         """See the class."""
         gym.utils.RecordConstructorArgs.__init__(
-            self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action
+            self,
+            _disable_deepcopy=True,
+            delay=delay,
+            noops=noops,
+            default_action=default_action,
+            latency=latency,
+            workers=workers,
+            fps=fps,
+            stagger=stagger,
+            playout=playout,
+            slot=slot,
         )
         gym.Wrapper.__init__(self, env)
-        self._schedule = PlainSchedule(delay, noops)
+        self._schedule: Schedule
+        if latency is None:
+            for name, value in (("workers", workers), ("fps", fps), ("slot", slot)):
+                if value is not None:
+                    raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
+            self._schedule = PlainSchedule(delay, noops)
+        else:
+            if delay or noops:
+                raise ValueError(f"give delay and noops or a latency, got delay={delay}, noops={noops} and {latency!r}")
+            if fps is None:
+                raise ValueError("fps must be given with a latency, in frames per second, got None")
+            workers = 1 if workers is None else workers
+            self._schedule = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
         self._default_action: DefaultAction | None = None
-        if self._schedule.delay + self._schedule.noops > 0:
+        if latency is not None or delay or noops:
             self._default_action = make_default_action(default_action, env)
         self._running = False
 
@@ -156,6 +205,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "observation_info": info_then,
         }
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
+
+    @property
+    def counts(self) -> Counts | None:
+        """What became of the frames and inferences so far, with a latency; None with constants."""
+        return self._schedule.counts if isinstance(self._schedule, SimulatedSchedule) else None
 
     def _step_default(self) -> None:
         assert self._default_action is not None  # looked up unless every frame receives an action

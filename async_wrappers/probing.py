@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
@@ -20,7 +20,7 @@ from gymnasium.spaces import flatten
 
 __all__ = ["ProbeResult", "probe_delay"]
 
-CHANGED_FRAMES = 32  # frames per episode whose action is changed, in one stretch: a period needs neighbours
+CHANGED_FRAMES = 16  # frames per episode whose action is changed, in one stretch: a period needs neighbours
 DRAWS = 16  # actions drawn to find others than the one that was played
 CHANCE = 1e-3  # a period that would come about by chance more often than this is not reported
 
@@ -79,7 +79,7 @@ def probe_delay(
     """Find the delay that an environment hides between an action and the observation that shows it.
 
     Each episode is played once with random actions, once more to see that it repeats exactly, and then once for each of
-    up to 32 frames in its first half with that frame's action replaced. The first observation that differs gives that
+    up to 16 frames in its first half with that frame's action replaced. The first observation that differs gives that
     trial's lag.
 
     Example:
@@ -151,7 +151,7 @@ class _NotRepeatableError(Exception):
     """The same seed and actions gave something else."""
 
 
-_Opener = Callable[[], Any]  # returns a context manager that holds an environment
+_Opener = Callable[[], AbstractContextManager[gym.Env[Any, Any]]]
 
 
 def _opener(env_or_make_env: Any) -> _Opener:
@@ -265,8 +265,8 @@ def _others(space: gym.Space[Any], action: Any, count: int) -> list[Any]:
         if not any(_same(candidate, known) for known in (action, *others)):
             others.append(candidate)
     if space.is_np_flattenable:
-        there = flatten(space, action)
-        others.sort(key=lambda other: -float(np.abs(np.subtract(flatten(space, other), there, dtype=np.float64)).sum()))
+        there = np.asarray(flatten(space, action), np.float64)
+        others.sort(key=lambda other: -float(np.abs(np.asarray(flatten(space, other)) - there).sum()))
     return others[:count]
 
 
@@ -284,7 +284,7 @@ def _same(one: Any, other: Any) -> bool:
         if one.dtype.hasobject:
             return all(map(_same, one.ravel().tolist(), other.ravel().tolist()))
         return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
-    return bool(np.all(one == other)) or (one != one and other != other)
+    return bool(np.all(one == other) or (np.all(one != one) and np.all(other != other)))
 
 
 def _result(found: list[list[_Trial]], max_frames: int) -> ProbeResult:
@@ -302,7 +302,7 @@ def _result(found: list[list[_Trial]], max_frames: int) -> ProbeResult:
         shows = "in the observation that its own step returns" if lag == 0 else f"{_frames(lag)} after its own step"
         about_lag = f"an action first shows {shows} ({lags.count(lag)} of {len(lags)} trials that differed)"
         if confidence is not None and confidence < 0.5:
-            about_lag += f"; most took longer, half of them {_frames(int(np.median(lags)))} or more: it may vary"
+            about_lag += f"; most took longer (median {np.median(lags):g} frames)"
     if reward_lag is not None and reward_lag != lag:
         about_lag += f"; the reward first shows it after {_frames(reward_lag)}"
     return ProbeResult(
@@ -364,15 +364,16 @@ def _find_period(episodes: list[dict[int, bool]]) -> tuple[int | None, int | Non
     if period > 1 and chance > CHANCE:
         return None, None, f"{unknown} too few frames had an effect"
     if _has_pattern(in_phase):
-        return None, None, f"{unknown} some frames never have an effect, but not all but one in n"
+        return None, None, f"{unknown} the frames that have an effect follow a pattern that is not one in n"
     share = sum(effect for _, effect in in_phase) / len(in_phase)
-    about = "no action is skipped for good" if period == 1 else f"only one action in {period} has an effect"
+    about = "no hidden hold" if period == 1 else f"only one action in {period} has an effect"
     about += f" (period {period}"
     if len(phases) > 1:
         return period, None, f"{about}, phase different from episode to episode)"
     about += f", phase {min(phases)})" if period > 1 else ")"
     if share < 1:
-        about += f", though on {1 - share:.0%} of these frames no other action that was tried had any"
+        where = "these frames" if period > 1 else "the frames"
+        about += f", though on {1 - share:.0%} of {where} the actions that were tried made no difference"
     return period, min(phases), about
 
 

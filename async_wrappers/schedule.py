@@ -10,8 +10,8 @@ Three rules give a schedule its meaning, and every consumer keeps them:
 2. Decision j is computed from ``o_{s_j}``, the observation at the start of frame ``s_j``, and from nothing newer.
 3. The reward of decision j is the sum over frames ``e_j .. e_{j+1} - 1``; rewards before ``e_0`` go to decision 0.
 
-`PlainSchedule` is the one of constants; `async_wrappers.simulation.SimulatedSchedule` that of N workers whose inferences
-take random times.
+`PlainSchedule` is the one of constants; `async_wrappers.simulation.SimulatedSchedule` is that of N workers whose
+inferences take random times.
 """
 
 from __future__ import annotations

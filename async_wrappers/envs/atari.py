@@ -49,7 +49,7 @@ def create_atari_environment(
         terminal_on_life_loss: End the episode when a life is lost (``"grayscale"`` only).
         obs_type: ``"grayscale"`` (uint8 [screen_size, screen_size]) or ``"ram"`` (uint8 [128]).
         screen_size: Height and width of the image in pixels.
-        noop_max: Begin each episode with 1 to `noop_max` emulated frames of no-op, drawn by the environment's generator.
+        noop_max: Begin each episode with 1 to `noop_max` emulated frames of no-op, drawn by the game's generator.
         clip_rewards: Clip each step's reward to [-1, 1], inside all `wrappers`.
         wrappers: Applied in this order, the first one innermost, such as ``[@AppliedActions, @RealtimeDelay]``.
         render_mode: Gymnasium's, such as ``"human"`` or ``"rgb_array"``.

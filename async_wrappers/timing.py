@@ -1,0 +1,147 @@
+"""The timing report that every run ends with: text, JSON, and a trace for Perfetto."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["EpisodeTiming", "Span", "TimingReport", "distribution"]
+
+
+@dataclass(frozen=True)
+class EpisodeTiming:
+    """One episode: its return, and its length in frames."""
+
+    score: float
+    frames: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """One inference on the run's time line, in nanoseconds: who, on which frame of which episode, from when to when."""
+
+    worker: int
+    episode: int
+    start: int
+    began: int
+    ended: int
+
+
+@dataclass(frozen=True)
+class TimingReport:
+    """What a run did and when.
+
+    Attributes:
+        latency_ms: Of each inference.
+        interval_ms: Between two applied actions of an episode.
+        delay_frames: Age of the observation behind each applied action.
+        learner_step_ms: Of each update; None without a learner.
+        frames: Counts: total, fresh (with an action of the agent's), default, dropped_actions (computed and never
+            applied), late_actions (released after they were due), missed_deadlines (frames that began late).
+        lateness_ms: By how much frames began after their deadline.
+        drift_ms: Lateness of the last frame against the first one's clock.
+        fps: Frames per second that were reached.
+        workers: count, restarts, and busy_share (inference time per worker and run time).
+        episodes: Each episode's return and frames.
+        spans: Each inference, for the trace.
+    """
+
+    latency_ms: dict[str, float]
+    interval_ms: dict[str, float]
+    delay_frames: dict[str, float]
+    learner_step_ms: dict[str, float] | None
+    frames: dict[str, int]
+    lateness_ms: dict[str, float]
+    drift_ms: float
+    fps: float
+    workers: dict[str, float]
+    episodes: tuple[EpisodeTiming, ...]
+    spans: tuple[Span, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, without the spans."""
+        return {
+            "latency_ms": self.latency_ms,
+            "interval_ms": self.interval_ms,
+            "delay_frames": self.delay_frames,
+            "learner_step_ms": self.learner_step_ms,
+            "frames": self.frames,
+            "lateness_ms": self.lateness_ms,
+            "drift_ms": self.drift_ms,
+            "fps": self.fps,
+            "workers": self.workers,
+            "episodes": [{"return": episode.score, "frames": episode.frames} for episode in self.episodes],
+        }
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the report as JSON."""
+        _write(Path(path), json.dumps(self.to_dict(), indent=1) + "\n")
+
+    def to_trace(self, path: str | Path) -> None:
+        """Write the inferences in the trace event format, which Perfetto and chrome://tracing open."""
+        events = [
+            {
+                "name": f"o_{span.start}",
+                "cat": "inference",
+                "ph": "X",
+                "ts": span.began / 1e3,
+                "dur": (span.ended - span.began) / 1e3,
+                "pid": 0,
+                "tid": span.worker,
+                "args": {"episode": span.episode, "start": span.start},
+            }
+            for span in self.spans
+        ]
+        _write(Path(path), json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
+
+    def __str__(self) -> str:
+        """Summarize for a person."""
+        total = max(self.frames["total"], 1)
+        return "\n".join(
+            (
+                f"frames     {self.frames['total']} at {self.fps:.2f} fps: "
+                f"{self.frames['fresh'] / total:.1%} with a fresh action, {self.frames['default']} default",
+                f"actions    {self.frames['dropped_actions']} dropped, {self.frames['late_actions']} late",
+                f"latency    {_line(self.latency_ms)} ms",
+                f"delay      {_line(self.delay_frames)} frames",
+                f"interval   {_line(self.interval_ms)} ms",
+                f"deadlines  {self.frames['missed_deadlines']} missed, lateness p99 {self.lateness_ms['p99']:.3f} ms, "
+                f"drift {self.drift_ms:.3f} ms",
+                f"workers    {self.workers['count']:.0f}, busy {self.workers['busy_share']:.0%}, "
+                f"{self.workers['restarts']:.0f} restarts",
+                f"episodes   {len(self.episodes)}, returns {', '.join(f'{e.score:g}' for e in self.episodes[:8])}"
+                + (", ..." if len(self.episodes) > 8 else ""),
+            )
+        )
+
+
+def distribution(values: Sequence[float] | Iterable[float]) -> dict[str, float]:
+    """Return mean, std, p50, p95, p99 and max; all nan where there is no value."""
+    array = np.asarray(list(values), np.float64)
+    if array.size == 0:
+        return dict.fromkeys(("mean", "std", "p50", "p95", "p99", "max"), float("nan"))
+    p50, p95, p99 = np.percentile(array, (50, 95, 99))
+    return {
+        "mean": float(array.mean()),
+        "std": float(array.std()),
+        "p50": float(p50),
+        "p95": float(p95),
+        "p99": float(p99),
+        "max": float(array.max()),
+    }
+
+
+def _line(d: dict[str, float]) -> str:
+    return f"mean {d['mean']:.2f}, p50 {d['p50']:.2f}, p95 {d['p95']:.2f}, p99 {d['p99']:.2f}, max {d['max']:.2f}"
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
