@@ -6,11 +6,31 @@ import gin
 
 from async_wrappers.delay import RealtimeDelay
 from async_wrappers.envs import create_atari_environment, create_gym_environment
-from async_wrappers.observation import AppliedActions
+from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
+from async_wrappers.observation import AppliedActions, CommittedActions
+from async_wrappers.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 
 __all__ = ["CONFIGURABLES"]
 
-CONFIGURABLES = (AppliedActions, RealtimeDelay, create_atari_environment, create_gym_environment)
+CONFIGURABLES = (
+    AppliedActions,
+    CommittedActions,
+    Constant,
+    Correlated,
+    ExpectedTime,
+    Gamma,
+    LogNormal,
+    MaxTime,
+    NoStagger,
+    RealtimeDelay,
+    Sequential,
+    Spikes,
+    Tickets,
+    Trace,
+    Uniform,
+    create_atari_environment,
+    create_gym_environment,
+)
 
 for _configurable in CONFIGURABLES:
     gin.external_configurable(_configurable, module="async_wrappers")

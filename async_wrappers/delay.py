@@ -48,6 +48,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     ``frame``            frames stepped so far in this episode
     ``start``            frame of the returned observation: the start of the next decision
     ``applied``          False if the episode ended before this step's action could land (only in a first step)
+    ``finished``         first frame that began when this step's inference had ended (the end, if it was not applied)
     ``observation_info`` the environment's info at the frame of the returned observation
     ==================== =======================================================================================
 
@@ -181,6 +182,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         while self._due is None and not self._over:  # only in the first step: later ones begin on their effect
             self._step_default()
         applied, effect = not self._over, self._frame
+        finished = self._schedule.finished() if applied else self._frame
         if applied:
             self._last_action = action if type(action) is int else _own(action)
             self._step_frame(action)
@@ -202,6 +204,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "frame": frame,
             "start": seen,
             "applied": applied,
+            "finished": finished,
             "observation_info": info_then,
         }
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}

@@ -274,6 +274,8 @@ def _same(one: Any, other: Any) -> bool:
     """Whether two observations, however nested, are exactly the same; NaN is the same as NaN."""
     if type(one) is not type(other):
         return False
+    if isinstance(one, int | float | str):
+        return bool(one == other or (one != one and other != other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
     if isinstance(one, tuple | list):
@@ -283,7 +285,7 @@ def _same(one: Any, other: Any) -> bool:
             return False
         if one.dtype.hasobject:
             return all(map(_same, one.ravel().tolist(), other.ravel().tolist()))
-        return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
+        return np.array_equal(one, other) or (one.dtype.kind in "fc" and np.array_equal(one, other, equal_nan=True))
     return bool(np.all(one == other) or (np.all(one != one) and np.all(other != other)))
 
 
@@ -378,15 +380,16 @@ def _find_period(episodes: list[dict[int, bool]]) -> tuple[int | None, int | Non
 
 
 def _has_pattern(frames: list[tuple[int, bool]]) -> bool:
-    """Whether each m-th frame, for some m, never has an effect, and that is too regular to be chance."""
+    """Whether, for some m, some of the m classes of frames never have an effect, too regularly to be chance.
+
+    Each class has three different frames or more: a stretch without effect is no pattern.
+    """
+    hits = sum(effect for _, effect in frames)
     for m in range(2, len({frame for frame, _ in frames}) // 3 + 1):
-        for rest in range(m):
-            inside = [effect for frame, effect in frames if frame % m == rest]
-            outside = [effect for frame, effect in frames if frame % m != rest]
-            if inside and outside and not any(inside):
-                share = sum(outside) / len(outside)
-                if (1 - share) ** len(inside) < CHANCE / m:
-                    return True
+        used = {frame % m for frame, effect in frames if effect}
+        room = sum(frame % m in used for frame, _ in frames)
+        if math.comb(m, len(used)) * math.comb(room, hits) / math.comb(len(frames), hits) < CHANCE / m:
+            return True
     return False
 
 

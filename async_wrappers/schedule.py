@@ -43,6 +43,10 @@ class Schedule(Protocol):
         """Return the start of the decision that would be applied first of those begun, later than start `after`."""
         ...
 
+    def finished(self) -> int:
+        """Return the first frame that began when the inference behind the action applied last had ended."""
+        ...
+
 
 class PlainSchedule:
     """Constant delay and spacing: ``s_j = j (noops + 1)``, ``e_j = s_j + delay``.
@@ -87,6 +91,10 @@ class PlainSchedule:
         """Return the start after `after`, if its frame has come."""
         following = after + self.noops + 1
         return following if following < self._asked else None
+
+    def finished(self) -> int:
+        """Return the frame on which the last action was applied: constants say nothing of an earlier end."""
+        return (self._asked - 1 - self.delay) // (self.noops + 1) * (self.noops + 1) + self.delay
 
     def decisions(self) -> Iterator[tuple[int, int]]:
         """Yield ``(start, effect)`` of one episode's decisions, for ever."""

@@ -147,6 +147,10 @@ class SimulatedSchedule:
         future.close(after)
         return future.run_to_next_action()[0] if future.pending() else None
 
+    def finished(self) -> int:
+        """Return the first frame that began when the inference behind the action applied last had ended."""
+        return self.clock.frame_at(self._simulation.released)
+
     def _quantile(self, q: float) -> int:
         """Return a quantile of 10,000 fixed draws, in nanoseconds."""
         stream = self.latency.stream(np.random.SeedSequence(0))
@@ -203,6 +207,7 @@ class _Simulation:
         self._tape.forget(self._draws)
         self.frame = 0
         self._applied = -1  # start of the newest action applied
+        self.released = 0  # when that action was
         self._open = True
         self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start frame, started)
         self._idle: list[tuple[int, int]] = []  # (free since, worker)
@@ -315,7 +320,7 @@ class _Simulation:
                 best = candidate
         if best is None:
             return None
-        self._applied = -best[0]
+        self._applied, self.released = -best[0], best[1]
         self.stagger.applied(frame)
         age = frame - self._applied
         self.counts.fresh += 1

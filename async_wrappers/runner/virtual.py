@@ -104,9 +104,7 @@ class VirtualBackend:
         total, fresh = sum(episode.frames for episode in episodes), sum(map(len, effects))
         frame_ms = 1000 / float(clock.fps)
         intervals = [
-            (after[1] - before[1]) * frame_ms
-            for applied in effects
-            for before, after in itertools.pairwise(applied)
+            (after[1] - before[1]) * frame_ms for applied in effects for before, after in itertools.pairwise(applied)
         ]
         busy = sum(span.ended - span.began for span in spans)
         return TimingReport(

@@ -100,6 +100,7 @@ def test_all_fields_of_info_are_those_worked_by_hand() -> None:
             "frame": 4,
             "start": 2,
             "applied": True,
+            "finished": 2,
             "observation_info": _info(2),
         },
     }
@@ -113,6 +114,7 @@ def test_all_fields_of_info_are_those_worked_by_hand() -> None:
             "frame": 6,
             "start": 4,
             "applied": True,
+            "finished": 4,
             "observation_info": _info(4),
         },
     }
@@ -178,6 +180,7 @@ def test_an_episode_that_ends_before_the_first_action_lands_ends_in_its_first_st
         "frame": 3,
         "start": start,
         "applied": False,
+        "finished": 3,
         "observation_info": _info(start),
     }
 

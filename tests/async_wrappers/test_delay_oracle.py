@@ -141,6 +141,7 @@ def by_the_rules(world: World, defaults: list[Default]) -> tuple[list[Any], list
                 "frame": closing,
                 "start": shown,
                 "applied": applied,
+                "finished": effect(decision) if applied else closing,  # constants: it ends when it lands
                 "observation_info": sights[shown][1],
             }
             returned.append(
