@@ -7,6 +7,8 @@ scores and logs are not looked at. "SB3" is Stable-Baselines3 with its own Atari
 ours instead, which hands over grey frames at once, so the difference between these two is the environments'.
 
 Printed are steps per second of wall-clock time, and of processor time, which other jobs on the machine disturb less.
+Two threads want two idle cores: threads that wait for each other spin. Where cores are shared, put
+``OMP_WAIT_POLICY=passive``, which all contestants inherit, before the command, or it takes many times as long.
 
     python -m benchmarks.dqn_speed
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import torch
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.buffers import ReplayBuffer
 
@@ -140,6 +141,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="interleaved bursts of samples")
     parser.add_argument("--calls", type=int, default=100, help="samples per burst")
     args = parser.parse_args()
+    torch.set_num_threads(1)
     replays = {
         OURS: Ours(args.transitions),
         "SB3 ReplayBuffer": Peer(args.peer_transitions, optimized=False),

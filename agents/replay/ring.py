@@ -268,6 +268,8 @@ class RingReplay:
             raise ValueError("the replay holds no valid transition yet, observe more before sampling")
         live = min(self._head, self._capacity)
         positions = self._rng.integers(live, size=batch_size)
+        if self._steps.take(positions).all():
+            return positions
         # Drawing anew what is not valid leaves each draw uniform over the valid positions.
         while (rejected := np.flatnonzero(self._steps.take(positions) == 0)).size:
             positions[rejected] = self._rng.integers(live, size=rejected.size)
@@ -285,7 +287,9 @@ class RingReplay:
         if self._horizon > 1:
             around[:, self._stack :] += steps[:, None]
         window = self._observation.take(around, axis=0, mode="wrap")
-        self._blank(window, self._age.take(positions), steps)
+        age = self._age.take(positions)
+        if age.min() < self._stack - 1:
+            self._blank(window, age, steps)
         return window[:, : self._stack], window[:, -self._stack :]
 
     def _blank(self, window: npt.NDArray[Any], age: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]) -> None:
@@ -300,6 +304,9 @@ class RingReplay:
         self, positions: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """The discounted reward sums and the discounts of the bootstrap values, summed in double precision."""
+        if self._horizon == 1 and self._discount_by == "decision":
+            terminal = self._kind.take(positions) == _TERMINAL
+            return self._reward.take(positions), np.where(terminal, np.float32(0), np.float32(self._gamma))
         reward = np.zeros(len(positions))
         discount = np.ones(len(positions))
         for step in range(self._horizon):
