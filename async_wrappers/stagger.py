@@ -217,8 +217,10 @@ class Tickets(Stagger):
     one applied, else dropped.
 
     Guarantees that no two inferences read the same frame, that starts are at least a slot apart, and that all actions
-    that are in time have the same delay. About ``ceil(mean latency * fps) + 2`` workers give an action on each frame.
-    It does not guarantee that an action is in time: that is the playout's quantile.
+    that are in time have the same delay. ``ceil(mean latency * fps) + 2`` workers give an action on each frame where an
+    inference lasts up to about ten frames; a few more, less than the square root of that number, where it lasts longer
+    (`async_wrappers.plan` finds how many). It does not guarantee that an action is in time: that is the playout's
+    quantile.
 
     Args:
         playout: Frames, or a quantile of the latency such as ``"p99"``.

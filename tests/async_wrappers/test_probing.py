@@ -133,7 +133,7 @@ def test_lag_and_period_are_found_together(
 @settings(max_examples=25, deadline=None)
 @given(lag=st.integers(0, 3), pattern=st.lists(st.booleans(), min_size=1, max_size=6))
 def test_a_period_is_never_reported_where_a_frame_outside_it_counts(lag: int, pattern: list[bool]) -> None:
-    result = probe_delay(Hidden(lag, lambda frame, seed: pattern[frame % len(pattern)]), episodes=2, max_frames=40)
+    result = probe_delay(Hidden(lag, lambda frame, seed: pattern[frame % len(pattern)]), episodes=4)
     taken = {frame for frame in range(60) if pattern[frame % len(pattern)]}
     if result.period is not None:
         assert result.phase is not None
@@ -216,6 +216,15 @@ def test_noise_that_comes_late_is_noticed_too() -> None:
     assert not result.deterministic
     assert result.lag is None
     assert 0 < result.trials < 10
+
+
+def test_noise_beyond_the_frames_that_are_changed_is_noticed() -> None:
+    class LateInTheEpisode(Hidden):
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            observation, *rest = super().step(action)
+            return observation + (np.random.default_rng().random() if self._frame > 40 else 0), *rest
+
+    assert not probe_delay(LateInTheEpisode(mute=True)).deterministic
 
 
 def test_an_environment_that_does_not_forget_can_be_probed_through_a_function_that_makes_it() -> None:
@@ -309,6 +318,12 @@ def test_two_frames_with_an_effect_are_too_few_for_a_period() -> None:
 def test_short_episodes_are_enough(lag: int) -> None:
     result = probe_delay(Hidden(lag, length=4))
     assert (result.lag, result.period) == (lag, 1)
+
+
+def test_a_frame_too_close_to_the_end_to_show_an_effect_does_not_count_as_one_without() -> None:
+    result = probe_delay(Hidden(4, one_in(2), length=12))
+    assert (result.lag, result.period, result.phase) == (4, 2, 0)
+    assert result.verdict.endswith("(period 2, phase 0)")
 
 
 def test_an_episode_of_one_frame_gives_the_lag_alone() -> None:

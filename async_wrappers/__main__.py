@@ -1,0 +1,151 @@
+"""The command line: ``python -m async_wrappers plan --latency-ms 120 --fps 60``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
+from async_wrappers.planning import Need, Plan, plan, workers_against_latency
+from async_wrappers.simulation import SimulatedSchedule
+from async_wrappers.timeline import timeline
+
+TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+MOST_DRAWN = 20_000  # frames in a picture
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells a usage error in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: The words after ``python -m async_wrappers``; None means those of this process.
+
+    Returns:
+        The exit code: 0.
+
+    Raises:
+        SystemExit: A usage error, with code 2 and one line on standard error.
+    """
+    parser = _make_parser()
+    options = parser.parse_args(arguments)
+    try:
+        (_plan if options.command == "plan" else _workers)(options)
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"{parser.prog} {options.command}: {error}\n")
+    return 0
+
+
+def _make_parser() -> _Parser:
+    parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers}")
+    one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
+    of = one.add_mutually_exclusive_group(required=True)
+    of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
+    of.add_argument("--trace", metavar="FILE", help="measured latencies: a JSON list of seconds, or latency_ms")
+    one.add_argument("--cv", type=float, help="coefficient of variation of a log-normal latency (constant without)")
+    one.add_argument("--spike-probability", type=float, help="share of inferences that are slower")
+    one.add_argument("--spike-factor", type=float, help="how many times slower they are")
+    one.add_argument("--learn-ms", type=float, help="one update of the weights, in milliseconds")
+    one.add_argument("--cores", type=int, help="cores of the machine (those of this one)")
+    one.add_argument("--model-mb", type=float, help="size of the weights, in megabytes")
+    one.add_argument("--memory-gbs", type=float, default=20.0, help="memory bandwidth in gigabytes per second (20)")
+    one.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
+    one.add_argument("--picture", metavar="FILE", help="draw the time line, such as plan.png (needs matplotlib)")
+    many = commands.add_parser("workers", help="a table of workers against latency, log-normal")
+    many.add_argument("--latencies-ms", type=float, nargs="+", default=TABLE_MS, metavar="MS", help="mean latencies")
+    many.add_argument("--cv", type=float, default=0.2, help="coefficient of variation (0.2)")
+    for command, seconds, what in ((one, 60, "how long an episode lasts"), (many, 600, "how long to simulate each")):
+        command.add_argument("--fps", type=float, default=60, help="frames per second (60)")
+        command.add_argument("--seconds", type=float, default=seconds, help=f"{what} ({seconds})")
+        command.add_argument("--seed", type=int, default=0, help="of the simulated latencies (0)")
+    return parser
+
+
+def _plan(options: argparse.Namespace) -> None:
+    latency = _latency(options)
+    found = plan(
+        latency,
+        fps=options.fps,
+        learn_ms=options.learn_ms,
+        cores=options.cores,
+        model_mb=options.model_mb,
+        memory_gbs=options.memory_gbs,
+        seconds=options.seconds,
+        seed=options.seed,
+    )
+    if options.picture is not None:
+        _draw(latency, found, options)
+    if options.json == "-":
+        print(json.dumps(found.to_dict(), indent=1, allow_nan=False))
+        return
+    if options.json is not None:
+        found.to_json(options.json)
+    print(found)
+
+
+def _latency(options: argparse.Namespace) -> Latency:
+    if (options.spike_probability is None) != (options.spike_factor is None):
+        raise ValueError("--spike-probability and --spike-factor must be given together, got only one of them")
+    if options.latency_ms is not None and not 0 <= options.latency_ms < math.inf:
+        raise ValueError(f"--latency-ms must be >= 0 milliseconds and finite, got {options.latency_ms:g}")
+    if options.trace is not None and options.cv is not None:
+        raise ValueError(f"--cv must go with --latency-ms, got --cv {options.cv:g} with --trace, which has a spread")
+    latency: Latency
+    if options.trace is not None:
+        latency = Trace(Path(options.trace))
+    elif options.cv is None:
+        latency = Constant(options.latency_ms / 1000)
+    else:
+        latency = LogNormal(options.latency_ms / 1000, options.cv)
+    if options.spike_probability is None:
+        return latency
+    return Spikes(latency, options.spike_probability, options.spike_factor)
+
+
+def _draw(latency: Latency, found: Plan, options: argparse.Namespace) -> None:
+    """Draw one worker above as many as are enough, for a few delays."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ValueError("--picture needs matplotlib: pip install matplotlib, or leave --picture out") from None
+    workers = found.rules[-1].workers if found.enough is None else found.enough.workers
+    one = SimulatedSchedule(latency, 1, options.fps, "sequential", seed=options.seed)
+    many = SimulatedSchedule(latency, workers, options.fps, "tickets", found.playout, seed=options.seed)
+    titles = {"sequential, 1 worker": one, f"tickets, {workers} {'worker' if workers == 1 else 'workers'}": many}
+    timeline(titles, frames=min(max(24, 4 * many.stagger.playout), MOST_DRAWN), path=options.picture)
+
+
+def _workers(options: argparse.Namespace) -> None:
+    seconds = [latency / 1000 for latency in options.latencies_ms]
+    needs = workers_against_latency(seconds, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
+    print("| latency | mean rule | workers | playout | fresh | delay, frames | delay | busy |")
+    print("|---|---|---|---|---|---|---|---|")
+    for need in needs:
+        print(_row(need))
+
+
+def _row(need: Need) -> str:
+    """Return a row of a Markdown table."""
+    latency, found = f"| {need.latency_s:g} s | {need.mean_rule} |", need.enough
+    if found is None:
+        return f"{latency} none is enough | | | | | |"
+    return (
+        f"{latency} {found.workers} | {need.playout} | {found.fresh_share:.3f} | {found.mean_delay_frames:.1f} | "
+        f"{(found.mean_delay_ms or 0) / 1000:.3g} s | {found.busy_workers:.1f} |"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
