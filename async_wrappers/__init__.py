@@ -9,12 +9,17 @@
 * `async_wrappers.latency`, `async_wrappers.stagger`: latency models and stagger strategies.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from async_wrappers.delay import RealtimeDelay
 from async_wrappers.observation import AppliedActions, CommittedActions
-from async_wrappers.planning import plan
-from async_wrappers.probing import probe_delay
-from async_wrappers.regret import decompose
-from async_wrappers.runner import AsyncRunner
+
+if TYPE_CHECKING:
+    from async_wrappers.planning import plan
+    from async_wrappers.probing import probe_delay
+    from async_wrappers.regret import decompose
+    from async_wrappers.runner import AsyncRunner
 
 __all__ = [
     "AppliedActions",
@@ -27,3 +32,12 @@ __all__ = [
     "probe_delay",
 ]
 __version__ = "0.1.0"
+
+_WHERE = {"AsyncRunner": "runner", "decompose": "regret", "plan": "planning", "probe_delay": "probing"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a tool when it is first asked for: who only wraps an environment need not wait for the others."""
+    if name in _WHERE:
+        return getattr(import_module(f"async_wrappers.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'async_wrappers' has no attribute {name!r}")

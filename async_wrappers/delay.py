@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,9 @@ from gymnasium.error import ResetNeeded
 
 from async_wrappers.default_action import DefaultAction, make_default_action
 from async_wrappers.schedule import PlainSchedule, Schedule
-from async_wrappers.simulation import Counts, SimulatedSchedule
+
+if TYPE_CHECKING:
+    from async_wrappers.simulation import Counts
 
 __all__ = ["RealtimeDelay"]
 
@@ -128,6 +130,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 raise ValueError(f"give delay and noops or a latency, got delay={delay}, noops={noops} and {latency!r}")
             if fps is None:
                 raise ValueError("fps must be given with a latency, in frames per second, got None")
+            from async_wrappers.simulation import SimulatedSchedule  # half of the package's import time
+
             workers = 1 if workers is None else workers
             self._schedule = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
         self._default_action: DefaultAction | None = None
@@ -212,7 +216,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     @property
     def counts(self) -> Counts | None:
         """What became of the frames and inferences so far, with a latency; None with constants."""
-        return self._schedule.counts if isinstance(self._schedule, SimulatedSchedule) else None
+        counts: Counts | None = getattr(self._schedule, "counts", None)
+        return counts
 
     def _step_default(self) -> None:
         assert self._default_action is not None  # looked up unless every frame receives an action
