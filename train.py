@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import statistics
 import sys
@@ -62,7 +63,7 @@ def train() -> None:
     runner = _build_runner(base_dir)
     _or_usage_error(runner.resume)
     print(f"base_dir: {base_dir}\nseed: {runner.seed}", flush=True)
-    reported = (base_dir / "report.json").is_file() or not runner.report_episodes
+    reported = (base_dir / "report.json").is_file() or not runner.report_episodes or not runner.num_iterations
     if runner.start_iteration >= runner.num_iterations and reported:
         print(
             f"finished: all {runner.num_iterations} iterations are done. To go on, give more: --base_dir {base_dir} "
@@ -137,7 +138,14 @@ def _or_usage_error(build: Callable[[], Any]) -> Any:
         required = isinstance(error, RuntimeError) and "Required bindings" in str(error)
         if isinstance(error, RuntimeError) and not required:
             raise
-        raise UsageError(str(error).splitlines()[0]) from None
+        raise UsageError(_one_line(error)) from None
+
+
+def _one_line(error: Exception) -> str:
+    """Return the first line of a message; Python's own is given the name of the gin configurable it came from."""
+    sentence = str(error).splitlines()[0]
+    configurable = re.search(r"In call to configurable '(.+?)'", str(error))
+    return f"{configurable[1]}: {sentence}" if isinstance(error, TypeError) and configurable else sentence
 
 
 def _default_base_dir() -> Path:

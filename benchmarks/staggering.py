@@ -1,10 +1,10 @@
 """What each stagger strategy gives: simulated, 60 fps, an action on each frame wanted.
 
-For every strategy, three latency models and six numbers of workers: the share of frames with a fresh action, the mean and
-99th percentile of its delay in frames, actions dropped per second. Deterministic: the clock is simulated. The last line
-of each model is the hold: tickets with ceil(mean latency * fps) + 2 workers at playout p99 reach a share of 0.99.
+For every strategy, three latency models and six numbers of workers: the share of frames with a fresh action, the mean
+and 99th percentile of its delay in frames, actions dropped per second. Deterministic: the clock is simulated. The last
+line of each model is the hold: tickets with ceil(mean latency * fps) + 2 workers at playout p99 reach a share of 0.99.
 
-    python benchmarks/staggering.py [--seconds 350]
+    python -m benchmarks.staggering [--seconds 350]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Hold: at least 50,000 decisions (inferences) a second. The peer is the wall clock itself: the ratio says how many times
 faster than real time the simulation runs.
 
-    python benchmarks/virtual_clock.py [--repetitions 5]
+    python -m benchmarks.virtual_clock [--repetitions 5]
 """
 
 from __future__ import annotations

@@ -101,6 +101,7 @@ class DQNAgent:
         seed: int = 0,
     ) -> None:
         """See the class."""
+        _at_least("stack_size", stack_size, 1, "observation")
         _at_least("update_period", update_period, 1, "decision")
         _at_least("target_update_period", target_update_period, 1, "decision")
         _at_least("min_replay_history", min_replay_history, 0, "transitions")
@@ -210,7 +211,8 @@ class DQNAgent:
             self._learner.observe(self._closed.popleft()[1])
 
     def _train_step(self) -> None:
-        if self._replay.add_count > self._min_replay_history and self._training_steps % self._update_period == 0:
+        enough = len(self._replay) > 0 and self._replay.add_count > self._min_replay_history
+        if enough and self._training_steps % self._update_period == 0:
             scalars = self._learner.update()
             if self._report is not None and self._learner.updates % self._summary_writing_frequency == 0:
                 for name, value in scalars.items():
@@ -218,13 +220,15 @@ class DQNAgent:
         self._training_steps += 1
 
     def identity(self) -> dict[str, Any]:
-        """Return the agent's name and its network's shapes."""
+        """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
         parameters = {name: list(parameter.shape) for name, parameter in self._network.named_parameters()}
         return {
             "agent": type(self).__name__,
             "observation_shape": list(self._observation_shape),
             "actions": self._num_actions,
             "network": parameters,
+            "replay": self._replay.facts(),
+            "optimizer": self._learner.optimizer_name,
         }
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
@@ -274,5 +278,5 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def _at_least(name: str, value: int, least: int, unit: str) -> None:
-    if value < least:
-        raise ValueError(f"{name} must be >= {least} {unit}, got {value}")
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be >= {least} {unit}, got {value!r}")

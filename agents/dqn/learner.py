@@ -115,6 +115,11 @@ class DQNLearner:
         self._network.load_state_dict(weights)
         self.synchronize_target()
 
+    @property
+    def optimizer_name(self) -> str:
+        """Name of the optimiser's class: its state fits no other one."""
+        return type(self._optimizer).__name__
+
     def state_dict(self) -> dict[str, Any]:
         """Return weights, target, optimiser and count; not the replay."""
         return {
@@ -128,7 +133,10 @@ class DQNLearner:
         """Restore what `state_dict` returned."""
         self._network.load_state_dict(state["network"])
         self._target.load_state_dict(state["target"])
+        settings = [{**group} for group in self._optimizer.param_groups]
         self._optimizer.load_state_dict(state["optimizer"])
+        for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
+            group.update(setting, params=group["params"])  # a new learning rate is taken, the moments are kept
         self.updates = state["updates"]
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ holds the first file's SHA-256. Nothing is loaded by unpickling code.
 from __future__ import annotations
 
 import hashlib
-import pickle
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -48,16 +47,19 @@ class Checkpointer:
         return sorted((int(name[1]) for name in names if name), reverse=True)
 
     def save(self, iteration: int, bundle: Mapping[str, Any]) -> set[int]:
-        """Write a checkpoint, forget the oldest ones, and return the iterations that are kept."""
+        """Write a checkpoint, forget the oldest ones, and return the iterations that are kept.
+
+        Checkpoints of later iterations are forgotten too: they were bad, or the run would not have gone back.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self._path(iteration)
         write_atomically(path, lambda file: torch.save(dict(bundle), file))
         write_text_atomically(self._sentinel(iteration), f"done sha256={_sha256(path)}\n")
-        numbers = self.numbers()
-        for number in numbers[self._duration :]:
+        kept = [number for number in self.numbers() if number <= iteration][: self._duration]
+        for number in set(self.numbers()) - set(kept):
             self._sentinel(number).unlink()  # first, so that no sentinel ever stands for a missing file
             self._path(number).unlink(missing_ok=True)
-        return set(numbers[: self._duration])
+        return set(kept)
 
     def load_each(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (iteration, bundle) of the good checkpoints, newest first, and warn of each bad one."""
@@ -87,8 +89,11 @@ def read_bundle(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is torn or altered: its SHA-256 is not the one recorded")
     try:
         bundle = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path} is not a checkpoint of tensors and plain data ({error})") from None
+    except OSError:
+        raise
+    except Exception as error:  # torch.load raises whatever its unpickler stumbles over
+        what = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+        raise ValueError(f"{path} is not a checkpoint of tensors and plain data ({what})") from None
     if not isinstance(bundle, dict):
         raise ValueError(f"{path} is not a checkpoint: it holds a {type(bundle).__name__}, not a dict")
     return bundle

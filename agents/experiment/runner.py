@@ -132,7 +132,7 @@ class Runner:
         """
         self._resumed = True
         for number, bundle in self._checkpointer.load_each():
-            self._check_identity(bundle["identity"])
+            self._check_identity(bundle.get("identity", {}))
             try:
                 self.agent.unbundle(self._checkpointer.directory, number, bundle["agent"])
             except (OSError, ValueError) as error:
@@ -280,6 +280,9 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
     return SCHEDULES[schedule](base_dir)
 
 
+_ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
+
+
 def _newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
     """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
     if path.is_dir():
@@ -293,8 +296,9 @@ def _newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:
-    here = agent.identity()
-    there = {name: bundle["identity"].get(name) for name in here}  # seed and environment may differ
+    if "identity" not in bundle or "agent" not in bundle:
+        raise ValueError(f"checkpoint {path} is not one of a run: it holds {', '.join(map(str, bundle)) or 'nothing'}")
+    here, there = ({name: facts.get(name) for name in _ACTING} for facts in (agent.identity(), bundle["identity"]))
     if difference := _difference(there, here):
         raise ValueError(f"checkpoint {path} does not fit this agent ({difference})")
     agent.load_policy(bundle["agent"])

@@ -393,7 +393,8 @@ class RingReplay:
         """
         segments.prune(Path(directory), keep)
 
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data, without the seed."""
         return {
             "observation_shape": list(self._observation_shape),
             "observation_dtype": self._dtype.str,
@@ -406,7 +407,7 @@ class RingReplay:
         }
 
     def _check_facts(self, facts: Mapping[str, Any]) -> None:
-        for name, own in self._facts().items():
+        for name, own in self.facts().items():
             if facts.get(name) != own:
                 raise ValueError(
                     f"{name} must be as in the saved replay, {facts.get(name)!r}, got {own!r}, make the replay alike"
@@ -414,7 +415,7 @@ class RingReplay:
 
     def _counters(self) -> dict[str, Any]:
         return {
-            "facts": self._facts(),
+            "facts": self.facts(),
             "head": self._head,
             "add_count": self._add_count,
             "generator": self._rng.bit_generator.state,

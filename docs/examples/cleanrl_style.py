@@ -1,8 +1,8 @@
 """DQN under delay in one file, for people who want to see every line.
 
-python docs/examples/cleanrl_style.py --delay 4 --noops 0
+python docs/examples/cleanrl_style.py --delay 4 --noops 4
 
-Four lines differ from a turn-based DQN; each is marked DELAY.
+Four places differ from a turn-based DQN; each is marked DELAY.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from async_wrappers import AppliedActions, RealtimeDelay
 GAMMA = 0.99  # per decision
 BATCH_SIZE = 64
 REPLAY_CAPACITY = 50_000  # transitions
-TARGET_PERIOD = 100  # updates
+TARGET_PERIOD = 200  # updates
 
 
 class Transition(NamedTuple):
@@ -36,9 +36,11 @@ class Transition(NamedTuple):
 
 
 def make_env(delay: int, noops: int) -> gym.Env:
-    """Return CartPole under delay, with the last four actions that it received in the observation."""
-    # DELAY: the actions that still worked when a frame was seen are part of the state (inside the delay: known ones).
-    env = AppliedActions(gym.make("CartPole-v1"), length=4, flat=True)
+    """Return CartPole under delay, with the action that it received last in the observation."""
+    # DELAY: while the policy thinks, its last action goes on ("repeat"). The game's own observation does not tell which
+    # one; with noops = delay (observe, think, act, observe) this does, and the problem is Markov again. It goes inside
+    # the delay: there it is what had been applied when the observation was taken, which a real policy knows too.
+    env = AppliedActions(gym.make("CartPole-v1"), length=1, flat=True)
     return RealtimeDelay(env, delay=delay, noops=noops, default_action="repeat")
 
 
@@ -67,7 +69,7 @@ def update(
 
 
 def main(
-    delay: int = 4, noops: int = 0, total_timesteps: int = 30_000, learning_starts: int = 1_000, seed: int = 0
+    delay: int = 4, noops: int = 4, total_timesteps: int = 30_000, learning_starts: int = 1_000, seed: int = 0
 ) -> float:
     """Train for so many decisions; print the mean return as it goes, and return that of the last 20 episodes."""
     torch.manual_seed(seed)
@@ -83,7 +85,7 @@ def main(
     begin, score = 0, 0.0  # frames before this episode, its return so far
     observation, _ = env.reset(seed=seed)
     for step in range(total_timesteps):
-        epsilon = max(0.05, 1 - step / (0.4 * total_timesteps))
+        epsilon = max(0.02, 1 - step / (0.4 * total_timesteps))
         if rng.random() < epsilon:
             action = int(rng.integers(actions))
         else:
@@ -92,19 +94,20 @@ def main(
         next_observation, reward, terminated, truncated, info = env.step(action)
         realtime: dict[str, Any] = info["realtime"]
         score += float(reward)
+        frame = begin + realtime["frame"]
         # DELAY: an episode may end before its first action lands; then the action taught nothing.
         if realtime["applied"]:
             transition = Transition(observation, action, float(reward), next_observation, terminated)
             # DELAY: the simulation has run ahead. The reward is complete at `frame`, but the next decision begins at
-            # `start`, up to `delay` frames earlier: it must not profit from a transition that is not known yet.
-            pending.append((begin + realtime["frame"], transition))
+            # `start`, `delay` frames earlier: a transition is held back until a decision begins that could know it.
+            pending.append((frame, transition))
         release(pending, replay, begin + realtime["start"])
         observation = next_observation
         if terminated or truncated:
-            # DELAY: a reset waits for all that is in flight. Decisions and frames are counted apart: with noops, or
-            # before the first action lands, one decision takes several frames.
-            begin += realtime["frame"]
-            release(pending, replay, begin)
+            # DELAY: a reset waits for all that is in flight. Frames are counted apart from decisions, each of which
+            # takes noops + 1 of them, and the first one `delay` more.
+            begin = frame
+            release(pending, replay, frame)
             returns.append(score)
             score = 0.0
             observation, _ = env.reset()
@@ -113,7 +116,7 @@ def main(
             if step % TARGET_PERIOD == 0:
                 target.load_state_dict(network.state_dict())
         if (step + 1) % max(1, total_timesteps // 6) == 0:
-            print(f"decision {step + 1}, frame {begin + realtime['frame']}: return {np.mean(returns[-20:]):.1f}")
+            print(f"decision {step + 1}, frame {frame}: return {np.mean(returns[-20:]):.1f}")
     env.close()
     return float(np.mean(returns[-20:]))
 
@@ -121,7 +124,7 @@ def main(
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--delay", type=int, default=4, help="frames")
-    parser.add_argument("--noops", type=int, default=0, help="frames between two actions")
+    parser.add_argument("--noops", type=int, default=4, help="frames between two actions")
     parser.add_argument("--total_timesteps", type=int, default=30_000, help="decisions")
     parser.add_argument("--seed", type=int, default=0)
     main(**vars(parser.parse_args()))

@@ -365,6 +365,16 @@ class TestUpdates:
         after = agent._learner.weights()
         assert all(tensor.isfinite().all() and not torch.equal(tensor, before[name]) for name, tensor in after.items())
 
+    def test_losses_and_targets_differ_in_what_they_teach(self) -> None:
+        learnt = []
+        for loss_type in ("huber", "mse"):
+            for double in (False, True):
+                env = DriftingEnv()
+                agent = make_agent(env, min_replay_history=2, loss_type=loss_type, double_dqn=double)
+                play(agent, env, range(5))
+                learnt.append(dict(agent._learner.weights()))
+        assert all(differs(one, other) for i, one in enumerate(learnt) for other in learnt[:i])
+
     def test_the_gradient_is_clipped_to_the_norm(self) -> None:
         env = DriftingEnv(lengths=[4])
         norms = []
@@ -551,6 +561,22 @@ class TestArguments:
         one, alike, other = (dict(make_agent(DriftingEnv(), seed=seed)._learner.weights()) for seed in (1, 1, 2))
         assert_identical(one, alike)
         assert differs(one, other)
+
+    def test_the_seed_decides_the_exploration(self) -> None:
+        runs = []
+        for seed in (1, 1, 2):
+            env = DriftingEnv(lengths=[40])
+            runs.append(play(make_agent(env, epsilon_train=1.0, seed=seed), env, range(1)))
+        assert runs[0] == runs[1] != runs[2]
+
+    def test_the_seed_decides_what_the_replay_samples(self) -> None:
+        samples = []
+        for seed in (1, 1, 2):
+            env = DriftingEnv(lengths=[40])
+            agent = make_agent(env, seed=seed)
+            play(agent, env, range(1))
+            samples.append(agent._replay.sample(20)["index"].tolist())
+        assert samples[0] == samples[1] != samples[2]
 
     def test_a_cut_episode_needs_its_last_observation(self) -> None:
         agent = make_agent(DriftingEnv())

@@ -145,6 +145,7 @@ class TestState:
             one.update()
         assert differs(one.state_dict(), other.state_dict())
         other.load_state_dict(deepcopy(one.state_dict()))  # a state is not a copy; a file is
+        assert_identical(one.state_dict(), other.state_dict())
         for _ in range(3):
             one.update()
             other.update()

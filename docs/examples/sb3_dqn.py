@@ -1,6 +1,6 @@
-"""Stable-Baselines3's DQN under delay: what a policy loses that never met it, and what training under it gives back.
+"""Stable-Baselines3's DQN under delay: what it costs a policy that never met it, and what training under it gives back.
 
-python docs/examples/stable_baselines3.py
+python docs/examples/sb3_dqn.py
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ DELAY = 4  # frames
 
 
 def make_env(delay: int) -> gym.Env:
-    """Return CartPole whose actions land `delay` frames after the observation that they were computed from.
+    """Return CartPole under sequential interaction: observe, think for `delay` frames, act, observe.
 
-    The observation also tells the last four actions that the pole received: those in flight when a frame was seen are
-    part of the state. They go inside the delay, so that the policy sees what it could know.
+    While the policy thinks, its last action goes on (``"repeat"``). `AppliedActions` shows it which one that is;
+    without it the observation would not tell where the pole will be when the next action lands. It goes inside the
+    delay: there it shows what the environment had received when the observation was taken.
     """
-    env = AppliedActions(gym.make("CartPole-v1"), length=DELAY, flat=True)
-    return Monitor(RealtimeDelay(env, delay=delay, default_action="repeat"))
+    env = AppliedActions(gym.make("CartPole-v1"), length=1, flat=True)
+    return Monitor(RealtimeDelay(env, delay=delay, noops=delay, default_action="repeat"))
 
 
 def train(delay: int, total_timesteps: int, seed: int) -> DQN:
     """Train for so many decisions.
 
-    Stable-Baselines3 reads each transition as soon as the simulation has it, up to `delay` frames before a real agent
-    could; `cleanrl_style.py` holds it back. The settings are those of RL Baselines3 Zoo for CartPole.
+    Stable-Baselines3 may learn from a transition as soon as the simulation has it, up to `delay` frames before a real
+    agent could; `cleanrl_style.py` holds it back.
     """
     model = DQN(
         "MlpPolicy",
         make_env(delay),
-        learning_rate=2.3e-3,
+        learning_rate=5e-4,
         batch_size=64,
-        buffer_size=100_000,
+        buffer_size=50_000,
         learning_starts=min(1_000, total_timesteps // 4),
-        target_update_interval=10,
-        train_freq=256,
-        gradient_steps=128,
-        exploration_fraction=0.16,
-        exploration_final_eps=0.04,
-        policy_kwargs={"net_arch": [256, 256]},
+        target_update_interval=200,
+        train_freq=4,
+        gradient_steps=4,
+        exploration_fraction=0.4,
+        exploration_final_eps=0.02,
+        policy_kwargs={"net_arch": [128, 128]},
         seed=seed,
         device="cpu",
     )
@@ -60,7 +61,7 @@ def evaluate(model: DQN, delay: int, episodes: int) -> float:
     return float(mean)
 
 
-def main(total_timesteps: int = 50_000, episodes: int = 20, seed: int = 0) -> dict[tuple[int, int], float]:
+def main(total_timesteps: int = 30_000, episodes: int = 20, seed: int = 0) -> dict[tuple[int, int], float]:
     """Train without delay and under it, and print the returns by (delay in training, delay in evaluation)."""
     returns = {}
     for trained, played in ((0, (0, DELAY)), (DELAY, (DELAY,))):

@@ -1,0 +1,296 @@
+"""What a simulated schedule keeps under every strategy: subclass `StaggerContract` and give it `make_stagger`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice, pairwise
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
+from async_wrappers.schedule import decisions
+from async_wrappers.simulation import Inference, SimulatedSchedule
+from async_wrappers.stagger import Stagger, Workplace
+from tests.async_wrappers.played_latency import ChangesLater, Played
+
+__all__ = ["Closing", "StaggerContract", "Workshop"]
+
+HORIZON = 60  # frames
+FAR = 1000  # frames: by then all that was in flight at the horizon has landed
+
+
+class Closing(Stagger):
+    """Another strategy, which offers nothing any more from frame `closed_from` on."""
+
+    def __init__(self, inner: Stagger) -> None:
+        self.inner = inner
+        self.closed_from: int | None = None
+
+    def prepare(self, workplace: Workplace) -> None:
+        self.inner.prepare(workplace)
+        self.playout = self.inner.playout
+
+    def restart(self) -> None:
+        self.inner.restart()
+
+    def begin(self) -> None:
+        self.inner.begin()
+
+    def start(self, worker: int, now: int) -> int:
+        return self.inner.start(worker, now)
+
+    def finish(self, worker: int, started: int, now: int) -> int:
+        return self.inner.finish(worker, started, now)
+
+    def offers(self, frame: int) -> int | None:
+        return 0 if self.closed_from is not None and frame >= self.closed_from else self.inner.offers(frame)
+
+    def taken(self, frame: int) -> None:
+        self.inner.taken(frame)
+
+    def applied(self, frame: int) -> None:
+        self.inner.applied(frame)
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """All that a simulated schedule depends on, except the strategy."""
+
+    latency: Any
+    workers: int
+    fps: Any
+
+    def schedule(self, stagger: Stagger) -> SimulatedSchedule:
+        return SimulatedSchedule(self.latency, self.workers, self.fps, stagger, seed=0)
+
+
+RATES = st.sampled_from([60, 59.7275, 50, 1000, Fraction(60_000, 1001), 0.5])
+
+
+@st.composite
+def played(draw: st.DrawFn, fps: Any) -> list[int]:
+    """Draw latencies of up to 12 frames, in nanoseconds: zero, whole frames, a nanosecond off, anything."""
+    frame = 1e9 / float(fps)
+    whole = st.builds(lambda k, off: max(0, int(k * frame) + off), st.integers(0, 12), st.integers(-1, 2))
+    return draw(st.lists(st.one_of(st.just(0), whole, st.integers(0, int(12 * frame))), min_size=1, max_size=40))
+
+
+@st.composite
+def workshops(draw: st.DrawFn) -> Workshop:
+    fps = draw(RATES)
+    return Workshop(Played(draw(played(fps))), draw(st.integers(1, 6)), fps)
+
+
+MODELS = st.sampled_from(
+    [
+        LogNormal(mean=0.120, cv=0.2),
+        LogNormal(mean=0.030, cv=1.0),
+        Uniform(0.0, 0.1),
+        Spikes(0.050, 0.1, 5),
+        Correlated(LogNormal(mean=0.05, cv=0.5), 0.9),
+    ]
+)
+EXAMPLES = settings(
+    max_examples=30,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
+)
+Told = list[tuple[tuple[int, int] | None, list[int]]]
+
+
+def tell(schedule: SimulatedSchedule, frames: int = HORIZON, seed: int | None = None) -> Told:
+    """Return what a schedule tells of an episode's first frames."""
+    return list(islice(schedule.steps(seed), frames))
+
+
+def applied_of(told: Told) -> list[tuple[int, int, int]]:
+    """Return (start, effect, worker) of the actions applied."""
+    return [(*applied, frame) for frame, (applied, _) in enumerate(told) if applied is not None]
+
+
+class StaggerContract:
+    """Tests of one strategy in simulated schedules."""
+
+    def make_stagger(self) -> Stagger:
+        """Return a new strategy."""
+        raise NotImplementedError
+
+    @EXAMPLES
+    @given(workshop=workshops())
+    def test_starts_and_effects_strictly_increase_and_no_effect_comes_before_its_start(
+        self, workshop: Workshop
+    ) -> None:
+        schedule = workshop.schedule(self.make_stagger())
+        log = schedule.keep_log()
+        told = tell(schedule)
+        landed = applied_of(told)
+        assert all(before < after for (before, *_), (after, *_) in pairwise(landed))
+        for start, worker, effect in landed:
+            assert start <= effect
+            assert worker in told[start][1]  # only what was read can be applied
+        by_start = {(inference.start, inference.worker): inference for inference in log}
+        for start, worker, effect in landed:
+            assert by_start[start, worker].finished <= schedule.clock.begin(effect)
+
+    @EXAMPLES
+    @given(workshop=workshops())
+    def test_a_worker_reads_the_newest_frame_never_one_twice_and_has_one_inference_at_a_time(
+        self, workshop: Workshop
+    ) -> None:
+        schedule = workshop.schedule(self.make_stagger())
+        log = schedule.keep_log()
+        told = tell(schedule)
+        assert sorted((i.start, i.worker) for i in log) == sorted(
+            (frame, worker) for frame, (_, readers) in enumerate(told) for worker in readers
+        )
+        for inference in log:
+            assert inference.start == schedule.clock.frame_in(inference.started)
+        for worker in range(workshop.workers):
+            mine = [inference for inference in log if inference.worker == worker]
+            for before, after in pairwise(mine):
+                assert before.start < after.start
+                assert before.finished <= after.started
+
+    @EXAMPLES
+    @given(workshop=workshops())
+    def test_latencies_are_drawn_in_the_order_of_the_starts(self, workshop: Workshop) -> None:
+        schedule = workshop.schedule(self.make_stagger())
+        log = schedule.keep_log()
+        tell(schedule)
+        assert [inference.started for inference in log] == sorted(inference.started for inference in log)
+        expected = (workshop.latency.nanoseconds * (len(log) + 1))[: len(log)]
+        assert [inference.finished - inference.started for inference in log] == expected
+
+    @EXAMPLES
+    @given(workshop=workshops(), data=st.data())
+    def test_nothing_depends_on_the_future(self, workshop: Workshop, data: st.DataObject) -> None:
+        same = data.draw(st.integers(0, 40), label="draws that stay the same")
+        latency = ChangesLater(workshop.latency.nanoseconds, same, data.draw(played(workshop.fps), label="others"))
+        told = []
+        for changed in (False, True):
+            latency.changed = False
+            schedule = SimulatedSchedule(latency, workshop.workers, workshop.fps, self.make_stagger())
+            latency.changed = changed
+            told.append(tell(schedule, seed=1))
+        drawn = 0
+        for frame, (one, other) in enumerate(zip(*told, strict=True)):
+            drawn += len(one[1])
+            if drawn > same:
+                break
+            assert one == other, f"frame {frame} after {drawn} draws"
+
+    @EXAMPLES
+    @given(workshop=workshops())
+    def test_a_longer_run_begins_as_a_shorter_one(self, workshop: Workshop) -> None:
+        longer = tell(workshop.schedule(self.make_stagger()), HORIZON)
+        assert tell(workshop.schedule(self.make_stagger()), HORIZON // 2) == longer[: HORIZON // 2]
+
+    @EXAMPLES
+    @given(workshop=workshops())
+    def test_first_is_the_first_decision_that_the_frames_then_tell(self, workshop: Workshop) -> None:
+        schedule = workshop.schedule(self.make_stagger())
+        expected = next(decisions(workshop.schedule(self.make_stagger())))
+        told = schedule.steps()
+        assert schedule.first() == expected
+        assert schedule.first() == expected  # asking changes nothing
+        landed = applied_of(list(islice(told, expected[1] + 1)))
+        assert [(start, effect) for start, _, effect in landed] == [expected]
+
+    @EXAMPLES
+    @given(workshop=workshops(), frames=st.integers(1, HORIZON))
+    def test_in_flight_is_what_a_twin_that_starts_nothing_more_applies_first(
+        self, workshop: Workshop, frames: int
+    ) -> None:
+        schedule = workshop.schedule(self.make_stagger())
+        steps = schedule.steps()
+        first, _ = schedule.first()
+        newest = max((start for start, *_ in applied_of(list(islice(steps, frames)))), default=first)
+
+        twin = workshop.schedule(Closing(self.make_stagger()))
+        assert isinstance(twin.stagger, Closing)
+        twin.stagger.closed_from = frames
+        landed = applied_of(tell(twin, FAR))
+        expected = next((start for start, _, effect in landed if effect >= frames and start > newest), None)
+        assert schedule.in_flight(newest) == expected
+        if expected is not None:
+            assert newest < expected < frames
+
+    @EXAMPLES
+    @given(workshop=workshops(), asked=st.lists(st.integers(0, HORIZON - 1), max_size=5))
+    def test_looking_ahead_changes_nothing(self, workshop: Workshop, asked: Sequence[int]) -> None:
+        schedule = workshop.schedule(self.make_stagger())
+        log = schedule.keep_log()
+        steps = schedule.steps()
+        schedule.first()
+        told: Told = []
+        for frame in range(HORIZON):
+            told.append(next(steps))
+            if frame in asked:
+                newest = max((start for start, *_ in applied_of(told)), default=-1)
+                schedule.in_flight(newest)
+        twin = workshop.schedule(self.make_stagger())
+        twin_log = twin.keep_log()
+        assert tell(twin) == told
+        assert (twin.counts, twin_log) == (schedule.counts, log)
+
+    @EXAMPLES
+    @given(latency=MODELS, workers=st.integers(1, 6), fps=RATES, before=st.integers(0, 30), seed=st.integers(0, 2**32))
+    def test_a_seed_restarts_latencies_and_estimates(
+        self, latency: Any, workers: int, fps: Any, before: int, seed: int
+    ) -> None:
+        workshop = Workshop(latency, workers, fps)
+        schedule = workshop.schedule(self.make_stagger())
+        tell(schedule, before)
+        again = tell(schedule, seed=seed)
+        assert tell(workshop.schedule(self.make_stagger()), seed=seed) == again
+        tell(schedule, before)
+        assert tell(schedule, seed=seed) == again
+
+    @EXAMPLES
+    @given(workshop=workshops(), frames=st.integers(0, 30))
+    def test_without_a_seed_the_latencies_go_on_and_all_workers_are_free_at_frame_0(
+        self, workshop: Workshop, frames: int
+    ) -> None:
+        schedule = workshop.schedule(self.make_stagger())
+        log = schedule.keep_log()
+        tell(schedule, frames)
+        before = len(log)
+        tell(schedule, frames)
+        drawn = [inference.finished - inference.started for inference in log]
+        assert drawn == (workshop.latency.nanoseconds * (len(log) + 1))[: len(log)]
+        second: list[Inference] = log[before:]
+        assert all(0 <= inference.start < frames for inference in second)
+        for worker in range(workshop.workers):
+            mine = [inference for inference in second if inference.worker == worker]
+            assert all(one.finished <= other.started for one, other in pairwise(mine))
+
+    @EXAMPLES
+    @given(workshop=workshops())
+    def test_counts_are_of_what_happened(self, workshop: Workshop) -> None:
+        schedule = workshop.schedule(self.make_stagger())
+        log = schedule.keep_log()
+        told = tell(schedule)
+        counts, landed = schedule.counts, applied_of(told)
+        assert (counts.frames, counts.fresh) == (HORIZON, len(landed))
+        assert counts.fresh_share == len(landed) / HORIZON
+        ages = [effect - start for start, _, effect in landed]
+        assert counts.delay == {age: ages.count(age) for age in ages}
+        assert sum(counts.inferences.values()) == len(log)
+        assert sum(counts.busy.values()) == sum(inference.finished - inference.started for inference in log)
+        finished = sum(inference.finished <= schedule.clock.begin(HORIZON - 1) for inference in log)
+        assert counts.fresh + counts.dropped <= finished
+        assert counts.late <= len(log)
+        if landed:
+            assert counts.mean_delay == sum(ages) / len(ages)
+
+    def test_a_latency_beyond_all_time_is_looked_past_at_once(self) -> None:
+        schedule = SimulatedSchedule(1e9, 3, 60, self.make_stagger())
+        steps = schedule.steps()
+        start, effect = schedule.first()
+        assert effect - start >= 60e9
+        assert all(applied is None for applied, _ in islice(steps, 100))

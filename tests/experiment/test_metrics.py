@@ -1,0 +1,117 @@
+"""What a run writes about itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from agents.experiment import metrics as metrics_module
+from agents.experiment.metrics import Metrics, read_iterations
+
+FIRST, SECOND = {"iteration": 0, "frames": 100, "train_average_return": 1.5}, {"iteration": 1, "frames": 220}
+
+
+def scalars(base_dir: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows: (step, value) by tag."""
+    events = EventAccumulator(str(base_dir / "metrics" / "tensorboard"))
+    events.Reload()
+    shown = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in sorted(events.Tags()["scalars"])}
+    return {tag: points for tag, points in shown.items() if points}
+
+
+def written(base_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (base_dir / "metrics" / "iterations.jsonl").read_text().splitlines()]
+
+
+def test_each_iteration_is_a_line_of_json(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    metrics.iteration(FIRST, {})
+    assert written(tmp_path) == read_iterations(tmp_path) == [FIRST]
+    metrics.iteration(SECOND, {})
+    metrics.close()
+    assert written(tmp_path) == read_iterations(tmp_path) == metrics.history == [FIRST, SECOND]
+
+
+def test_a_run_without_iterations_reads_as_none(tmp_path: Path) -> None:
+    assert read_iterations(tmp_path) == []
+
+
+def test_scalars_lie_at_training_frames(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    metrics.scalar("Loss", 0.5, 40)
+    metrics.scalar("Loss", 0.25, 80)
+    metrics.iteration(FIRST, {"Train/AverageReturns": 1.5, "Eval/AverageReturns": 2.5})
+    metrics.close()
+    assert scalars(tmp_path) == {
+        "Eval/AverageReturns": [(100, 2.5)],
+        "Loss": [(40, 0.5), (80, 0.25)],
+        "Train/AverageReturns": [(100, 1.5)],
+    }
+
+
+def test_what_is_written_is_seen_before_the_end(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    metrics.iteration(FIRST, {"Train/AverageReturns": 1.5})
+    metrics.iteration(SECOND, {"Train/AverageReturns": 2.5})
+    assert scalars(tmp_path) == {"Train/AverageReturns": [(100, 1.5), (220, 2.5)]}
+    metrics.close()
+
+
+def test_a_resumed_run_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    for line, value in ((FIRST, 1.0), (SECOND, 2.0)):
+        metrics.scalar("Loss", value, line["frames"] - 10)
+        metrics.iteration(line, {"Train/AverageReturns": value})
+    metrics.scalar("Loss", 3.0, 250)  # of an iteration that was interrupted
+    metrics.close()
+    resumed = Metrics(tmp_path, [FIRST])
+    other = {"iteration": 1, "frames": 205}
+    resumed.scalar("Loss", 5.0, 150)
+    resumed.iteration(other, {"Train/AverageReturns": 5.0})
+    resumed.close()
+    assert written(tmp_path) == [FIRST, other]
+    assert scalars(tmp_path) == {
+        "Loss": [(90, 1.0), (150, 5.0)],
+        "Train/AverageReturns": [(100, 1.0), (205, 5.0)],
+    }
+
+
+def test_a_run_that_begins_anew_drops_everything(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path)
+    metrics.scalar("Loss", 1.0, 0)
+    metrics.iteration(FIRST, {"Train/AverageReturns": 1.0})
+    metrics.close()
+    anew = Metrics(tmp_path)
+    anew.iteration(SECOND, {"Train/AverageReturns": 2.0})
+    anew.close()
+    assert written(tmp_path) == [SECOND]
+    assert scalars(tmp_path) == {"Train/AverageReturns": [(220, 2.0)]}
+
+
+def test_a_crash_while_a_line_is_written_leaves_the_lines_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = Metrics(tmp_path)
+    metrics.iteration(FIRST, {})
+
+    def crash(path: Path, text: str) -> None:
+        path.with_name(path.name + ".tmp").write_text(text[: len(text) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(metrics_module, "write_text_atomically", crash)
+    with pytest.raises(KeyboardInterrupt):
+        metrics.iteration(SECOND, {})
+    metrics.close()
+    assert read_iterations(tmp_path) == [FIRST]
+
+
+def test_the_history_given_is_not_changed(tmp_path: Path) -> None:
+    history = [dict(FIRST)]
+    metrics = Metrics(tmp_path, history)
+    metrics.iteration(SECOND, {})
+    metrics.close()
+    assert history == [FIRST]

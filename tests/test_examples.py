@@ -1,0 +1,65 @@
+"""The examples in docs/examples run, in a few hundred steps each."""
+
+from __future__ import annotations
+
+import runpy
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+
+
+def example(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLES / name), run_name="example")
+
+
+def test_stable_baselines3_trains_and_is_evaluated_with_and_without_delay(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("stable_baselines3")
+    returns = example("sb3_dqn.py")["main"](total_timesteps=200, episodes=2)
+    assert set(returns) == {(0, 0), (0, 4), (4, 4)}
+    assert all(5 <= score <= 500 for score in returns.values())
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.rsplit(":")[0] for line in printed] == [
+        f"trained under delay {trained}, evaluated under delay {played}" for trained, played in returns
+    ]
+
+
+@pytest.mark.parametrize(("delay", "noops"), [(0, 0), (4, 4), (3, 0)])
+def test_the_single_file_dqn_learns_from_what_is_known(
+    delay: int, noops: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score = example("cleanrl_style.py")["main"](delay, noops, total_timesteps=240, learning_starts=100)
+    assert 5 <= score <= 500
+    assert len(capsys.readouterr().out.splitlines()) == 6
+
+
+def test_the_single_file_dqn_holds_transitions_back_until_they_are_known() -> None:
+    release = example("cleanrl_style.py")["release"]
+    pending, replay = deque([(5, "a"), (6, "b"), (10, "c")]), deque()
+    release(pending, replay, 4)
+    assert list(replay) == []
+    release(pending, replay, 6)
+    assert list(replay) == ["a", "b"]
+    assert list(pending) == [(10, "c")]
+
+
+def test_the_single_file_dqn_bootstraps_on_an_episode_that_was_cut() -> None:
+    import torch
+
+    module = example("cleanrl_style.py")
+    observation = np.ones(2, np.float32)
+    step = module["Transition"](observation, 0, 1.0, observation, False)
+    network, target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    for layer, value in ((network, 0.0), (target, 1.0)):  # Q is 0 everywhere, the target's 3
+        torch.nn.init.constant_(layer.weight, value)
+        torch.nn.init.constant_(layer.bias, value)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
+    update = module["update"]
+    assert float(update(network, target, optimizer, [step])) == pytest.approx(1 + 0.99 * 3 - 0.5)
+    assert float(update(network, target, optimizer, [step._replace(terminated=True)])) == pytest.approx(0.5)
