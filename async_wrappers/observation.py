@@ -1,10 +1,10 @@
 """Telling the policy about its delay: `AppliedActions`, what was applied; `CommittedActions`, what is on its way.
 
-Under delay the observation alone is not Markov: what comes after it depends on the actions that land between it and the
-action being chosen (Katsikopoulos and Engelbrecht, "Markov decision processes with delays and asynchronous cost
-collection", 2003). `CommittedActions` shows those of them that are known. `AppliedActions` shows the ones before it, which
-tell what the environment was doing when it was looked at; under sequential interaction with ``"repeat"`` the last of them
-is also what the environment receives until the next action lands.
+Under delay the observation alone is not Markov: what comes after it depends on the actions that land between it and
+the action being chosen (Katsikopoulos and Engelbrecht, "Markov decision processes with delays and asynchronous cost
+collection", 2003). `CommittedActions` shows those of them that are known. `AppliedActions` shows the ones before it,
+which tell what the environment was doing when it was looked at; under sequential interaction with ``"repeat"`` the last
+of them is also what the environment receives until the next action lands.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def replace_release(run: Run, time: int) -> Run:
 
 
 def thinned(shop: Shop, runs: list[Run], frames: int, playout: int) -> list[tuple[int, int, int]]:
-    """Keep what starts later than all actions applied before: newest start, then earliest finish, then lowest worker."""
+    """Keep what starts later than all actions applied before: newest start, earliest finish, lowest worker."""
     landed: list[tuple[int, int, int]] = []
     due = {run: max(shop.in_time_for(run.released), run.start + playout) for run in runs if run.released < NEVER}
     newest = -1
