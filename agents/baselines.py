@@ -99,9 +99,11 @@ class NoopAgent(_Baseline):
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
         """See the class."""
         super().__init__()
-        first, _ = discrete_actions(environment.action_space, "noop")
+        first, count = discrete_actions(environment.action_space, "noop")
         has_meanings = environment.has_wrapper_attr("get_action_meanings")
         meanings = environment.get_wrapper_attr("get_action_meanings")() if has_meanings else []
+        if len(meanings) != count:  # a wrapper has changed the actions
+            meanings = []
         if "NOOP" not in meanings:
             got = meanings or "no names"
             raise ValueError(f"agent 'noop' needs an environment whose actions include NOOP, got {got}: use 'random'")

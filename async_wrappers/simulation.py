@@ -149,7 +149,7 @@ class SimulatedSchedule:
 
     def finished(self) -> int:
         """Return the first frame that began when the inference behind the action applied last had ended."""
-        return self.clock.frame_at(self._simulation.released)
+        return self.clock.frame_at(self._simulation.finished)
 
     def _quantile(self, q: float) -> int:
         """Return a quantile of 10,000 fixed draws, in nanoseconds."""
@@ -207,11 +207,13 @@ class _Simulation:
         self._tape.forget(self._draws)
         self.frame = 0
         self._applied = -1  # start of the newest action applied
-        self.released = 0  # when that action was
+        self.finished = 0  # when its inference had ended
         self._open = True
-        self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start frame, started)
+        self._events: list[
+            tuple[int, int, int, int, int]
+        ] = []  # (time, kind, worker, start, started or finished)
         self._idle: list[tuple[int, int]] = []  # (free since, worker)
-        self._due: list[tuple[int, int, int, int]] = []  # (due frame, start, released, worker)
+        self._due: list[tuple[int, int, int, int, int]] = []  # (due frame, start, released, worker, finished)
         self._read = [-1] * self._workers  # the frame that each worker inferred last
         self.stagger.begin()
         for worker in range(self._workers):
@@ -225,7 +227,7 @@ class _Simulation:
     def pending(self) -> bool:
         """Return whether an action in flight can still be applied."""
         running = any(kind != _READY and start > self._applied for _, kind, _, start, _ in self._events)
-        return running or any(start > self._applied for _, start, _, _ in self._due)
+        return running or any(start > self._applied for _, start, *_ in self._due)
 
     def run_to_next_action(self) -> tuple[int, int]:
         """Run, jumping over frames on which nothing happens, until an action is applied; return (start, effect)."""
@@ -267,9 +269,9 @@ class _Simulation:
             time, kind, worker, start, started = heapq.heappop(self._events)
             if kind == _FINISH:
                 released = max(time, self.stagger.finish(worker, started, time))
-                heapq.heappush(self._events, (released, _RELEASE, worker, start, started))
+                heapq.heappush(self._events, (released, _RELEASE, worker, start, time))
             elif kind == _RELEASE:
-                self._release(worker, start, time)
+                self._release(worker, start, started, time)
                 self._free(worker, time)
             else:
                 heapq.heappush(self._idle, (time, worker))
@@ -303,24 +305,24 @@ class _Simulation:
         for free in waiting:
             heapq.heappush(self._idle, free)
 
-    def _release(self, worker: int, start: int, now: int) -> None:
+    def _release(self, worker: int, start: int, finished: int, now: int) -> None:
         arrival, due = self._clock.frame_at(now), start + self.stagger.playout
         if self.stagger.playout and arrival > due:
             self.counts.late += 1
-        heapq.heappush(self._due, (max(arrival, due), start, now, worker))
+        heapq.heappush(self._due, (max(arrival, due), start, now, worker, finished))
 
     def _apply(self, frame: int) -> tuple[int, int] | None:
         """Choose among the actions that are due, and count."""
-        best: tuple[int, int, int] | None = None
+        best: tuple[int, int, int, int] | None = None
         while self._due and self._due[0][0] <= frame:
-            _, start, released, worker = heapq.heappop(self._due)
-            candidate = (-start, released, worker)
+            _, start, released, worker, finished = heapq.heappop(self._due)
+            candidate = (-start, released, worker, finished)
             self.counts.dropped += best is not None or start <= self._applied
             if start > self._applied and (best is None or candidate < best):
                 best = candidate
         if best is None:
             return None
-        self._applied, self.released = -best[0], best[1]
+        self._applied, self.finished = -best[0], best[3]
         self.stagger.applied(frame)
         age = frame - self._applied
         self.counts.fresh += 1

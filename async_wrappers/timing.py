@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -80,8 +81,8 @@ class TimingReport:
         }
 
     def to_json(self, path: str | Path) -> None:
-        """Write the report as JSON."""
-        _write(Path(path), json.dumps(self.to_dict(), indent=1) + "\n")
+        """Write the report as JSON; what no value was seen of is null."""
+        _write(Path(path), json.dumps(_without_nan(self.to_dict()), indent=1, allow_nan=False) + "\n")
 
     def to_trace(self, path: str | Path) -> None:
         """Write the inferences in the trace event format, which Perfetto and chrome://tracing open."""
@@ -139,6 +140,15 @@ def distribution(values: Sequence[float] | Iterable[float]) -> dict[str, float]:
 
 def _line(d: dict[str, float]) -> str:
     return f"mean {d['mean']:.2f}, p50 {d['p50']:.2f}, p95 {d['p95']:.2f}, p99 {d['p99']:.2f}, max {d['max']:.2f}"
+
+
+def _without_nan(value: Any) -> Any:
+    """Return plain data with None for nan, which is not JSON."""
+    if isinstance(value, dict):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _write(path: Path, text: str) -> None:

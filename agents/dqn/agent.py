@@ -105,6 +105,9 @@ class DQNAgent:
         _at_least("update_period", update_period, 1, "decision")
         _at_least("target_update_period", target_update_period, 1, "decision")
         _at_least("min_replay_history", min_replay_history, 0, "transitions")
+        _at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")
+        if max_gradient_norm is not None and not max_gradient_norm > 0:
+            raise ValueError(f"max_gradient_norm must be > 0, or None for no clipping, got {max_gradient_norm}")
         self.eval_mode = False
         self._first_action, self._num_actions = discrete_actions(environment.action_space, "dqn")
         space = _array_space(environment.observation_space)

@@ -43,4 +43,4 @@ def as_act(policy: Any) -> Callable[[Any, Decision], Any]:
         return act
     if callable(policy):
         return lambda observation, decision: policy(observation)
-    raise ValueError(f"a policy must have act(observation, decision) or be a function of observation, got {policy!r}")
+    raise ValueError(f"make_policy must return a policy with act(observation, decision) or a function, got {policy!r}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from async_wrappers.runner.virtual import VirtualBackend
-from async_wrappers.schedule import whole_frames
 from async_wrappers.simulation import SimulatedSchedule
 from async_wrappers.timing import TimingReport
 
@@ -75,7 +77,7 @@ class AsyncRunner:
         schedule = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
         self._backend = VirtualBackend(make_env, make_policy, schedule, default_action, eval_mode)
         self._fps = schedule.clock.fps
-        self._seed = seed
+        self._seed = _whole("seed", seed, 0)
 
     def run(
         self, *, frames: int | None = None, seconds: float | None = None, episodes: int | None = None
@@ -90,20 +92,38 @@ class AsyncRunner:
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
         """
-        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        lengths = {"frames": frames, "seconds": seconds, "episodes": episodes}
+        given = {name: value for name, value in lengths.items() if value is not None}
         if len(given) != 1:
             raise ValueError(f"give one of frames, seconds and episodes, got {given or 'none'}")
-        name, value = given.popitem()
-        if not value > 0:
-            raise ValueError(f"{name} must be > 0, got {value!r}")
         if seconds is not None:
-            frames = -(-int(seconds * 1_000_000) * self._fps // 1_000_000)
-        if frames is not None:
-            frames = whole_frames("frames", frames)
-        if episodes is not None:
-            episodes = whole_frames("episodes", episodes)
-        return self._backend.run(self._seeds, frames, episodes)
+            frames = math.ceil(_seconds(seconds) * self._fps)
+        return self._backend.run(
+            self._seeds,
+            None if frames is None else _whole("frames", frames, 1),
+            None if episodes is None else _whole("episodes", episodes, 1),
+        )
 
     def _seeds(self, episode: int) -> int:
         """Return the seed of an episode."""
         return int(np.random.SeedSequence((self._seed, 0, episode)).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+    return number
+
+
+def _seconds(value: Any) -> Fraction:
+    try:
+        seconds = value if isinstance(value, Fraction) else Fraction(str(value))
+    except ValueError:
+        seconds = Fraction(0)
+    if seconds <= 0:
+        raise ValueError(f"seconds must be > 0 and finite, got {value!r}")
+    return seconds

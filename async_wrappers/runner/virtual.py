@@ -50,18 +50,20 @@ class VirtualBackend:
         before = (counts.dropped, counts.late)
         played: list[EpisodeTiming] = []
         spans: list[Span] = []
+        latencies: list[int] = []
         effects: list[list[tuple[int, int]]] = []  # (start, effect) by episode
         total = 0
         while (episodes is None or len(played) < episodes) and (frames is None or total < frames):
             log.clear()
             number = len(played)
             episode, applied = self._play(number, seed(number), total, None if frames is None else frames - total)
-            begin = self._schedule.clock.begin(total)
-            spans += [_span(inference, number, begin) for inference in log]
+            latencies += [inference.finished - inference.started for inference in log]
+            begin, end = (self._schedule.clock.begin(frame) for frame in (total, total + episode.frames))
+            spans += [_span(inference, number, begin, end) for inference in log]
             effects.append(applied)
             played.append(episode)
             total += episode.frames
-        return self._report(played, spans, effects, counts.dropped - before[0], counts.late - before[1])
+        return self._report(played, spans, latencies, effects, counts.dropped - before[0], counts.late - before[1])
 
     def _play(
         self, number: int, seed: int, total: int, limit: int | None
@@ -78,11 +80,11 @@ class VirtualBackend:
             applied, readers = next(steps)
             for worker in readers:
                 decision = Decision(number, frame, total + frame, self._eval_mode)
-                computed[frame, worker] = self._act[worker](deepcopy(observation), decision)
+                computed[frame, worker] = deepcopy(self._act[worker](deepcopy(observation), decision))
             if applied is None:
                 action = self._default_action(observation, last_action)
             else:
-                action = last_action = computed[applied]
+                action, last_action = computed[applied], deepcopy(computed[applied])
                 computed = {key: value for key, value in computed.items() if key[0] > applied[0]}
                 effects.append((applied[0], frame))
             observation, reward, terminated, truncated, _ = self._env.step(action)
@@ -96,6 +98,7 @@ class VirtualBackend:
         self,
         episodes: list[EpisodeTiming],
         spans: list[Span],
+        latencies: list[int],
         effects: list[list[tuple[int, int]]],
         dropped: int,
         late: int,
@@ -108,7 +111,7 @@ class VirtualBackend:
         ]
         busy = sum(span.ended - span.began for span in spans)
         return TimingReport(
-            latency_ms=distribution((span.ended - span.began) / 1e6 for span in spans),
+            latency_ms=distribution(latency / 1e6 for latency in latencies),
             interval_ms=distribution(intervals),
             delay_frames=distribution(effect - start for applied in effects for start, effect in applied),
             learner_step_ms=None,
@@ -133,5 +136,7 @@ class VirtualBackend:
         )
 
 
-def _span(inference: Inference, episode: int, begin: int) -> Span:
-    return Span(inference.worker, episode, inference.start, begin + inference.started, begin + inference.finished)
+def _span(inference: Inference, episode: int, begin: int, end: int) -> Span:
+    """Place an inference on the run's time line; the episode's end cuts it off."""
+    ended = min(begin + inference.finished, end)
+    return Span(inference.worker, episode, inference.start, min(begin + inference.started, end), ended)

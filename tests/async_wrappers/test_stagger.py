@@ -306,6 +306,15 @@ def test_a_slot_is_the_formula_of_the_design(mean: int, fps: Fraction, workers: 
     assert stagger.slot == 1 or mean > begin((stagger.slot - 1) * workers)  # and not into less
 
 
+@pytest.mark.parametrize(("nanoseconds", "slot"), [(16_666_667, 1), (16_666_668, 2), (33_333_334, 2), (33_333_335, 3)])
+def test_a_slot_takes_the_mean_of_a_model_to_the_nanosecond_as_its_draws(nanoseconds: int, slot: int) -> None:
+    latency = Constant(nanoseconds / 1e9)
+    assert latency.stream(0).draw() == nanoseconds
+    stagger = SimulatedSchedule(latency, 1, 60, "tickets").stagger
+    assert isinstance(stagger, Tickets)
+    assert stagger.slot == slot
+
+
 def test_a_given_slot_is_kept() -> None:
     assert at_work(Tickets(playout=0, slot=5), workers=8, mean_ms=120, fps=60).slot == 5
 
