@@ -38,12 +38,14 @@ __all__ = [
     "Uniform",
     "as_latency",
     "measure",
+    "nanoseconds",
     "summary",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
 
 _BLOCK = 512  # draws made at a time
+_FROM_BELOW = 2e-5  # nanoseconds by which a float may miss a whole number of them
 _SPAWN_KEY = 0x1A7E9C1  # sets a stream apart from every other generator made of the same seed
 _LONGEST = 1e9  # seconds: 31 years, and still far from the end of int64 nanoseconds
 _QUANTILE_POINTS = 50_000  # of a tabulated distribution
@@ -83,6 +85,11 @@ class _Quantiles(Protocol):
 _Sampler: TypeAlias = Callable[[int], Floats]  # the next `count` latencies, in seconds
 
 
+def nanoseconds(seconds: float) -> int:
+    """Return whole nanoseconds, as a stream draws them: rounded down, but for what a float holds from just below."""
+    return math.floor(seconds * 1e9 + _FROM_BELOW)
+
+
 class _Stream:
     """Draws of a sampler, made in blocks and handed out one by one."""
 
@@ -97,7 +104,7 @@ class _Stream:
         except IndexError:
             # Down, so that a latency of exactly so many frames ends on a frame and not a nanosecond after it; the
             # small part keeps whole nanoseconds whole, which a float may hold from just below.
-            nanoseconds = np.minimum(np.floor(self._sampler(_BLOCK) * 1e9 + 2e-5), 2.0**62)
+            nanoseconds = np.minimum(np.floor(self._sampler(_BLOCK) * 1e9 + _FROM_BELOW), 2.0**62)
             self._block = nanoseconds.astype(np.int64)[::-1].tolist()
             return self._block.pop()
 

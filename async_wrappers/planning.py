@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from async_wrappers.latency import Latency, LogNormal, as_latency, measure, summary
+from async_wrappers.latency import Latency, LogNormal, as_latency, measure, nanoseconds, summary
 from async_wrappers.schedule import FrameClock
 from async_wrappers.simulation import Counts, SimulatedSchedule
 from async_wrappers.stagger import MaxTime
@@ -274,14 +274,14 @@ class _World:
     @classmethod
     def of(cls, latency: Latency, fps: Any, seconds: float, seed: int) -> _World:
         clock, draws = FrameClock(fps), summary(latency)
-        longest = clock.frame_at(_nanoseconds(draws["max"]))
+        longest = clock.frame_at(nanoseconds(draws["max"]))
         if longest > LONGEST_FRAMES:
             raise ValueError(
                 f"latency must stay under {LONGEST_FRAMES} frames to be simulated, got up to {longest} at "
                 f"{float(clock.fps):g} fps: plan with fewer frames per second"
             )
-        episode = clock.frame_at(_nanoseconds(_positive("seconds", seconds, "seconds")))
-        frames = max(min(episode, MOST_FRAMES), 3 * clock.frame_at(_nanoseconds(latency.mean)), LEAST_FRAMES)
+        episode = clock.frame_at(nanoseconds(_positive("seconds", seconds, "seconds")))
+        frames = max(min(episode, MOST_FRAMES), 3 * clock.frame_at(nanoseconds(latency.mean)), LEAST_FRAMES)
         try:
             whole = operator.index(seed)
         except TypeError:
@@ -292,12 +292,12 @@ class _World:
 
     @property
     def mean_rule(self) -> int:
-        return max(1, self.clock.frame_at(_nanoseconds(self.latency.mean)))
+        return max(1, self.clock.frame_at(nanoseconds(self.latency.mean)))
 
     def rules(self) -> Iterator[Forecast]:
         """Yield a forecast for each rule; the last is of tickets. The largest latency is that of 10,000 draws."""
         largest = self.draws["max"]
-        max_rule = max(1, self.clock.frame_at(_nanoseconds(largest)))
+        max_rule = max(1, self.clock.frame_at(nanoseconds(largest)))
         yield self.forecast("sequential", 1, "sequential")
         yield self.forecast("never_resting", 1, "none")
         yield self.forecast("max_time", max_rule, "max_time")
@@ -486,11 +486,6 @@ def _line(row: Forecast) -> str:
         f"{row.rule:<17}{row.workers:>7}{row.fresh_share:>8.3f}{delay:>21}{ms:>9}"
         f"{row.dropped_per_second:>12.2f}{row.late_per_second:>9.2f}{row.busy_workers:>10.1f}"
     )
-
-
-def _nanoseconds(seconds: float) -> int:
-    """Return whole nanoseconds, rounded as the draws of a latency are."""
-    return math.floor(seconds * 1e9 + 2e-5)
 
 
 def _number(value: float) -> float | None:

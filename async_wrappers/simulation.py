@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from async_wrappers.latency import Latency, LatencyStream, as_latency
+from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
 from async_wrappers.schedule import FrameClock
 from async_wrappers.stagger import Stagger, Workplace, make_stagger
 
@@ -108,7 +108,7 @@ class SimulatedSchedule:
         self.workers = int(workers)
         self.clock = FrameClock(fps)
         self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
-        self.stagger.prepare(Workplace(self.workers, self.clock, self.latency.mean * 1e9, self._quantile))
+        self.stagger.prepare(Workplace(self.workers, self.clock, nanoseconds(self.latency.mean), self._quantile))
         self._seed = np.random.SeedSequence(seed)
         self._simulation = _Simulation(self.clock, self.workers, self.stagger, self.latency.stream(self._seed))
 
@@ -209,9 +209,7 @@ class _Simulation:
         self._applied = -1  # start of the newest action applied
         self.finished = 0  # when its inference had ended
         self._open = True
-        self._events: list[
-            tuple[int, int, int, int, int]
-        ] = []  # (time, kind, worker, start, started or finished)
+        self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start, started or finished)
         self._idle: list[tuple[int, int]] = []  # (free since, worker)
         self._due: list[tuple[int, int, int, int, int]] = []  # (due frame, start, released, worker, finished)
         self._read = [-1] * self._workers  # the frame that each worker inferred last

@@ -45,7 +45,7 @@ class Workplace:
 
     workers: int
     clock: FrameClock
-    mean_latency: float
+    mean_latency: int
     quantile: Callable[[float], int]
 
 
@@ -249,7 +249,7 @@ class Tickets(Stagger):
         super().prepare(workplace)
         if self._quantile is not None:
             self.playout = workplace.clock.frame_at(workplace.quantile(self._quantile))
-        busy_frames = workplace.clock.frame_at(int(workplace.mean_latency))
+        busy_frames = workplace.clock.frame_at(workplace.mean_latency)
         self.slot = self._slot or max(1, -(-busy_frames // workplace.workers))
 
     def begin(self) -> None:
