@@ -13,15 +13,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
-import os
 import statistics
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_variable] = "1"
 
 import gymnasium as gym
 import torch
@@ -100,8 +96,8 @@ def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
     lines = [
         "# What telling a policy about its delay is worth",
         "",
-        f"DQN, an action on every frame, {frames:,} training frames, {seeds} seeds; mean return of 20 evaluation episodes",
-        "per seed, with the 95 % bootstrap interval over seeds. Made by",
+        f"DQN, an action on every frame, {frames:,} training frames, {seeds} seeds; mean return of 20 evaluation",
+        "episodes per seed, with the 95 % bootstrap interval over seeds. Made by",
         f"`python -m benchmarks.delay_study --frames {frames} --seeds {seeds}`, which trains all of it.",
         "",
         "![Return against delay](delay_study.png)",
@@ -119,10 +115,11 @@ def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
             lines.append(f"| {delay} | " + " | ".join(row) + " |")
         lines.append("")
     lines += [
-        "*Nothing*: the delayed observation alone. *Applied*: the last `delay` actions that the environment received before",
-        "it. *Committed, known*: of the actions on their way, the one that lands on the frame of the observation; constants",
-        "say of no other that its inference has ended. *Committed, all*: every action on its way, which makes the problem",
-        "Markov again, and which no policy that computes its own actions can know: an oracle, for delays of transport.",
+        "*Nothing*: the delayed observation alone. *Applied*: the last `delay` actions that the environment received",
+        "before it. *Committed, known*: of the actions on their way, the one that lands on the frame of the observation;",
+        "constants say of no other that its inference has ended. *Committed, all*: every action on its way, which makes",
+        "the problem Markov again, and which no policy that computes its own actions can know: an oracle, for delays of",
+        "transport.",
         "",
     ]
     (DOCS / "delay_study.md").write_text("\n".join(lines))
