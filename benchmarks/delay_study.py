@@ -2,8 +2,8 @@
 
 An action on every frame (noops 0); five seeds; the same short training for all. Shown to the policy, besides the
 observation: nothing; the last `delay` applied actions (`AppliedActions`); the committed actions that are known when it
-starts (`CommittedActions`); all committed actions (its oracle, for delays that come from transport). Writes the table to
-docs/delay_study.md and the picture to docs/delay_study.png.
+starts (`CommittedActions`); all committed actions (its oracle, for delays that come from transport). Writes the table
+to docs/delay_study.md and the picture to docs/delay_study.png.
 
     python -m benchmarks.delay_study [--frames 20000] [--seeds 5] [--jobs 2]
 """
@@ -116,10 +116,10 @@ def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
         lines.append("")
     lines += [
         "*Nothing*: the delayed observation alone. *Applied*: the last `delay` actions that the environment received",
-        "before it. *Committed, known*: of the actions on their way, the one that lands on the frame of the observation;",
-        "constants say of no other that its inference has ended. *Committed, all*: every action on its way, which makes",
-        "the problem Markov again, and which no policy that computes its own actions can know: an oracle, for delays of",
-        "transport.",
+        "before it. *Committed, known*: of the actions on their way, the one that lands on the observation's frame;",
+        "constants say of no other that its inference has ended. *Committed, all*: every action on its way, which",
+        "makes the problem Markov again, and which no policy that computes its own actions can know: an oracle, for",
+        "delays of transport.",
         "",
     ]
     (DOCS / "delay_study.md").write_text("\n".join(lines))
