@@ -78,7 +78,7 @@ class Stagger:
         return now
 
     def offers(self, frame: int) -> int | None:
-        """Return how many workers may start on this frame, None for all; asked once, when the frame begins."""
+        """Return how many workers may start on this frame, None for all; asked at most once, when the frame begins."""
         return None
 
     def opens(self, frame: int) -> int | None:
