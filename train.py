@@ -60,6 +60,8 @@ class UsageError(Exception):
 def train() -> None:
     """Run an experiment, or continue one."""
     base_dir = Path(FLAGS.base_dir or _default_base_dir())
+    if base_dir.exists() and not base_dir.is_dir():
+        raise UsageError(f"--base_dir must be a directory, got the file {base_dir}")
     runner = _build_runner(base_dir)
     _or_usage_error(runner.resume)
     print(f"base_dir: {base_dir}\nseed: {runner.seed}", flush=True)

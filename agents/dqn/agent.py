@@ -54,7 +54,7 @@ class DQNAgent:
         epsilon_train: Final epsilon in training.
         epsilon_eval: Epsilon in evaluation.
         epsilon_decay_period: Frames.
-        epsilon_warmup: Frames before epsilon falls; None means `min_replay_history`.
+        epsilon_warmup: Frames before epsilon falls; None means as many as `min_replay_history`.
         replay_capacity: Observations kept.
         batch_size: Transitions per update.
         optimizer: From parameters to an optimiser.
@@ -106,6 +106,10 @@ class DQNAgent:
         _at_least("target_update_period", target_update_period, 1, "decision")
         _at_least("min_replay_history", min_replay_history, 0, "transitions")
         _at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")
+        _at_least("epsilon_decay_period", epsilon_decay_period, 0, "frames")
+        for name, value in (("epsilon_train", epsilon_train), ("epsilon_eval", epsilon_eval)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value}")
         if max_gradient_norm is not None and not max_gradient_norm > 0:
             raise ValueError(f"max_gradient_norm must be > 0, or None for no clipping, got {max_gradient_norm}")
         self.eval_mode = False
@@ -281,5 +285,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def _at_least(name: str, value: int, least: int, unit: str) -> None:
-    if not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be >= {least} {unit}, got {value!r}")
+    if not isinstance(value, int | np.integer):
+        raise ValueError(f"{name} must be a whole number ({unit}), got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be >= {least} {unit}, got {value}")

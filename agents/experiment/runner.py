@@ -306,7 +306,7 @@ def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:
 
 def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Say in a few words how two identities differ; empty where they do not."""
-    for name in sorted({*there, *here}):
+    for name in sorted({*there, *here}, key=lambda name: (name != "agent", name)):
         old, new = there.get(name), here.get(name)
         if old == new:
             continue

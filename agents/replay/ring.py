@@ -380,6 +380,8 @@ class RingReplay:
         for segment in listed:
             first = segment.first
             for piece in segments.read_segment(directory, segment):
+                if piece.keys() != self._fields.keys():
+                    raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
                 first += self._put(first, piece)
         self._restore_counters(counters)
         self._segments = listed

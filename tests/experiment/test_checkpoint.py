@@ -68,11 +68,14 @@ def test_the_newest_are_kept_by_number_and_not_by_name(tmp_path: Path, keep: int
     assert names == {f"{name}.{number}" for name in ("ckpt", "sentinel_checkpoint_complete") for number in kept}
 
 
-def test_a_checkpoint_that_was_just_written_is_always_kept(tmp_path: Path) -> None:
-    # The later ones turned out to be bad, and the run has gone back to iteration 1.
-    checkpointer = saved(tmp_path, 4, keep=2)
-    assert 1 in checkpointer.save(1, bundle(1))
-    assert 1 in loaded(tmp_path)
+@pytest.mark.parametrize(("keep", "kept"), [(2, [1]), (4, [1, 0])])
+def test_a_run_that_went_back_keeps_what_it_writes_and_forgets_the_bad_ones(
+    tmp_path: Path, keep: int, kept: list[int]
+) -> None:
+    checkpointer = saved(tmp_path, 4, keep)
+    assert checkpointer.save(1, bundle(1)) == set(kept)
+    assert checkpointer.numbers() == loaded(tmp_path) == kept
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2 * len(kept)
 
 
 @pytest.mark.parametrize("keep", [0, -1])

@@ -549,6 +549,15 @@ class TestInitialCheckpoint:
         runner.run_experiment()
         assert len(read_iterations(tmp_path)) == ITERATIONS
 
+    @pytest.mark.parametrize("change", [{"gamma": 0.5}, {"batch_size": 8}, {"replay_capacity": 90}])
+    def test_a_run_that_learns_otherwise_may_begin_with_its_weights(
+        self, tmp_path: Path, change: dict[str, Any], uninterrupted: tuple[dict[str, Any], Path]
+    ) -> None:
+        make_agent = partial(make_dqn, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1), **change)
+        runner = make_runner(tmp_path, create_agent_fn=make_agent, initial_checkpoint=str(uninterrupted[1]))
+        assert not runner.resume()
+        assert_identical(dict(state(runner)["learner"]["network"]), dict(uninterrupted[0]["learner"]["network"]))
+
     def test_a_resumed_run_takes_its_own_checkpoint(
         self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
     ) -> None:

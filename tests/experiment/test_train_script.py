@@ -330,6 +330,7 @@ class TestExitCodes:
             (["mine.gin"], "no command 'mine.gin'"),
             (["--gin_files", "mine.gin", "other.gin"], "'other.gin' belongs to no option"),
             (["--gin_file", "mine.gin"], "gin_file"),
+            (["--base_dir", "mine.gin", "--gin_files", "mine.gin"], "base_dir"),
             (["--seed", "-1"], "seed"),
             (["--seed", "x"], "seed"),
             (["--episodes", "0"], "episodes"),
