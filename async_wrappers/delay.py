@@ -15,7 +15,7 @@ from async_wrappers.default_action import DefaultAction, make_default_action
 from async_wrappers.schedule import PlainSchedule, Schedule
 
 if TYPE_CHECKING:
-    from async_wrappers.simulation import Counts
+    from async_wrappers.simulation import Counts, SimulatedSchedule
 
 __all__ = ["RealtimeDelay"]
 
@@ -120,6 +120,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         )
         gym.Wrapper.__init__(self, env)
         self._schedule: Schedule
+        self._simulated: SimulatedSchedule | None = None
         if latency is None:
             for name, value in (("workers", workers), ("fps", fps), ("slot", slot)):
                 if value is not None:
@@ -133,7 +134,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             from async_wrappers.simulation import SimulatedSchedule  # half of the package's import time
 
             workers = 1 if workers is None else workers
-            self._schedule = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
+            self._schedule = self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
         self._default_action: DefaultAction | None = None
         if latency is not None or delay or noops:
             self._default_action = make_default_action(default_action, env)
@@ -158,7 +159,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._seen: deque[_Sight] = deque()  # by decisions in flight
         self._over = False
         self._newest: tuple[Any, Any, bool, bool, dict[str, Any]] = (observation, 0.0, False, False, info)
-        self._begin_frame(observation, info)
+        self._due, read = next(self._schedule_frames)  # the start of the action that the frame receives, if it is one
+        if read:
+            self._seen.append((0, _own(observation), _own_info(info)))
         while self._frame < self._start and not self._over:  # the first inferences were too slow to take effect
             self._step_default()
         self._running = True
@@ -186,7 +189,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         while self._due is None and not self._over:  # only in the first step: later ones begin on their effect
             self._step_default()
         applied, effect = not self._over, self._frame
-        finished = self._schedule.finished() if applied else self._frame
+        finished = effect if self._simulated is None or not applied else self._simulated.finished()
         if applied:
             self._last_action = action if type(action) is int else _own(action)
             self._step_frame(action)
@@ -194,7 +197,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 self._step_default()
         frame, due, reward = self._frame, self._due, self._reward
         if self._over:  # what the decision in flight that would be due first saw; where none is in flight, the end
-            due = self._schedule.in_flight(start)
+            due = self._schedule.in_flight(start, self._frame)
             seen, observation, info_then = self._now() if due is None else self._look_back(due)
         else:
             assert due is not None
@@ -216,26 +219,21 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     @property
     def counts(self) -> Counts | None:
         """What became of the frames and inferences so far, with a latency; None with constants."""
-        counts: Counts | None = getattr(self._schedule, "counts", None)
-        return counts
+        return None if self._simulated is None else self._simulated.counts
 
     def _step_default(self) -> None:
         assert self._default_action is not None  # looked up unless every frame receives an action
         self._step_frame(self._default_action(self._newest[0], self._last_action))
 
     def _step_frame(self, action: Any) -> None:
-        """Run one frame, and begin the next one."""
+        """Run one frame; then learn which action the next one receives, and keep what a decision that reads it sees."""
         self._newest = observation, reward, terminated, truncated, info = self.env.step(action)
         self._reward += reward if type(reward) is float else _exact(reward)
         self._frame += 1
         if terminated or truncated:
             self._over = True
-        else:
-            self._begin_frame(observation, info)
-
-    def _begin_frame(self, observation: Any, info: dict[str, Any]) -> None:
-        """Learn which action the frame receives, and keep what a decision that reads the frame sees."""
-        self._due, read = next(self._schedule_frames)  # the start of that action, None for the default action
+            return
+        self._due, read = next(self._schedule_frames)
         if read:
             copy = observation.copy() if type(observation) is np.ndarray else _own(observation)
             self._seen.append((self._frame, copy, _own_info(info) if info else {}))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import count
+from itertools import count, repeat
 from typing import Any, Protocol
 
 __all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "whole_frames"]
@@ -39,12 +39,11 @@ class Schedule(Protocol):
         """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
         ...
 
-    def in_flight(self, after: int) -> int | None:
-        """Return the start of the decision that would be applied first of those begun, later than start `after`."""
-        ...
+    def in_flight(self, after: int, end: int) -> int | None:
+        """Return the start of the decision, of those begun before frame `end`, that would be applied first.
 
-    def finished(self) -> int:
-        """Return the first frame that began when the inference behind the action applied last had ended."""
+        Only decisions that start later than `after` count; None if there is none. Frame `end` has not been asked for.
+        """
         ...
 
 
@@ -73,28 +72,24 @@ class PlainSchedule:
         """See the class."""
         self.delay = whole_frames("delay", delay)
         self.noops = whole_frames("noops", noops)
-        self._asked = 0
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; see `Schedule.frames`."""
         delay, interval = self.delay, self.noops + 1
-        for frame in count():
-            self._asked = frame + 1
-            start = frame - delay
-            yield start if start >= 0 and start % interval == 0 else None, frame % interval == 0
+        if interval == 1:  # the common case, and the one with a decision on every frame
+            yield from ((None, True) for _ in range(delay))
+            yield from zip(count(), repeat(True))
+        for start in count(-delay):
+            yield start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0
 
     def first(self) -> tuple[int, int]:
         """Return (start, effect) of the first decision."""
         return 0, self.delay
 
-    def in_flight(self, after: int) -> int | None:
-        """Return the start after `after`, if its frame has come."""
+    def in_flight(self, after: int, end: int) -> int | None:
+        """Return the start after `after`, if it is before `end`."""
         following = after + self.noops + 1
-        return following if following < self._asked else None
-
-    def finished(self) -> int:
-        """Return the frame on which the last action was applied: constants say nothing of an earlier end."""
-        return (self._asked - 1 - self.delay) // (self.noops + 1) * (self.noops + 1) + self.delay
+        return following if following < end else None
 
     def decisions(self) -> Iterator[tuple[int, int]]:
         """Yield ``(start, effect)`` of one episode's decisions, for ever."""

@@ -141,8 +141,8 @@ class SimulatedSchedule:
         """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
         return self._simulation.copy().run_to_next_action()
 
-    def in_flight(self, after: int) -> int | None:
-        """Return the start of the decision that would be applied first of those begun, later than start `after`."""
+    def in_flight(self, after: int, end: int) -> int | None:
+        """Return the start of the decision begun that would be applied first; see `Schedule.in_flight`."""
         future = self._simulation.copy()
         future.close(after)
         return future.run_to_next_action()[0] if future.pending() else None

@@ -216,7 +216,7 @@ class StaggerContract:
         twin.stagger.closed_from = frames
         landed = applied_of(tell(twin, FAR))
         expected = next((start for start, _, effect in landed if effect >= frames and start > newest), None)
-        assert schedule.in_flight(newest) == expected
+        assert schedule.in_flight(newest, frames) == expected
         if expected is not None:
             assert newest < expected < frames
 
@@ -232,7 +232,7 @@ class StaggerContract:
             told.append(next(steps))
             if frame in asked:
                 newest = max((start for start, *_ in applied_of(told)), default=-1)
-                schedule.in_flight(newest)
+                schedule.in_flight(newest, frame + 1)
         twin = workshop.schedule(self.make_stagger())
         twin_log = twin.keep_log()
         assert tell(twin) == told
