@@ -173,7 +173,7 @@ def main(argv: Sequence[str]) -> int:
             list_names()
         else:
             COMMANDS[command]()
-    except (UsageError, ConfigError, flags.Error) as error:
+    except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
