@@ -13,7 +13,7 @@ import numpy as np
 
 from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
 from async_wrappers.schedule import FrameClock
-from async_wrappers.stagger import Stagger, Workplace, make_stagger
+from async_wrappers.stagger import Conditions, Stagger, make_stagger
 
 __all__ = ["Counts", "Inference", "SimulatedSchedule"]
 
@@ -108,7 +108,7 @@ class SimulatedSchedule:
         self.workers = int(workers)
         self.clock = FrameClock(fps)
         self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
-        self.stagger.prepare(Workplace(self.workers, self.clock, nanoseconds(self.latency.mean), self._quantile))
+        self.stagger.prepare(Conditions(self.workers, self.clock, nanoseconds(self.latency.mean), self._quantile))
         self._seed = np.random.SeedSequence(seed)
         self._simulation = _Simulation(self.clock, self.workers, self.stagger, self.latency.stream(self._seed))
 

@@ -29,11 +29,11 @@ import numpy as np
 
 from async_wrappers.schedule import FrameClock, whole_frames
 
-__all__ = ["ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Stagger", "Tickets", "Workplace", "make_stagger"]
+__all__ = ["Conditions", "ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Stagger", "Tickets", "make_stagger"]
 
 
 @dataclass(frozen=True)
-class Workplace:
+class Conditions:
     """What a strategy may know before the first episode.
 
     Attributes:
@@ -59,9 +59,9 @@ class Stagger:
     playout: int = 0
     """Frames from a start to the frame on which its action is due; 0 means as soon as it is released."""
 
-    def prepare(self, workplace: Workplace) -> None:
-        """Settle what depends on the workplace; called once, before the first episode."""
-        self.workers = workplace.workers
+    def prepare(self, conditions: Conditions) -> None:
+        """Settle what depends on the conditions; called once, before the first episode."""
+        self.workers = conditions.workers
 
     def restart(self) -> None:
         """Forget all estimates."""
@@ -244,13 +244,13 @@ class Tickets(Stagger):
         if self._slot == 0:
             raise ValueError("slot must be >= 1 frame, got 0")
 
-    def prepare(self, workplace: Workplace) -> None:
+    def prepare(self, conditions: Conditions) -> None:
         """Settle playout and slot."""
-        super().prepare(workplace)
+        super().prepare(conditions)
         if self._quantile is not None:
-            self.playout = workplace.clock.frame_at(workplace.quantile(self._quantile))
-        busy_frames = workplace.clock.frame_at(workplace.mean_latency)
-        self.slot = self._slot or max(1, -(-busy_frames // workplace.workers))
+            self.playout = conditions.clock.frame_at(conditions.quantile(self._quantile))
+        busy_frames = conditions.clock.frame_at(conditions.mean_latency)
+        self.slot = self._slot or max(1, -(-busy_frames // conditions.workers))
 
     def begin(self) -> None:
         """Offer the first ticket on frame 0."""

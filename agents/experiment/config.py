@@ -41,7 +41,7 @@ def load_config(
         gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`.
         gin_bindings: Such as ``"RealtimeDelay.delay = 8"``, later ones winning.
         configurables: What may be bound, to name the nearest known names.
-        saved: The configuration of an earlier session, which everything else overrides; None or a missing file is
+        saved: The configuration that the run began with, which everything else overrides; None or a missing file is
             none.
         search_paths: Further directories.
 

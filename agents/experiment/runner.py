@@ -51,7 +51,7 @@ class Runner:
         create_environment_fn: Makes the environment, such as ``@create_atari_environment``.
         create_agent_fn: Makes the agent from (environment, seed=).
         seed: Of the whole run: environment, evaluation, agent, replay and default action.
-        num_iterations: Iterations in all, those of earlier sessions included.
+        num_iterations: Iterations in all, those already done included.
         training_steps: Frames of a training phase, at least; it ends with an episode.
         evaluation_steps: Frames of an evaluation phase, at least; 0 leaves it out.
         training_episodes: Length of a training phase in episodes, instead of `training_steps`.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
 from async_wrappers.schedule import decisions
 from async_wrappers.simulation import Inference, SimulatedSchedule
-from async_wrappers.stagger import Stagger, Workplace
+from async_wrappers.stagger import Conditions, Stagger
 from tests.async_wrappers.played_latency import ChangesLater, Played
 
 __all__ = ["Closing", "StaggerContract", "Workshop"]
@@ -30,8 +30,8 @@ class Closing(Stagger):
         self.inner = inner
         self.closed_from: int | None = None
 
-    def prepare(self, workplace: Workplace) -> None:
-        self.inner.prepare(workplace)
+    def prepare(self, conditions: Conditions) -> None:
+        self.inner.prepare(conditions)
         self.playout = self.inner.playout
 
     def restart(self) -> None:

@@ -15,13 +15,13 @@ from async_wrappers.latency import Constant, LogNormal, Uniform
 from async_wrappers.schedule import FrameClock, PlainSchedule, decisions
 from async_wrappers.simulation import SimulatedSchedule
 from async_wrappers.stagger import (
+    Conditions,
     ExpectedTime,
     MaxTime,
     NoStagger,
     Sequential,
     Stagger,
     Tickets,
-    Workplace,
     make_stagger,
 )
 from tests.async_wrappers.played_latency import MS, Played
@@ -33,8 +33,8 @@ PER_MS = 1000  # frames per second, so that a frame is a millisecond
 
 def at_work(stagger: Stagger, workers: int, mean_ms: float = 0, quantile_ms: float = 0, fps: Any = PER_MS) -> Any:
     """Return the strategy, prepared and at the beginning of an episode."""
-    workplace = Workplace(workers, FrameClock(fps), mean_ms * MS, lambda q: int(quantile_ms * MS))
-    stagger.prepare(workplace)
+    conditions = Conditions(workers, FrameClock(fps), mean_ms * MS, lambda q: int(quantile_ms * MS))
+    stagger.prepare(conditions)
     stagger.begin()
     return stagger
 
@@ -328,7 +328,7 @@ def test_a_playout_is_frames_or_the_frames_that_a_quantile_of_the_latency_takes(
 
     for playout, frames in ((0, 0), (6, 6), ("p99", 8), ("p50", 8), ("p99.9", 8), ("p100", 8)):
         stagger = Tickets(playout)
-        stagger.prepare(Workplace(4, FrameClock(60), 1, quantile))
+        stagger.prepare(Conditions(4, FrameClock(60), 1, quantile))
         assert stagger.playout == frames
     assert asked == pytest.approx([0.99, 0.50, 0.999, 1.0])
 
@@ -499,9 +499,9 @@ def test_one_object_serves_two_schedules_without_being_shared() -> None:
 class OwnFrames(Stagger):
     """A user's strategy: worker p starts on frames p, p + N, p + 2N, ...; one that is late waits for its next frame."""
 
-    def prepare(self, workplace: Workplace) -> None:
-        super().prepare(workplace)
-        self._clock = workplace.clock
+    def prepare(self, conditions: Conditions) -> None:
+        super().prepare(conditions)
+        self._clock = conditions.clock
 
     def begin(self) -> None:
         self._next = [0] * self.workers

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.runner import Decision
-from async_wrappers.stagger import ExpectedTime, MaxTime, Sequential, Stagger, Tickets, Workplace
+from async_wrappers.stagger import Conditions, ExpectedTime, MaxTime, Sequential, Stagger, Tickets
 from async_wrappers.timing import TimingReport
 from tests.async_wrappers.played_latency import MS, Played
 from tests.async_wrappers.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
@@ -224,8 +224,8 @@ class EveryThird(Stagger):
 class Alternating(Stagger):
     """A user's own strategy: worker p starts in its own share of each 100 ms."""
 
-    def prepare(self, workplace: Workplace) -> None:
-        super().prepare(workplace)
+    def prepare(self, conditions: Conditions) -> None:
+        super().prepare(conditions)
         self._begins = [100 * MS * worker // self.workers for worker in range(self.workers)]
 
     def start(self, worker: int, now: int) -> int:
