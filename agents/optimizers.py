@@ -43,7 +43,7 @@ def create_optimizer(
         ValueError: An unknown name.
     """
     if name == "adam":
-        # The fused kernel makes one pass over all parameters; its numbers do not depend on how many there are.
+        # One pass over all parameters instead of one operation after another.
         return torch.optim.Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=eps, fused=True)
     if name == "rmsprop":
         return torch.optim.RMSprop(

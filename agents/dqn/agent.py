@@ -62,7 +62,7 @@ class DQNAgent:
         double_dqn: The double Q-learning target (van Hasselt et al. 2016).
         max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
-        channels_last: Keep images in the channels-last memory format, which is faster on most processors.
+        channels_last: Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md).
         bf16: Forward passes in bfloat16.
         summary_writing_frequency: Updates between two reports of the loss.
         seed: Of the weights, the exploration and the replay.
