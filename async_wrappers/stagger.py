@@ -94,6 +94,17 @@ class Stagger:
     def applied(self, frame: int) -> None:
         """An action was applied on this frame."""
 
+    def lost(self, frame: int) -> None:
+        """The inference that began on this frame gives no action: a real worker died, or its action was refused."""
+
+    @property
+    def granted(self) -> int | None:
+        """How many turns learners may have taken in all by now; None: they learn whenever they can."""
+        return None
+
+    def learned(self, turns: int) -> None:
+        """Learners have taken so many turns in all."""
+
 
 class NoStagger(Stagger):
     """No staggering: the contrast. Workers with equal latencies start together and stay together for ever."""
@@ -103,17 +114,43 @@ class Sequential(Stagger):
     """One inference at a time: observe, think, act, and observe the result on the next frame.
 
     The sequential interaction of arXiv 2412.14355, section 3.1: of a delay of d frames, d of every d + 1 frames receive
-    the default action. More workers change nothing.
+    the default action. More workers change nothing. With `learn`, learning has its place in the cycle too, as in the
+    paper's baselines: nothing is observed while an update goes on.
+
+    Args:
+        learn: ``"after"``: one update once an inference has ended, before the next observation is read ("inference
+            then learning"); ``"before"``: one update once an action was applied, and one before the first observation
+            ("learning then inference"); None: learners run beside the interaction.
+
+    Raises:
+        ValueError: Another `learn`.
     """
+
+    def __init__(self, learn: str | None = None) -> None:
+        """See the class."""
+        if learn not in (None, "after", "before"):
+            raise ValueError(f"learn must be 'after' or 'before' the inference, or None, got {learn!r}")
+        self._learn = learn
+        self._granted = self._turns = 0
+
+    @property
+    def granted(self) -> int | None:
+        """How many turns the learner may have taken by now."""
+        return None if self._learn is None else self._granted
+
+    def learned(self, turns: int) -> None:
+        """Note how many turns the learner has taken."""
+        self._turns = turns
 
     def begin(self) -> None:
         """Begin an episode with nothing in flight."""
         self._next = 0
         self._thinking = False
+        self._granted += self._learn == "before"
 
     def offers(self, frame: int) -> int:
-        """Offer one start, on the first frame after the last action's."""
-        return int(not self._thinking and frame >= self._next)
+        """Offer one start, on the first frame after the last action's, and after the update."""
+        return int(not self._thinking and frame >= self._next and self._turns >= self._granted)
 
     def opens(self, frame: int) -> int | None:
         """Return when the next start may be offered."""
@@ -123,9 +160,19 @@ class Sequential(Stagger):
         """Offer nothing until the action is applied."""
         self._thinking = True
 
+    def finish(self, worker: int, started: int, now: int) -> int:
+        """Release the action; it may be the turn to learn."""
+        self._granted += self._learn == "after"
+        return now
+
     def applied(self, frame: int) -> None:
         """Offer the next frame."""
         self._thinking, self._next = False, frame + 1
+        self._granted += self._learn == "before"
+
+    def lost(self, frame: int) -> None:
+        """Offer again at once."""
+        self._thinking = False
 
 
 class _Offsets(Stagger):

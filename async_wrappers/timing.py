@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +44,19 @@ class TimingReport:
         delay_frames: Age of the observation behind each applied action.
         learner_step_ms: Of each update; None without a learner.
         frames: Counts: total, fresh (with an action of the agent's), default, dropped_actions (computed and never
-            applied), late_actions (released after they were due), missed_deadlines (frames that began late).
+            applied), late_actions (released after they were due), missed_deadlines (frames that began more than half
+            a frame late).
         lateness_ms: By how much frames began after their deadline.
         drift_ms: Lateness of the last frame against the first one's clock.
         fps: Frames per second that were reached.
         workers: count, restarts, and busy_share (inference time per worker and run time).
         episodes: Each episode's return and frames.
         spans: Each inference, for the trace.
+        exchange_us: Of each decision: what its way took, from ticket to action, less the inference itself; None on the
+            virtual clock.
+        playout_frames: Frames from a decision's start to when its action is due; 0 where that is when it is ready.
+        lost: Inferences that gave no action, by what became of them.
+        updates: Updates of all learners.
     """
 
     latency_ms: dict[str, float]
@@ -64,6 +70,15 @@ class TimingReport:
     workers: dict[str, float]
     episodes: tuple[EpisodeTiming, ...]
     spans: tuple[Span, ...] = ()
+    exchange_us: dict[str, float] | None = None
+    playout_frames: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    updates: int = 0
+
+    @property
+    def updates_per_frame(self) -> float:
+        """Updates of all learners, per frame."""
+        return self.updates / max(self.frames["total"], 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the spans."""
@@ -78,6 +93,11 @@ class TimingReport:
             "fps": self.fps,
             "workers": self.workers,
             "episodes": [{"return": episode.score, "frames": episode.frames} for episode in self.episodes],
+            "exchange_us": self.exchange_us,
+            "playout_frames": self.playout_frames,
+            "lost": self.lost,
+            "updates": self.updates,
+            "updates_per_frame": self.updates_per_frame,
         }
 
     def to_json(self, path: str | Path) -> None:
@@ -116,6 +136,13 @@ class TimingReport:
                 f"drift {self.drift_ms:.3f} ms",
                 f"workers    {self.workers['count']:.0f}, busy {self.workers['busy_share']:.0%}, "
                 f"{self.workers['restarts']:.0f} restarts",
+                *(() if self.exchange_us is None else (f"exchange   {_line(self.exchange_us)} us",)),
+                *((f"lost       {self.lost}",) if self.lost else ()),
+                *(
+                    (f"learning   {self.updates} updates, {self.updates_per_frame:.2f} per frame",)
+                    if self.learner_step_ms
+                    else ()
+                ),
                 f"episodes   {len(self.episodes)}, returns {', '.join(f'{e.score:g}' for e in self.episodes[:8])}"
                 + (", ..." if len(self.episodes) > 8 else ""),
             )

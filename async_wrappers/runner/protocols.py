@@ -1,11 +1,13 @@
-"""What the runner asks of a policy."""
+"""What the runner asks of a policy, of a learner, and of whatever carries observations to workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Decision", "Policy", "as_act"]
+from async_wrappers.runner.slots import Finished, Ticket
+
+__all__ = ["Decision", "Learner", "Policy", "Ready", "Transport", "as_act"]
 
 
 class Decision(NamedTuple):
@@ -25,10 +27,73 @@ class Decision(NamedTuple):
 
 
 class Policy(Protocol):
-    """A pure function of (observation, weights, decision): an inference that is never applied changes nothing."""
+    """A pure function of (observation, weights, decision): an inference that is never applied changes nothing.
+
+    A policy whose weights are learnt also has ``load_weights(weights, version)``: it takes over the mapping of tensors
+    without copying them, as they lie in memory that all workers share.
+    """
 
     def act(self, observation: Any, decision: Decision) -> Any:
         """Return an action."""
+        ...
+
+
+class Learner(Protocol):
+    """Steps weights of its own; the runner shows it transitions and publishes what it has learnt.
+
+    Optional:
+
+    * ``ready``: False while there is too little to learn from.
+    * ``load_weights(weights)``: take over weights; for a learner that follows one that died, and for several learners.
+    * ``gradients()`` and ``apply(gradients)``, whose succession is `update`: for several learners, each of which takes
+      gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.
+    * ``save(directory)`` and ``restore(directory)``: keep and restore what `state_dict` leaves out, such as a replay.
+    """
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation."""
+        ...
+
+    def update(self) -> Mapping[str, float]:
+        """Learn once; return scalars by name."""
+        ...
+
+    def weights(self) -> Mapping[str, Any]:
+        """Return the weights that policies load: arrays or tensors by name, in the policy's memory format."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights, optimiser and counts: tensors and plain data."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        ...
+
+    def close(self) -> None:
+        """Release what is held."""
+        ...
+
+
+class Ready(NamedTuple):
+    """A worker has come up, for the first time or again."""
+
+    worker: int
+
+
+class Transport(Protocol):
+    """Carries frames to workers and actions back; used by the environment loop alone."""
+
+    def publish(self, number: int, observation: Any) -> None:
+        """Show the newest frame; numbers go up by one."""
+        ...
+
+    def start(self, worker: int, ticket: Ticket) -> None:
+        """Let a ready worker infer the frame of a ticket."""
+        ...
+
+    def collect(self, until: int) -> list[Ready | Finished]:
+        """Return what has happened since the last call; wait for it until that monotonic time in nanoseconds."""
         ...
 
 

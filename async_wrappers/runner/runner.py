@@ -4,27 +4,49 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+import warnings
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
 
 import gymnasium as gym
-import numpy as np
 
-from async_wrappers.runner.virtual import VirtualBackend
-from async_wrappers.simulation import SimulatedSchedule
+from async_wrappers.latency import as_latency
+from async_wrappers.runner.job import Backend, Job
+from async_wrappers.runner.loop import Phase, Terms
+from async_wrappers.schedule import FrameClock
+from async_wrappers.stagger import make_stagger
 from async_wrappers.timing import TimingReport
 
 __all__ = ["AsyncRunner"]
 
 
 class AsyncRunner:
-    """Plays an environment with many workers of one slow policy, on the virtual clock.
+    """Plays an environment with many workers of one slow policy, against the clock.
 
-    The environment loop, frame by frame: publish the observation, offer it to the workers, collect the actions that are
-    released by now, apply one, or the default action. On the virtual clock an inference takes what the latency model
-    says, whatever the policy really takes, and nothing sleeps: a run is deterministic by its seed, and gives the same
-    frames, actions and rewards as `RealtimeDelay` with the same arguments and seeds.
+    The environment loop, on every frame's deadline: publish the observation, offer it to the workers, collect the
+    actions that have arrived, apply one that is due, or the default action. It waits for nobody.
+
+    ============= ==================================================== ================================================
+    backend       where workers run                                    time
+    ============= ==================================================== ================================================
+    ``"process"`` processes; environment and learners too              the monotonic clock
+    ``"thread"``  threads of this process, beside the environment loop the monotonic clock
+    ``"virtual"`` here, one after the other                            simulated: an inference takes what the latency
+                                                                       model says, nothing sleeps, runs are
+                                                                       deterministic by their seed
+    ============= ==================================================== ================================================
+
+    On the virtual clock a run gives the same frames, actions and rewards as `RealtimeDelay` with the same arguments and
+    seeds. Policies and learners are described in `async_wrappers.runner.protocols`; functions that make them, and the
+    environment, may be lambdas or functions of a notebook. In a script, run under ``if __name__ == "__main__":``.
+
+    In a ``with`` block parts start with the first run and end with the block, and each run goes on with the episode
+    after the last one's; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
+    parts are there from the start, until `close`.)
 
     Args:
         make_env: Makes the environment, which is stepped once per frame.
@@ -32,22 +54,33 @@ class AsyncRunner:
         workers: How many infer at a time.
         fps: Frames per second.
         stagger: When workers start: a name or an object of `async_wrappers.stagger`.
-        playout: With tickets: frames, or a quantile of the latency such as ``"p99"``.
+        playout: With tickets: frames, or a quantile of the latency such as ``"p99"``, which on a real clock is that of
+            the newest response times, estimated again at each reset.
         slot: With tickets: least distance between two starts, in frames.
-        backend: ``"virtual"``, the virtual clock.
-        latency: How long an inference takes on the virtual clock: a model of `async_wrappers.latency`, or seconds.
+        backend: A name of the table, or a function from a `Job` to a `Backend`.
+        make_learner: Makes a `Learner`; may take the keywords ``number`` and ``learners``.
+        learners: How many learners work beside the game.
+        latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
+            a real clock: what the strategy is prepared from, instead of warm-up inferences.
         default_action: As in `RealtimeDelay`.
-        seed: Of the episodes: episode n is reset with a seed made of (seed, 0, n).
-        eval_mode: What policies are told.
+        between_episodes: ``"drain"``: the next episode begins when all inferences have ended, as in the simulation;
+            ``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped.
+        seed: Of the episodes: episode n of a phase is reset with a seed made of (seed, phase, n).
+        eval_mode: What policies are told; nothing is learnt in evaluation.
+        start_timeout: Seconds to wait until every worker has inferred once; then it begins without the missing ones.
+        calibration_time: Seconds of warm-up inferences at most.
+        journal: Transitions that shared memory holds for the learners.
+        updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
+        pin: Whether each worker stays on a core.
 
     Raises:
-        ValueError: An argument out of range, or an unknown backend.
+        ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
 
     Example:
         >>> import gymnasium as gym
         >>> from async_wrappers import AsyncRunner
         >>> runner = AsyncRunner(lambda: gym.make("CartPole-v1"), lambda: lambda observation: int(observation[2] > 0),
-        ...                      workers=4, fps=50, latency=0.060, default_action="repeat")
+        ...                      workers=4, fps=50, backend="virtual", latency=0.060, default_action="repeat")
         >>> report = runner.run(episodes=3)
         >>> report.frames["total"] > 20
         True
@@ -63,24 +96,78 @@ class AsyncRunner:
         playout: int | str = "p99",
         slot: int | None = None,
         *,
-        backend: str = "virtual",
+        backend: Any = "process",
+        make_learner: Callable[..., Any] | None = None,
+        learners: int | None = None,
         latency: Any = None,
         default_action: Any = "noop",
+        between_episodes: str = "drain",
         seed: int = 0,
         eval_mode: bool = False,
+        start_timeout: float = 60.0,
+        calibration_time: float = 5.0,
+        journal: int = 10_000,
+        updates_per_transition: float | None = None,
+        pin: bool = False,
     ) -> None:
         """See the class."""
-        if backend != "virtual":
-            raise ValueError(f"backend must be 'virtual', got {backend!r}")
-        if latency is None:
-            raise ValueError("latency must be given on the virtual clock, as a model or in seconds, got None")
-        schedule = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
-        self._backend = VirtualBackend(make_env, make_policy, schedule, default_action, eval_mode)
-        self._fps = schedule.clock.fps
-        self._seed = _whole("seed", seed, 0)
+        workers = _whole("workers", workers, 1)
+        learners = _learners(make_learner, learners)
+        if between_episodes not in ("drain", "continue"):
+            raise ValueError(f"between_episodes must be 'drain' or 'continue', got {between_episodes!r}")
+        for name, seconds in (("start_timeout", start_timeout), ("calibration_time", calibration_time)):
+            if not 0 <= seconds < math.inf:
+                raise ValueError(f"{name} must be >= 0 seconds and finite, got {seconds!r}")
+        if updates_per_transition is not None and not updates_per_transition > 0:
+            raise ValueError(f"updates_per_transition must be > 0, or None, got {updates_per_transition!r}")
+        self._make_backend = _backend(backend)
+        self._fps = FrameClock(fps).fps
+        terms = Terms(
+            workers,
+            fps,
+            make_stagger(stagger, playout, slot),
+            default_action,
+            between_episodes,
+            None if latency is None else as_latency(latency),
+            start_timeout,
+            calibration_time,
+            _whole("seed", seed, 0),
+        )
+        self._job = Job(
+            make_env,
+            make_policy,
+            terms,
+            make_learner,
+            learners,
+            _whole("journal", journal, 8),
+            updates_per_transition,
+            pin,
+        )
+        if terms.stagger.granted is not None and not learners:
+            raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
+        if backend in ("process", "thread") and workers > (cores := len(os.sched_getaffinity(0))):
+            warnings.warn(
+                f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
+                f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
+                stacklevel=2,
+            )
+        self._eval_mode = eval_mode
+        self._backend: Backend | None = None
+        self._stays = backend == "virtual"  # whether the backend outlives a run
+        self._goes_on = False  # whether a run continues the one before
+        self._played = {False: (0, 0), True: (0, 0)}  # episodes and frames so far, by eval_mode
+        if self._stays:
+            self._open()
 
     def run(
-        self, *, frames: int | None = None, seconds: float | None = None, episodes: int | None = None
+        self,
+        *,
+        frames: int | None = None,
+        seconds: Any = None,
+        episodes: int | None = None,
+        whole_episodes: bool = False,
+        max_episode_frames: int | None = None,
+        eval_mode: bool | None = None,
     ) -> TimingReport:
         """Play, and report.
 
@@ -88,9 +175,13 @@ class AsyncRunner:
             frames: Stop after so many frames, in the middle of an episode if need be.
             seconds: Stop after so many seconds of the environment's time.
             episodes: Stop after so many episodes.
+            whole_episodes: With frames or seconds: play the last episode to its end.
+            max_episode_frames: Cut episodes after so many frames.
+            eval_mode: Instead of the runner's own.
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
+            RunFailed: A part of the run ended for good.
         """
         lengths = {"frames": frames, "seconds": seconds, "episodes": episodes}
         given = {name: value for name, value in lengths.items() if value is not None}
@@ -98,15 +189,90 @@ class AsyncRunner:
             raise ValueError(f"give one of frames, seconds and episodes, got {given or 'none'}")
         if seconds is not None:
             frames = math.ceil(_seconds(seconds) * self._fps)
-        return self._backend.run(
-            self._seeds,
-            None if frames is None else _whole("frames", frames, 1),
-            None if episodes is None else _whole("episodes", episodes, 1),
+        evaluates = self._eval_mode if eval_mode is None else eval_mode
+        first_episode, frames_before = self._played[evaluates] if self._goes_on else (0, 0)
+        phase = Phase(
+            number=int(evaluates),
+            frames=None if frames is None else _whole("frames", frames, 1),
+            episodes=None if episodes is None else _whole("episodes", episodes, 1),
+            whole_episodes=whole_episodes,
+            eval_mode=evaluates,
+            first_episode=first_episode,
+            frames_before=frames_before,
+            max_episode_frames=(
+                None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
+            ),
         )
+        try:
+            report = self._open().play(phase).report()
+        finally:
+            if not self._stays:
+                self.close()
+        self._played[evaluates] = first_episode + len(report.episodes), frames_before + report.frames["total"]
+        return report
 
-    def _seeds(self, episode: int) -> int:
-        """Return the seed of an episode."""
-        return int(np.random.SeedSequence((self._seed, 0, episode)).generate_state(1)[0]) & 0x7FFFFFFF
+    def save(self, directory: str | Path, iteration: int = 0) -> None:
+        """Let the learners write their state into a directory, between two runs."""
+        self._with_learners().save(Path(directory), iteration)
+
+    def restore(self, directory: str | Path, iteration: int = 0) -> None:
+        """Let the learners read what `save` wrote."""
+        self._with_learners().restore(Path(directory), iteration)
+
+    def close(self) -> None:
+        """End all parts; a later run starts them anew."""
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+
+    def __enter__(self) -> AsyncRunner:
+        """Keep the parts up from run to run."""
+        self._stays = self._goes_on = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all parts."""
+        self._stays = self._goes_on = False
+        self.close()
+
+    def _with_learners(self) -> Any:
+        if not self._job.learners:
+            raise ValueError("there is nothing to save or restore without a learner: give make_learner")
+        return self._open()
+
+    def _open(self) -> Backend:
+        if self._backend is None:
+            self._backend = self._make_backend(self._job)
+        return self._backend
+
+
+def _backend(backend: Any) -> Callable[[Job], Backend]:
+    """Return what makes the backend; each is imported only when it is asked for."""
+    if backend == "process":
+        from async_wrappers.runner.processes import ProcessBackend
+
+        return ProcessBackend
+    if backend == "thread":
+        from async_wrappers.runner.threads import ThreadBackend
+
+        return ThreadBackend
+    if backend == "virtual":
+        from async_wrappers.runner.virtual import VirtualBackend
+
+        return VirtualBackend
+    if callable(backend):
+        return cast(Callable[[Job], Backend], backend)
+    raise ValueError(f"backend must be 'process', 'thread', 'virtual' or a function of a Job, got {backend!r}")
+
+
+def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> int:
+    """Return how many learners there are: one, if there is a function that makes them and no number."""
+    number = int(make_learner is not None) if learners is None else _whole("learners", learners, 0)
+    if number and make_learner is None:
+        raise ValueError(f"learners={number} need make_learner, got None")
+    return number
 
 
 def _whole(name: str, value: Any, least: int) -> int:
@@ -122,7 +288,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 def _seconds(value: Any) -> Fraction:
     try:
         seconds = value if isinstance(value, Fraction) else Fraction(str(value))
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         seconds = Fraction(0)
     if seconds <= 0:
         raise ValueError(f"seconds must be > 0 and finite, got {value!r}")

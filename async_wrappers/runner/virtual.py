@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-import gymnasium as gym
-
 from async_wrappers.default_action import make_default_action
+from async_wrappers.runner.job import Job
+from async_wrappers.runner.loop import Phase, episode_seed
 from async_wrappers.runner.protocols import Decision, as_act
+from async_wrappers.runner.record import Record
 from async_wrappers.simulation import Inference, SimulatedSchedule
-from async_wrappers.timing import EpisodeTiming, Span, TimingReport, distribution
+from async_wrappers.timing import EpisodeTiming, Span
 
 __all__ = ["VirtualBackend"]
 
@@ -21,65 +20,66 @@ class VirtualBackend:
     """Plays episodes on a simulated schedule; every inference is really computed, also those that are never applied.
 
     Args:
-        make_env: Makes the environment.
-        make_policy: Makes one worker's policy.
-        schedule: Who starts when, and what is applied when.
-        default_action: As in `RealtimeDelay`.
-        eval_mode: What policies are told.
+        job: What is to be done; its latency model says how long inferences take.
+
+    Raises:
+        ValueError: No latency model, or learners.
     """
 
-    def __init__(
-        self,
-        make_env: Callable[[], gym.Env[Any, Any]],
-        make_policy: Callable[[], Any],
-        schedule: SimulatedSchedule,
-        default_action: Any,
-        eval_mode: bool,
-    ) -> None:
+    def __init__(self, job: Job) -> None:
         """See the class."""
-        self._env = make_env()
-        self._default_action = make_default_action(default_action, self._env)
-        self._schedule = schedule
-        self._act = [as_act(make_policy()) for _ in range(schedule.workers)]
-        self._eval_mode = eval_mode
+        terms = job.terms
+        if terms.latency is None:
+            raise ValueError("latency must be given on the virtual clock, as a model or in seconds, got None")
+        if job.learners:
+            raise ValueError(f"learners={job.learners} need backend='process', got backend='virtual'")
+        self._seed = terms.seed
+        self._schedule = SimulatedSchedule(terms.latency, terms.workers, terms.fps, terms.stagger)
+        self._env = job.make_env()
+        self._default_action = make_default_action(terms.default_action, self._env)
+        self._act = [as_act(job.make_policy()) for _ in range(terms.workers)]
 
-    def run(self, seed: Callable[[int], int], frames: int | None, episodes: int | None) -> TimingReport:
-        """Play so many frames or episodes, and report."""
-        log = self._schedule.keep_log()
-        counts = self._schedule.counts
-        before = (counts.dropped, counts.late)
-        played: list[EpisodeTiming] = []
-        spans: list[Span] = []
-        latencies: list[int] = []
-        effects: list[list[tuple[int, int]]] = []  # (start, effect) by episode
-        total = 0
-        while (episodes is None or len(played) < episodes) and (frames is None or total < frames):
-            log.clear()
-            number = len(played)
-            episode, applied = self._play(number, seed(number), total, None if frames is None else frames - total)
-            latencies += [inference.finished - inference.started for inference in log]
-            begin, end = (self._schedule.clock.begin(frame) for frame in (total, total + episode.frames))
-            spans += [_span(inference, number, begin, end) for inference in log]
-            effects.append(applied)
-            played.append(episode)
-            total += episode.frames
-        return self._report(played, spans, latencies, effects, counts.dropped - before[0], counts.late - before[1])
+    def play(self, phase: Phase) -> Record:
+        """Play a phase."""
+        self._log = self._schedule.keep_log()
+        counts, clock = self._schedule.counts, self._schedule.clock
+        dropped, late = counts.dropped, counts.late
+        self._record = record = Record(float(clock.fps), self._schedule.workers)
+        frames = episodes = 0
+        while phase.goes_on(frames, episodes):
+            self._log.clear()
+            number = phase.first_episode + episodes
+            played = self._play_episode(phase, number, frames)
+            begin, end = clock.begin(frames), clock.begin(frames + played)
+            record.latencies += [inference.finished - inference.started for inference in self._log]
+            record.spans += [_span(inference, number, begin, end) for inference in self._log]
+            record.end = end
+            frames += played
+            episodes += 1
+        record.lateness = [0] * frames
+        record.dropped, record.late = counts.dropped - dropped, counts.late - late
+        record.playout = self._schedule.stagger.playout
+        return record
 
-    def _play(
-        self, number: int, seed: int, total: int, limit: int | None
-    ) -> tuple[EpisodeTiming, list[tuple[int, int]]]:
-        """Play one episode, or its first `limit` frames."""
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+    def _play_episode(self, phase: Phase, number: int, played: int) -> int:
+        """Play an episode, or what of it the phase has room for; return its frames."""
+        seed = episode_seed(self._seed, phase.number, number)
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
         steps = self._schedule.steps(seed)
+        limit = phase.limit(played)
         computed: dict[tuple[int, int], Any] = {}  # actions by (start, worker)
         effects: list[tuple[int, int]] = []
         last_action: Any = None
-        score, frame = 0.0, 0
-        while limit is None or frame < limit:
+        score, frame, over = 0.0, 0, False
+        while not over and frame != limit:
             applied, readers = next(steps)
             for worker in readers:
-                decision = Decision(number, frame, total + frame, self._eval_mode)
+                decision = Decision(number, frame, phase.frames_before + played + frame, phase.eval_mode)
                 computed[frame, worker] = deepcopy(self._act[worker](deepcopy(observation), decision))
             if applied is None:
                 action = self._default_action(observation, last_action)
@@ -90,50 +90,10 @@ class VirtualBackend:
             observation, reward, terminated, truncated, _ = self._env.step(action)
             score += float(reward)
             frame += 1
-            if terminated or truncated:
-                break
-        return EpisodeTiming(score, frame), effects
-
-    def _report(
-        self,
-        episodes: list[EpisodeTiming],
-        spans: list[Span],
-        latencies: list[int],
-        effects: list[list[tuple[int, int]]],
-        dropped: int,
-        late: int,
-    ) -> TimingReport:
-        clock = self._schedule.clock
-        total, fresh = sum(episode.frames for episode in episodes), sum(map(len, effects))
-        frame_ms = 1000 / float(clock.fps)
-        intervals = [
-            (after[1] - before[1]) * frame_ms for applied in effects for before, after in itertools.pairwise(applied)
-        ]
-        busy = sum(span.ended - span.began for span in spans)
-        return TimingReport(
-            latency_ms=distribution(latency / 1e6 for latency in latencies),
-            interval_ms=distribution(intervals),
-            delay_frames=distribution(effect - start for applied in effects for start, effect in applied),
-            learner_step_ms=None,
-            frames={
-                "total": total,
-                "fresh": fresh,
-                "default": total - fresh,
-                "dropped_actions": dropped,
-                "late_actions": late,
-                "missed_deadlines": 0,
-            },
-            lateness_ms=distribution([0.0]),
-            drift_ms=0.0,
-            fps=float(clock.fps),
-            workers={
-                "count": self._schedule.workers,
-                "restarts": 0,
-                "busy_share": busy / max(clock.begin(total) * self._schedule.workers, 1),
-            },
-            episodes=tuple(episodes),
-            spans=tuple(spans),
-        )
+            over = terminated or truncated or frame == phase.max_episode_frames
+        self._record.episodes.append(EpisodeTiming(score, frame))
+        self._record.effects.append(effects)
+        return frame
 
 
 def _span(inference: Inference, episode: int, begin: int, end: int) -> Span:

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.runner import Decision
+from async_wrappers.runner.loop import episode_seed
 from async_wrappers.stagger import Conditions, ExpectedTime, MaxTime, Sequential, Stagger, Tickets
 from async_wrappers.timing import TimingReport
 from tests.async_wrappers.played_latency import MS, Played
@@ -143,13 +144,18 @@ class Outcome:
 def by_the_runner(case: Case) -> tuple[Outcome, TimingReport, AsyncRunner]:
     recorder = Rewards(case.make_env())
     runner = AsyncRunner(
-        lambda: recorder, lambda: Exploring(case.seed), seed=case.seed, eval_mode=case.eval_mode, **case.schedule()
+        lambda: recorder,
+        lambda: Exploring(case.seed),
+        backend="virtual",
+        seed=case.seed,
+        eval_mode=case.eval_mode,
+        **case.schedule(),
     )
     report = runner.run(episodes=len(case.lengths)) if case.frames is None else runner.run(frames=case.frames)
     return Outcome(recorder.recorder.episodes, recorder.paid, []), report, runner
 
 
-def by_the_wrapper(case: Case, runner: AsyncRunner) -> tuple[Outcome, list[list[float]]]:
+def by_the_wrapper(case: Case) -> tuple[Outcome, list[list[float]]]:
     """Play the same through the wrapper; return what the environment saw, and the rewards of the steps."""
     recorder = Rewards(case.make_env())
     env = RealtimeDelay(recorder, **case.schedule())
@@ -158,7 +164,7 @@ def by_the_wrapper(case: Case, runner: AsyncRunner) -> tuple[Outcome, list[list[
     for episode in range(len(case.lengths)):
         if case.frames is not None and total >= case.frames:
             break
-        observation, info = env.reset(seed=runner._seeds(episode))
+        observation, info = env.reset(seed=episode_seed(case.seed, int(case.eval_mode), episode))
         start, over, steps, delays = info["realtime"]["start"], False, [], []
         while not over:
             assert observation[FRAME] == start
@@ -175,8 +181,8 @@ def by_the_wrapper(case: Case, runner: AsyncRunner) -> tuple[Outcome, list[list[
 
 
 def assert_agrees(case: Case) -> None:
-    ran, report, runner = by_the_runner(case)
-    wrapped, sums = by_the_wrapper(case, runner)
+    ran, report, _ = by_the_runner(case)
+    wrapped, sums = by_the_wrapper(case)
     if case.frames is None:
         assert ran.actions == wrapped.actions
         assert ran.rewards == wrapped.rewards
@@ -259,7 +265,9 @@ def test_no_decision_sees_a_frame_newer_than_its_start_and_each_is_told_where_it
 
     policies: list[Watching] = []
     env = case.make_env()
-    runner = AsyncRunner(lambda: env, make_policy, seed=case.seed, eval_mode=case.eval_mode, **case.schedule())
+    runner = AsyncRunner(
+        lambda: env, make_policy, backend="virtual", seed=case.seed, eval_mode=case.eval_mode, **case.schedule()
+    )
     report = runner.run(episodes=len(case.lengths))
     begins = [0, *accumulate(case.lengths)]
     assert len(counted) == case.workers  # one policy per worker
@@ -320,12 +328,12 @@ def steered(latency: Any, workers: int, default_action: Any, reuse: bool, playou
     """Return the actions that wrapper and runner let the environment receive."""
     schedule = {"latency": latency, "workers": workers, "fps": 50, "playout": playout, "default_action": default_action}
     ran, wrapped = (ClippingEnv(length=[30, 20]) for _ in range(2))
-    runner = AsyncRunner(lambda: ran, lambda: Steering(reuse), seed=3, **schedule)
+    runner = AsyncRunner(lambda: ran, lambda: Steering(reuse), backend="virtual", seed=3, **schedule)
     runner.run(episodes=2)
     env, policy = RealtimeDelay(wrapped, **schedule), Steering(reuse)
     total = 0
     for episode in range(2):
-        observation, info = env.reset(seed=runner._seeds(episode))
+        observation, info = env.reset(seed=episode_seed(3, 0, episode))
         over = False
         while not over:
             start = info["realtime"]["start"]
@@ -371,11 +379,18 @@ SCHEMA = {
     "fps": float,
     "workers": {"count", "restarts", "busy_share"},
     "episodes": list,
+    "exchange_us": None,
+    "playout_frames": int,
+    "lost": dict,
+    "updates": int,
+    "updates_per_frame": float,
 }
 
 
 def play(latency: Any = 0.05, workers: int = 3, fps: Any = 60, length: int = 40, **kwargs: Any) -> AsyncRunner:
-    return AsyncRunner(lambda: RecordingEnv(length), lambda: Exploring(0), workers, fps, latency=latency, **kwargs)
+    return AsyncRunner(
+        lambda: RecordingEnv(length), lambda: Exploring(0), workers, fps, backend="virtual", latency=latency, **kwargs
+    )
 
 
 def strictly(text: str) -> Any:
@@ -612,7 +627,7 @@ def test_an_empty_trace_is_refused(trace: Any) -> None:
 
 def test_a_policy_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"policy must .* got 3$"):
-        AsyncRunner(RecordingEnv, lambda: 3, 1, 60, latency=0.1)
+        AsyncRunner(RecordingEnv, lambda: 3, 1, 60, backend="virtual", latency=0.1)
 
 
 @pytest.mark.parametrize("constants", [{"delay": 8}, {"noops": 2}, {"delay": 8, "noops": 8}])

@@ -1,0 +1,57 @@
+"""What a backend is told to do, and what it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium as gym
+
+from async_wrappers.runner.loop import Phase, Terms
+from async_wrappers.runner.record import Record
+
+__all__ = ["RING_DEPTH", "Backend", "Job"]
+
+RING_DEPTH = 64  # frames that a worker may be late in reading
+
+
+@dataclass(frozen=True)
+class Job:
+    """An environment, a policy, perhaps a learner, and the terms on which they meet; see `AsyncRunner`.
+
+    Attributes:
+        make_env: Makes the environment.
+        make_policy: Makes one worker's policy.
+        terms: Workers, frames per second, strategy and so on.
+        make_learner: Makes one learner; takes the keywords ``number`` and ``learners`` if it knows them.
+        learners: How many.
+        journal: Transitions kept in shared memory.
+        updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
+        pin: Whether each worker stays on one core.
+    """
+
+    make_env: Callable[[], gym.Env[Any, Any]]
+    make_policy: Callable[[], Any]
+    terms: Terms
+    make_learner: Callable[..., Any] | None = None
+    learners: int = 0
+    journal: int = 10_000
+    updates_per_transition: float | None = None
+    pin: bool = False
+
+
+class Backend(Protocol):
+    """Where a job's parts run, from its making to `close`.
+
+    One with learners also has ``save(directory, iteration)`` and ``restore(directory, iteration)``, to be called
+    between two phases.
+    """
+
+    def play(self, phase: Phase) -> Record:
+        """Play a phase; all parts stay up for the next one."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...

@@ -1,0 +1,145 @@
+"""A learner beside the game: observes transitions, updates weights of its own, and publishes them."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from async_wrappers.runner.journal import Journal
+from async_wrappers.runner.slots import Controls
+from async_wrappers.runner.weights import WeightsBoard
+
+__all__ = ["Learning"]
+
+_AT_ONCE = 256  # transitions observed before the next look at what else is to be done
+_REST = 0.001  # seconds between two looks while there is nothing to do
+
+
+class Learning:
+    """One of L learners; transition number n belongs to learner n modulo L.
+
+    One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
+    weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
+
+    Args:
+        number: Which learner this is, from 0.
+        learners: L.
+        learner: A `Learner`.
+        journal: Where transitions come from.
+        board: Where workers read weights.
+        shared: Where several learners keep the newest weights; None for one learner.
+        controls: Shared with the environment loop and the supervisor.
+        updates_per_transition: At most so many updates for each of this learner's transitions.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        learners: int,
+        learner: Any,
+        journal: Journal,
+        board: WeightsBoard,
+        shared: WeightsBoard | None,
+        lock: Any,
+        controls: Controls,
+        updates_per_transition: float | None = None,
+    ) -> None:
+        """See the class."""
+        self._number, self._learners, self._learner = number, learners, learner
+        self._journal, self._board, self._shared, self._lock = journal, board, shared, lock
+        self._controls, self._ratio = controls, updates_per_transition
+        self._position = journal.oldest()
+        self._observed = 0
+        self._updates_here = 0  # made by this process
+        self._unpublished_since: int | None = None  # monotonic time
+        self.steps: list[int] = []
+        """How long each update took, in nanoseconds, until somebody clears it."""
+        self.scalars: Mapping[str, Any] = {}
+        """What the last update returned."""
+
+    def publish_first(self) -> None:
+        """Publish the learner's weights as the first version."""
+        if self._shared is not None and not self._shared.version:
+            self._shared.publish(self._learner.weights())
+        if not self._board.version:
+            self._board.publish(self._learner.weights())
+
+    def publish_again(self) -> None:
+        """Publish the learner's weights, which have been restored."""
+        with self._alone():
+            if self._shared is not None:
+                self._shared.publish(self._learner.weights())
+            self._board.publish(self._learner.weights())
+
+    def turn(self) -> None:
+        """Do what is to be done next: observe, update once, publish; or rest a little."""
+        self._observe()
+        if self._may_learn():
+            began = time.monotonic_ns()
+            self._update()
+            self.steps.append(time.monotonic_ns() - began)
+            self._updates_here += 1
+            self._controls.updates[self._number] += 1
+            if self._unpublished_since is None:
+                self._unpublished_since = time.monotonic_ns()
+            if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
+                time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
+        elif self._unpublished_since is None:
+            time.sleep(_REST)
+        self._publish()
+        if self._controls.granted > self._controls.turns[self._number] and self._unpublished_since is None:
+            self._controls.turns[self._number] += 1
+
+    def _observe(self) -> None:
+        for _ in range(_AT_ONCE):
+            position, numbered = self._journal.read(self._position)
+            if position == self._position:
+                return
+            self._position = position
+            if numbered is not None and numbered.number % self._learners == self._number:
+                self._learner.observe(numbered.transition)
+                self._observed += 1
+
+    def _may_learn(self) -> bool:
+        granted, turns = self._controls.granted, int(self._controls.turns[self._number])
+        if not self._controls.learning or not getattr(self._learner, "ready", True):
+            return False
+        if granted >= 0 and (turns >= granted or self._unpublished_since is not None):
+            return False
+        return self._ratio is None or self._updates_here < self._ratio * self._observed
+
+    def _update(self) -> None:
+        if self._shared is None:
+            self.scalars = self._learner.update()
+            return
+        self._learner.load_weights(self._shared.snapshot())
+        gradients = self._learner.gradients()
+        with self._alone():
+            self._learner.load_weights(self._shared.snapshot())
+            self.scalars = self._learner.apply(gradients)
+            self._shared.publish(self._learner.weights())
+
+    def _publish(self) -> None:
+        """Publish if nobody reads the copy that is to be written, or for longer than an inference takes."""
+        if self._unpublished_since is None:
+            return
+        overdue = time.monotonic_ns() - self._unpublished_since > self._controls.patience
+        if overdue or self._board.idle():
+            with self._alone():
+                self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
+            self._unpublished_since = None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the learners' lock; the kernel frees it when its holder dies."""
+        if self._shared is None:
+            yield
+            return
+        fcntl.lockf(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._lock, fcntl.LOCK_UN)

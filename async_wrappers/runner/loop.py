@@ -1,0 +1,299 @@
+"""The environment loop: publish the frame, hand out starts, collect actions, choose one, step; on every deadline.
+
+It waits for nobody: where no action is due the environment receives the default action, and a late frame never shifts
+later ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from async_wrappers.default_action import make_default_action
+from async_wrappers.latency import Latency, nanoseconds
+from async_wrappers.runner.crew import Crew, Running
+from async_wrappers.runner.dispatch import Dispatcher, Due
+from async_wrappers.runner.journal import Journal
+from async_wrappers.runner.protocols import Ready, Transport
+from async_wrappers.runner.record import Record
+from async_wrappers.runner.slots import Controls, Fate, Finished
+from async_wrappers.runner.transitions import Transitions
+from async_wrappers.schedule import FrameClock
+from async_wrappers.stagger import Conditions, Stagger
+from async_wrappers.timing import EpisodeTiming, Span
+
+__all__ = ["EnvironmentLoop", "Phase", "Terms", "episode_seed"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On what terms an environment is played; see `AsyncRunner` for what each means."""
+
+    workers: int
+    fps: Any
+    stagger: Stagger
+    default_action: Any = "noop"
+    between_episodes: str = "drain"
+    latency: Latency | None = None
+    start_timeout: float = 60.0
+    calibration_time: float = 5.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What to play: so many frames or so many episodes.
+
+    Attributes:
+        number: Of the phase's kind, a part of its episodes' seeds.
+        frames: At most so many frames (at least, with `whole_episodes`).
+        episodes: So many episodes.
+        whole_episodes: Whether the last episode is played to its end.
+        eval_mode: What policies are told; nothing is learnt from an evaluation.
+        first_episode: Number of the first episode.
+        frames_before: Frames lived through before, as policies are told.
+        max_episode_frames: Frames after which an episode is cut, which is a truncation.
+    """
+
+    number: int = 0
+    frames: int | None = None
+    episodes: int | None = None
+    whole_episodes: bool = False
+    eval_mode: bool = False
+    first_episode: int = 0
+    frames_before: int = 0
+    max_episode_frames: int | None = None
+
+    def goes_on(self, frames: int, episodes: int) -> bool:
+        """Return whether there is more to play after so many frames and episodes."""
+        return (self.frames is None or frames < self.frames) and (self.episodes is None or episodes < self.episodes)
+
+    def limit(self, frames: int) -> int | None:
+        """Return how many frames the next episode may have before the phase ends."""
+        return None if self.frames is None or self.whole_episodes else self.frames - frames
+
+
+def episode_seed(seed: int, phase: int, episode: int) -> int:
+    """Return the seed that episode number `episode` of a phase is reset with."""
+    return int(np.random.SeedSequence((seed, phase, episode)).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+class _Moment(NamedTuple):
+    """What policies are told of a frame."""
+
+    episode: int
+    start: int
+    frame: int
+    eval_mode: bool
+
+
+class EnvironmentLoop:
+    """Plays an environment against the monotonic clock.
+
+    Args:
+        env: Stepped once per frame.
+        transport: Carries frames to workers and actions back.
+        terms: Workers, frames per second, strategy and so on.
+        journal: Where transitions go; None if nobody learns.
+        controls: What is shared with the supervisor and the learners; None if there are none.
+        stops: Asked on every frame whether to end.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        transport: Transport,
+        terms: Terms,
+        journal: Journal | None = None,
+        controls: Controls | None = None,
+        stops: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """See the class."""
+        self._env, self._transport, self._terms = env, transport, terms
+        self._journal, self._controls, self._stops = journal, controls, stops
+        self._clock, self._stagger = FrameClock(terms.fps), terms.stagger
+        self._dispatcher = Dispatcher(self._clock, terms.stagger)
+        self._crew = Crew(transport, terms.workers, controls)
+        self._default_action = make_default_action(terms.default_action, env)
+        if journal is not None:
+            journal.begin_writing()
+        self._number = -1  # of the frame published last
+        self._free: set[int] | None = None  # workers that wait for the next episode; None before the warm-up
+        self._last_deadline = 0  # of the frame after the last one played
+
+    def play(self, phase: Phase) -> Record:
+        """Play a phase; garbage is collected between its episodes and never inside a frame."""
+        self._record = record = Record(float(self._clock.fps), self._terms.workers)
+        before = self._dispatcher.dropped, self._dispatcher.late
+        frames = episodes = 0
+        gc.disable()
+        try:
+            while phase.goes_on(frames, episodes) and not record.stopped:
+                gc.collect()
+                gc.freeze()  # what has lived until now is never looked at again by a collection
+                frames += self._play_episode(phase, phase.first_episode + episodes, frames)
+                episodes += 1
+        finally:
+            gc.unfreeze()
+            gc.enable()
+        record.dropped += self._dispatcher.dropped - before[0]
+        record.late = self._dispatcher.late - before[1]
+        record.playout = self._stagger.playout
+        return record
+
+    def _play_episode(self, phase: Phase, episode: int, played: int) -> int:
+        """Play an episode, or what of it the phase has room for; return its frames."""
+        seed = episode_seed(self._terms.seed, phase.number, episode)
+        observation, _ = self._env.reset(seed=seed)
+        self._default_action.reset(seed)
+        self._begin_episode(observation, episode)
+        transitions = Transitions(None if phase.eval_mode else self._journal)
+        limit = phase.limit(played)
+        effects: list[tuple[int, int]] = []
+        last_action: Any = None
+        score, frame, terminated, truncated = 0.0, 0, False, False
+        while not (terminated or truncated or frame == limit):
+            if self._stops():
+                self._record.stopped = True
+                break
+            self._wait_for(frame)
+            self._moment = _Moment(episode, frame, phase.frames_before + played + frame, phase.eval_mode)
+            self._publish(observation)
+            self._dispatcher.frame(frame)
+            self._listen(0)
+            self._start_workers()
+            due = self._dispatcher.choose()
+            if due is None:
+                action = self._default_action(observation, last_action)
+            else:
+                action = last_action = self._take(due)
+                effects.append((due.start, frame))
+                transitions.apply(self._seen.get(due.start), action, frame)
+            observation, reward, terminated, truncated, _ = self._env.step(action)
+            transitions.reward(float(reward))
+            score += float(reward)
+            frame += 1
+            truncated = truncated or frame == phase.max_episode_frames
+        if terminated or truncated:
+            in_flight = self._dispatcher.in_flight(running.ticket.start for running in self._at_work())
+            transitions.end(terminated, self._seen.get(in_flight, observation), frame)
+        else:
+            transitions.abandon()
+        self._last_deadline = self._record.end = self._begin + self._clock.begin(frame)
+        self._record.episodes.append(EpisodeTiming(score, frame))
+        self._record.effects.append(effects)
+        return frame
+
+    def _begin_episode(self, observation: Any, episode: int) -> None:
+        """Find the free workers, settle the strategy's estimates, and set time zero."""
+        drains = self._terms.between_episodes == "drain"
+        if self._free is None:
+            self._publish(observation)
+            calibration = self._terms.calibration_time if self._terms.latency is None else 0.0
+            self._free = set(self._crew.warm_up(self._number, self._terms.start_timeout, calibration, self._stops))
+        else:
+            self._free = self._dispatcher.take_free()
+        if drains:
+            self._free |= self._crew.drain(self._stops)
+        self._prepare()
+        self._episode = episode
+        self._actions: dict[Due, Finished] = {}  # that may be applied
+        self._seen: dict[int | None, Any] = {}  # the observations of decisions in flight, by start
+        now = time.monotonic_ns()
+        self._begin = now
+        if not drains and self._record.episodes:  # the next deadline of the same clock
+            self._begin = self._last_deadline + self._clock.begin(self._clock.frame_at(now - self._last_deadline))
+        if not self._record.episodes:
+            self._record.begin = self._begin
+        self._dispatcher.begin(sorted(self._free))
+
+    def _prepare(self) -> None:
+        """Let the strategy settle what depends on the latency: from the model, or from the newest response times."""
+        model = self._terms.latency
+        if model is not None:
+            stream = model.stream(np.random.SeedSequence(0))
+            known, mean = sorted(stream.draw() for _ in range(1000)), nanoseconds(model.mean)
+        else:
+            known = sorted(self._crew.responses) or [0]
+            mean = sum(known) // len(known)
+
+        def quantile(q: float) -> int:
+            return known[min(int(q * len(known)), len(known) - 1)]
+
+        self._stagger.prepare(Conditions(self._terms.workers, self._clock, mean, quantile))
+        if self._controls is not None:
+            self._controls.patience = quantile(0.99)
+
+    def _wait_for(self, frame: int) -> None:
+        """Sleep until the frame's deadline; workers that become free before it may start on the frame before."""
+        deadline = self._begin + self._clock.begin(frame)
+        while (now := time.monotonic_ns()) < deadline:
+            event = self._dispatcher.next_event()
+            self._listen(deadline if event is None else min(deadline, self._begin + event))
+            if frame > 0 and time.monotonic_ns() < deadline:
+                self._start_workers()
+        self._record.lateness.append(now - deadline)
+
+    def _publish(self, observation: Any) -> None:
+        self._number += 1
+        self._shown = observation
+        self._transport.publish(self._number, observation)
+
+    def _start_workers(self) -> None:
+        """Let the workers that may start infer the frame published last."""
+        workers = self._dispatcher.starts(time.monotonic_ns() - self._begin)
+        if workers and self._journal is not None and not self._moment.eval_mode:
+            self._seen.setdefault(self._moment.start, deepcopy(self._shown))
+        for worker in workers:
+            self._crew.start(worker, self._number, *self._moment)
+
+    def _take(self, due: Due) -> Any:
+        """Return the action that is applied now, and forget what can no longer be."""
+        finished = self._actions[due]
+        self._record.versions.append(finished.version)
+        self._actions = {key: value for key, value in self._actions.items() if key.start > due.start}
+        self._seen = {start: value for start, value in self._seen.items() if start is not None and start >= due.start}
+        return finished.action
+
+    def _listen(self, until: int) -> None:
+        """Take in what has happened; wait for it until a monotonic time."""
+        if self._controls is not None and (granted := self._stagger.granted) is not None:
+            self._controls.granted = granted
+            self._stagger.learned(int(self._controls.turns.min()))
+        for event, running in self._crew.collect(until):
+            if isinstance(event, Finished) and running is not None:
+                self._take_in(event, running)
+            if isinstance(event, Ready) or (
+                event.fate != Fate.LOST and (event.fate != Fate.DONE or self._is_old(running))
+            ):
+                self._dispatcher.free(event.worker, time.monotonic_ns() - self._begin)
+
+    def _take_in(self, event: Finished, running: Running) -> None:
+        start = running.ticket.start
+        if event.fate == Fate.DONE:
+            self._record.spans.append(Span(event.worker, running.ticket.episode, start, event.began, event.ended))
+            self._record.latencies.append(event.ended - event.began)
+            self._record.exchanges.append(time.monotonic_ns() - running.sent - (event.ended - event.began))
+        else:
+            self._record.fates[event.fate.name.lower()] = self._record.fates.get(event.fate.name.lower(), 0) + 1
+        if self._is_old(running):
+            self._record.dropped += event.fate == Fate.DONE
+        elif event.fate == Fate.DONE:
+            self._actions[Due(start, event.worker)] = event
+            self._dispatcher.finished(event.worker, start, event.began - self._begin, event.ended - self._begin)
+        else:
+            self._dispatcher.lost(start)
+
+    def _is_old(self, running: Running | None) -> bool:
+        """Return whether an inference was begun in an earlier episode."""
+        return running is not None and running.ticket.episode != self._episode
+
+    def _at_work(self) -> list[Running]:
+        return [running for running in self._crew.running.values() if not self._is_old(running)]

@@ -1,0 +1,150 @@
+"""Memory that several processes see: fixed layouts of bytes, never pickles, and no name that could be left behind.
+
+A block is an anonymous file (``memfd``) that travels to children as a descriptor: it is gone when the last process that
+holds it is, however that process ended.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from multiprocessing import reduction
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+__all__ = ["Block", "Codec"]
+
+Array = npt.NDArray[Any]
+
+
+class Block:
+    """Shared bytes, sized once with `resize`; picklable only as an argument of a new process.
+
+    Args:
+        shared: False for memory of this process alone, with the same interface.
+    """
+
+    def __init__(self, shared: bool = True) -> None:
+        """See the class."""
+        self._descriptor = _anonymous_file() if shared else None
+        self._size = 0
+        self._map: mmap.mmap | None = None
+
+    def resize(self, size: int) -> None:
+        """Give the block its size in bytes, all zero; once, by the process that made it."""
+        self._size = max(size, 1)
+        if self._descriptor is not None:
+            os.ftruncate(self._descriptor, self._size)
+
+    def array(self, dtype: npt.DTypeLike, shape: int | tuple[int, ...], offset: int = 0) -> Array:
+        """Return an array over the block's bytes from `offset` on."""
+        dtype = np.dtype(dtype)
+        count = int(np.prod(shape))
+        return np.frombuffer(self._mapped(), dtype, count, offset).reshape(shape)
+
+    def fileno(self) -> int:
+        """Return the descriptor, as for a lock."""
+        assert self._descriptor is not None, "private memory has no descriptor"
+        return self._descriptor
+
+    def close(self) -> None:
+        """Release the descriptor; arrays stay valid until they are forgotten."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _mapped(self) -> mmap.mmap:
+        if self._map is None:
+            if self._descriptor is None:
+                self._map = mmap.mmap(-1, self._size)
+            else:
+                self._map = mmap.mmap(self._descriptor, os.fstat(self._descriptor).st_size)
+        return self._map
+
+    def __reduce__(self) -> tuple[Callable[..., Block], tuple[Any, ...]]:
+        """Hand the descriptor to a process that is being started."""
+        assert self._descriptor is not None, "private memory cannot travel"
+        return _received, (reduction.DupFd(self._descriptor),)
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("async_wrappers")
+    with tempfile.TemporaryFile() as file:  # has no name either
+        return os.dup(file.fileno())
+
+
+def _received(descriptor: Any) -> Block:
+    block = Block(shared=False)
+    block._descriptor = descriptor.detach()
+    return block
+
+
+class Codec:
+    """Writes values of a Gymnasium space into fixed bytes, and reads them back as copies.
+
+    Args:
+        name: What the space is of, for the message.
+        space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
+
+    Raises:
+        ValueError: Another space.
+    """
+
+    def __init__(self, name: str, space: gym.Space[Any]) -> None:
+        """See the class."""
+        self.space = space
+        self.dtype = np.dtype(_layout(name, space))
+        self._write, self._read = _functions(space)
+
+    def write(self, field: Array, value: Any) -> None:
+        """Write a value into `field`, an array [1] of `dtype`."""
+        self._write(field, value)
+
+    def read(self, field: Array) -> Any:
+        """Return a copy of the value in `field`, an array [1] of `dtype`."""
+        return self._read(field)
+
+
+def _layout(name: str, space: gym.Space[Any]) -> Any:
+    """Return what `np.dtype` takes."""
+    if isinstance(space, spaces.Dict):
+        return [(str(key), np.dtype(_layout(name, each))) for key, each in space.spaces.items()]
+    if isinstance(space, spaces.Tuple):
+        return [(f"f{number}", np.dtype(_layout(name, each))) for number, each in enumerate(space.spaces)]
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        assert space.dtype is not None
+        return (space.dtype, space.shape)
+    raise ValueError(
+        f"{name} must be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: {space}"
+    )
+
+
+def _functions(space: gym.Space[Any]) -> tuple[Callable[[Array, Any], None], Callable[[Array], Any]]:
+    """Return how a value is written into an array [1] of its layout, and read from it."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        children = [(key, f"f{key}" if isinstance(key, int) else str(key), *_functions(each)) for key, each in parts]
+
+        def write_all(field: Array, value: Any) -> None:
+            for key, name, write, _ in children:
+                write(field[name], value[key])
+
+        def read_all(field: Array) -> Any:
+            values = {key: read(field[name]) for key, name, _, read in children}
+            return values if isinstance(space, spaces.Dict) else tuple(values.values())
+
+        return write_all, read_all
+    if isinstance(space, spaces.Discrete):
+        return _write_one, lambda field: field[0]
+    return _write_one, lambda field: field[0].copy()
+
+
+def _write_one(field: Array, value: Any) -> None:
+    field[0] = value

@@ -1,0 +1,101 @@
+"""What happened in a phase, as it was measured, and the report that it makes."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from async_wrappers.timing import EpisodeTiming, Span, TimingReport, distribution
+
+__all__ = ["Record"]
+
+
+@dataclass
+class Record:
+    """One phase of a run. All times are whole nanoseconds; of a real clock, the monotonic one's.
+
+    Attributes:
+        fps: Frames per second that were asked for.
+        workers: How many there are.
+        playout: The strategy's, in frames.
+        begin: When the first frame began.
+        end: When the last frame ended.
+        episodes: Return and length of each.
+        effects: (start, effect) of each applied action, by episode.
+        latencies: Of each inference.
+        spans: Of each inference; on the virtual clock a reset cuts it off.
+        exchanges: What each decision's transport took: from ticket to action, less the inference.
+        lateness: Of each frame's beginning, against its deadline.
+        versions: Of the weights behind each applied action.
+        dropped: Actions computed and never applied.
+        late: Actions released after they were due.
+        fates: Inferences that gave no action, by what became of them.
+        restarts: Of workers.
+        learner_steps: How long each update took.
+        updates: How many updates were made.
+        scalars: What the last update returned.
+        stopped: Whether the phase was ended from outside.
+    """
+
+    fps: float
+    workers: int
+    playout: int = 0
+    begin: int = 0
+    end: int = 0
+    episodes: list[EpisodeTiming] = field(default_factory=list)
+    effects: list[list[tuple[int, int]]] = field(default_factory=list)
+    latencies: list[int] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    exchanges: list[int] = field(default_factory=list)
+    lateness: list[int] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    dropped: int = 0
+    late: int = 0
+    fates: dict[str, int] = field(default_factory=dict)
+    restarts: int = 0
+    learner_steps: list[int] | None = None
+    updates: int = 0
+    scalars: dict[str, float] = field(default_factory=dict)
+    stopped: bool = False
+
+    def report(self) -> TimingReport:
+        """Return the timing report."""
+        frame = 1e9 / self.fps
+        total, fresh = sum(episode.frames for episode in self.episodes), sum(map(len, self.effects))
+        intervals = [after[1] - before[1] for applied in self.effects for before, after in itertools.pairwise(applied)]
+        lateness = np.asarray(self.lateness, np.float64)
+        wall = max(self.end - self.begin, 1)
+        busy = sum(min(span.ended, self.end) - min(span.began, self.end) for span in self.spans)
+        return TimingReport(
+            latency_ms=distribution(latency / 1e6 for latency in self.latencies),
+            interval_ms=distribution(interval * frame / 1e6 for interval in intervals),
+            delay_frames=distribution(effect - start for applied in self.effects for start, effect in applied),
+            learner_step_ms=None if self.learner_steps is None else distribution(t / 1e6 for t in self.learner_steps),
+            frames={
+                "total": total,
+                "fresh": fresh,
+                "default": total - fresh,
+                "dropped_actions": self.dropped,
+                "late_actions": self.late,
+                "missed_deadlines": int((lateness > frame / 2).sum()),
+            },
+            lateness_ms=distribution(lateness / 1e6),
+            drift_ms=float(lateness[-1] - lateness[0]) / 1e6 if lateness.size else 0.0,
+            fps=total / wall * 1e9 if self.exchanges else self.fps,
+            workers={
+                "count": self.workers,
+                "restarts": self.restarts,
+                "busy_share": busy / (wall * self.workers),
+            },
+            episodes=tuple(self.episodes),
+            spans=tuple(
+                Span(span.worker, span.episode, span.start, span.began - self.begin, span.ended - self.begin)
+                for span in self.spans
+            ),
+            exchange_us=distribution(exchange / 1e3 for exchange in self.exchanges) if self.exchanges else None,
+            playout_frames=self.playout,
+            lost=dict(sorted(self.fates.items())),
+            updates=self.updates,
+        )

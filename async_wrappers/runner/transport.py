@@ -1,0 +1,87 @@
+"""The transport of the thread and the process backend: a frame ring, one action slot per worker, and sockets."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from async_wrappers.runner.frames import FrameRing
+from async_wrappers.runner.protocols import Ready
+from async_wrappers.runner.slots import ActionSlots, Controls, Fate, Finished, Ticket
+from async_wrappers.runner.worker import MESSAGE, READY, TICKET
+
+__all__ = ["SharedTransport"]
+
+
+class SharedTransport:
+    """The environment loop's end.
+
+    Args:
+        ring: Where frames go.
+        slots: Where actions come from.
+        controls: Where the supervisor notes that a worker was restarted.
+        inboxes: By worker: where its tickets go.
+        outbox: Where all workers' messages come from.
+    """
+
+    def __init__(
+        self,
+        ring: FrameRing,
+        slots: ActionSlots,
+        controls: Controls,
+        inboxes: Sequence[socket.socket],
+        outbox: socket.socket,
+    ) -> None:
+        """See the class."""
+        self._ring, self._slots, self._controls = ring, slots, controls
+        self._inboxes, self._outbox = inboxes, outbox
+        outbox.setblocking(False)
+        self._incarnations = controls.incarnations.copy()
+        self._tickets: dict[int, Ticket] = {}  # that are being worked on
+
+    def publish(self, number: int, observation: Any) -> None:
+        """Put a frame into the ring."""
+        self._ring.write(number, observation)
+
+    def start(self, worker: int, ticket: Ticket) -> None:
+        """Send a ticket; one for a worker that has just died is lost, and said to be."""
+        self._tickets[worker] = ticket
+        self._inboxes[worker].sendall(TICKET.pack(*ticket))
+
+    def collect(self, until: int) -> list[Ready | Finished]:
+        """Return what has happened; wait for it until a time of the monotonic clock."""
+        wait = (until - time.monotonic_ns()) / 1e9
+        ready, _, _ = select.select([self._outbox], [], [], max(wait, 0.0))
+        messages = self._receive() if ready else []
+        events: list[Ready | Finished] = self._losses()
+        for worker, incarnation, what in messages:
+            if incarnation != int(self._incarnations[worker]) & 0xFFFF:
+                continue  # said by one that is dead
+            if what == READY:
+                events.append(Ready(worker))
+            elif self._tickets.pop(worker, None) is not None:
+                events.append(self._slots.read(worker))
+        return events
+
+    def _receive(self) -> list[tuple[int, int, int]]:
+        try:
+            data = self._outbox.recv(MESSAGE.size * 4096)
+        except BlockingIOError:
+            return []
+        return list(MESSAGE.iter_unpack(data))
+
+    def _losses(self) -> list[Ready | Finished]:
+        """Return the inferences of workers that have died since the last call."""
+        now = self._controls.incarnations
+        if (now == self._incarnations).all():
+            return []
+        lost: list[Ready | Finished] = []
+        for worker in (now != self._incarnations).nonzero()[0].tolist():
+            self._incarnations[worker] = now[worker]
+            if (ticket := self._tickets.pop(worker, None)) is not None:
+                instant = time.monotonic_ns()
+                lost.append(Finished(worker, ticket.number, instant, instant, Fate.LOST, None, 0))
+        return lost

@@ -1,0 +1,106 @@
+"""A worker: takes tickets, reads the frame, infers, and says so. Policy only: no optimiser, no replay."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import gymnasium as gym
+
+from async_wrappers.runner.frames import FrameRing
+from async_wrappers.runner.protocols import Decision, as_act
+from async_wrappers.runner.slots import ActionSlots, Fate, Finished, Ticket
+from async_wrappers.runner.weights import Reading, WeightsBoard
+
+__all__ = ["MESSAGE", "TICKET", "Worker"]
+
+TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
+MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
+READY, FINISHED = 0, 1
+
+
+class Worker:
+    """One worker of a policy, in whatever thread or process.
+
+    Args:
+        worker: Its number.
+        incarnation: How many were there before it under that number.
+        policy: A `Policy`, or a function of the observation.
+        action_space: Actions outside it are refused.
+        ring: Where frames are.
+        slots: Where its action goes.
+        board: Where the newest weights are; None if nobody learns.
+        inbox: Tickets come from here; its end ends the worker.
+        outbox: Messages go here.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        incarnation: int,
+        policy: Any,
+        action_space: gym.Space[Any],
+        ring: FrameRing,
+        slots: ActionSlots,
+        board: WeightsBoard | None,
+        inbox: socket.socket,
+        outbox: socket.socket,
+    ) -> None:
+        """See the class."""
+        self._worker, self._incarnation = worker, incarnation
+        self._policy, self._act = policy, as_act(policy)
+        self._action_space = action_space
+        self._ring, self._slots, self._board = ring, slots, board
+        self._inbox, self._outbox = inbox, outbox
+        self._version = 0
+        if board is not None:
+            if not hasattr(policy, "load_weights"):
+                raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
+            self._weights = [board.weights(0), board.weights(1)]
+
+    def run(self) -> None:
+        """Infer until the other end closes."""
+        self._say(READY)
+        while len(message := self._inbox.recv(TICKET.size, socket.MSG_WAITALL)) == TICKET.size:
+            ticket = Ticket(*TICKET.unpack(message))
+            if ticket.incarnation == self._incarnation:
+                self._slots.write(self._infer(ticket))
+                self._say(FINISHED)
+
+    def _say(self, what: int) -> None:
+        self._outbox.sendall(MESSAGE.pack(self._worker, self._incarnation & 0xFFFF, what))
+
+    def _infer(self, ticket: Ticket) -> Finished:
+        began = time.monotonic_ns()
+        try:
+            observation = self._ring.read(ticket.number)
+        except LookupError:
+            return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version)
+        reading = self._load_weights()
+        with _inference_mode():
+            action = self._act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        ended = time.monotonic_ns()
+        if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
+            fate = Fate.DISCARDED
+        else:
+            fate = Fate.DONE if self._action_space.contains(action) else Fate.REFUSED
+        return Finished(self._worker, ticket.number, began, ended, fate, action, self._version)
+
+    def _load_weights(self) -> Reading | None:
+        if self._board is None:
+            return None
+        reading = self._board.begin_reading(self._worker)
+        if reading.version != self._version:
+            self._policy.load_weights(self._weights[reading.copy], reading.version)
+            self._version = reading.version
+        return reading
+
+
+def _inference_mode() -> AbstractContextManager[Any]:
+    """Return torch's inference mode, if the policy has brought torch."""
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.inference_mode()
