@@ -28,6 +28,7 @@ class DQNPolicy:
         epsilon: The probability of a random action, as a function of the decision.
         seed: Of the exploration.
         compute: Where the forward pass runs; the network must have been placed there.
+        first_action: Number of the first action.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class DQNPolicy:
         epsilon: Callable[[Decision], float],
         seed: int = 0,
         compute: Compute | None = None,
+        first_action: int = 0,
     ) -> None:
         """See the class."""
         self._network = network
@@ -44,15 +46,16 @@ class DQNPolicy:
         self._epsilon = epsilon
         self._random = DecisionRandom(seed)
         self._compute = compute or Compute()
+        self._first_action = first_action
 
     def act(self, observation: npt.NDArray[Any], decision: Decision) -> int:
-        """Return the index of the chosen action for one stacked observation [k, *shape]."""
+        """Return the number of the chosen action for one stacked observation [k, *shape]."""
         uniform, random_action = self._random.uniform_and_action(
             self._num_actions, decision.episode, decision.start, decision.eval_mode
         )
         if uniform < self._epsilon(decision):
-            return random_action
-        return int(self.q_values(observation).argmax())
+            return self._first_action + random_action
+        return self._first_action + int(self.q_values(observation).argmax())
 
     @torch.inference_mode()
     def q_values(self, observation: npt.NDArray[Any]) -> Tensor:
@@ -62,5 +65,12 @@ class DQNPolicy:
         return q_values[0]
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Copy weights into the network; `version` is not needed."""
-        self._network.load_state_dict(weights)
+        """Read these tensors in place from now on; those on another device are copied. `version` is not needed."""
+        device = self._compute.torch_device
+        here = {name: tensor.to(device) for name, tensor in weights.items()}
+        self._network.requires_grad_(False).load_state_dict(here, assign=True)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights in the layout that inference reads; not a copy."""
+        weights: dict[str, Tensor] = self._network.state_dict()
+        return weights
