@@ -1,5 +1,7 @@
 """Replay memories: where an agent keeps its transitions and draws its batches from."""
 
+from agents.replay.observations import observation_schema
+from agents.replay.prioritized import PrioritizedReplay
 from agents.replay.ring import RingReplay
 
-__all__ = ["RingReplay"]
+__all__ = ["PrioritizedReplay", "RingReplay", "observation_schema"]
