@@ -7,6 +7,8 @@ an array, and a mapping, by key, for a Dict space; a Dict may hold further ones.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -76,6 +78,10 @@ class ObservationArrays:
                 inner = inner.setdefault(key, {})
             inner[path[-1]] = leaf
         return nested
+
+    def flat(self, nested: Any) -> list[Any]:
+        """The reverse of `nest`."""
+        return [reduce(getitem, path, nested) for path in self._paths]
 
     def check(self, name: str, observation: Any) -> list[npt.NDArray[Any]]:
         """Returns an observation's arrays in the order of `arrays`.

@@ -129,7 +129,7 @@ class PrioritizedReplay(RingReplay):
             wrong = slots[(slots < 0) | (slots >= self._head)][0]
             raise ValueError(f"index must be a batch's, in [0, {self._head}), got {wrong}")
         positions, values = slots % self._capacity, priorities**self._priority_exponent
-        valid = (slots >= self._oldest()) & (self._steps.take(positions) > 0)
+        valid = self._are_valid(slots)
         if not valid.all():
             positions, values = positions[valid], values[valid]
         self._tree.set(positions, values)
@@ -157,16 +157,14 @@ class PrioritizedReplay(RingReplay):
     def _counters(self) -> dict[str, Any]:
         return {**super()._counters(), "largest_priority": self._largest_priority}
 
-    def _restore(self, counters: Mapping[str, Any]) -> None:
-        super()._restore(counters)
+    def _restore(self, counters: Mapping[str, Any], moment: Arrays) -> None:
+        super()._restore(counters, moment)
+        self._tree.set(self._live_positions(), moment["value"])
         self._largest_priority = counters["largest_priority"]
 
     def _moment(self) -> Arrays:
         """The values in the tree, oldest slot first."""
         return {"value": self._tree.leaves.take(self._live_positions())}
-
-    def _put_moment(self, moment: Arrays) -> None:
-        self._tree.set(self._live_positions(), moment["value"])
 
 
 def _in_unit_interval(name: str, value: float) -> None:

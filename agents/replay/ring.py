@@ -247,6 +247,28 @@ class RingReplay(SavedReplay):
             raise ValueError("the replay holds no valid transition yet, observe more before sampling")
         return self._transitions(self._draw_positions(batch_size))
 
+    def transitions(self, slots: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Puts given transitions together.
+
+        Args:
+            slots: where they begin, `[B]`, each one of `valid_slots`.
+
+        Returns:
+            As `sample`.
+
+        Raises:
+            ValueError: no valid transition begins at one of the slots.
+        """
+        valid = self._are_valid(slots)
+        if not valid.all():
+            raise ValueError(f"slots must be those of valid transitions, got {slots[~valid][0]}")
+        return self._transitions(slots % self._capacity)
+
+    def _are_valid(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether a valid transition begins at each of the slots, which may be long overwritten."""
+        live = (slots >= self._oldest()) & (slots < self._head)
+        return live & (self._steps.take(slots % self._capacity) > 0)
+
     def _transitions(self, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
         """Puts the transitions at `positions` together."""
         steps = self._steps.take(positions)
@@ -344,11 +366,12 @@ class RingReplay(SavedReplay):
             "generator": self._rng.bit_generator.state,
         }
 
-    def _restore(self, counters: Mapping[str, Any]) -> None:
+    def _restore(self, counters: Mapping[str, Any], moment: Arrays) -> None:
         self._reset(head=counters["head"], add_count=counters["add_count"])
         self._rng.bit_generator.state = counters["generator"]
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Forgets every transition; the generator goes on from where it is."""
         self._reset(head=0, add_count=0)
 
     def _oldest(self) -> int:

@@ -48,19 +48,16 @@ class SavedReplay(ABC):
         """Plain data: the facts and all that is not in the entries and the moment."""
 
     @abstractmethod
-    def _restore(self, counters: Mapping[str, Any]) -> None:
-        """Takes over counters and derives the rest from the entries that were put."""
+    def _restore(self, counters: Mapping[str, Any], moment: Arrays) -> None:
+        """Takes over the counters and the moment, and derives the rest from the entries that were put."""
 
     @abstractmethod
-    def _clear(self) -> None:
-        """Forgets every entry."""
+    def clear(self) -> None:
+        """Forgets every transition; the generators go on from where they are."""
 
     def _moment(self) -> Arrays:
         """What is saved whole each time; may be views."""
         return {}
-
-    def _put_moment(self, moment: Arrays) -> None:  # noqa: B027  most replays have no moment
-        """Takes over what `_moment` returned, once the counters are restored."""
 
     def _still_listed(self, listed: list[Segment]) -> list[Segment]:
         """The segments that go on being listed; those left out hold no live entry, or are written anew in full."""
@@ -80,11 +77,10 @@ class SavedReplay(ABC):
             ValueError: the state comes from a replay with other constructor arguments; nothing is changed then.
         """
         self._check_facts(state["facts"])
-        self._clear()
+        self.clear()
         if state["slots"]:
             self._put(state["first"], state["slots"])
-        self._restore(state)
-        self._put_moment(state["moment"])
+        self._restore(state, state["moment"])
 
     def save(self, directory: Path, number: int) -> list[str]:
         """Writes what is new since the last save or load, and the index `index_{number}.json` of this moment.
@@ -123,20 +119,21 @@ class SavedReplay(ABC):
                 is left empty if a checksum fails half-way, and unchanged by every other error.
         """
         directory = Path(directory)
-        listed, moment, counters = segments.read_index(directory, number)
+        listed, of_moment, counters = segments.read_index(directory, number)
         self._check_facts(counters["facts"])
-        segments.check_whole(directory, listed + moment)
-        self._clear()
-        moments = [arrays for segment in moment for arrays in segments.read_segment(directory, segment)]
+        segments.check_whole(directory, listed + of_moment)
+        self.clear()
+        moment: Arrays = {}
+        for segment in of_moment:
+            for arrays in segments.read_segment(directory, segment):
+                moment.update(arrays)
         for segment in listed:
             first = segment.first
             for piece in segments.read_segment(directory, segment):
                 if piece.keys() != set(self._names()):
                     raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
                 first += self._put(first, piece)
-        self._restore(counters)
-        for arrays in moments:
-            self._put_moment(arrays)
+        self._restore(counters, moment)
         self._segments = listed
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
