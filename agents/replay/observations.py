@@ -54,6 +54,8 @@ class ObservationArrays:
         self._paths = [path for path, _, _ in leaves]
         self._plain = not isinstance(shape, Mapping)
         self.arrays = [np.zeros((capacity, *leaf_shape), leaf_dtype) for _, leaf_shape, leaf_dtype in leaves]
+        if len(self.fields("observation")) < len(leaves):
+            raise ValueError(f"observation_shape must have no two keys alike when joined by '/', got {shape}")
         self._tree = self.nest([(leaf_shape, leaf_dtype) for _, leaf_shape, leaf_dtype in leaves])
 
     def fields(self, name: str) -> dict[str, npt.NDArray[Any]]:

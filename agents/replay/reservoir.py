@@ -26,6 +26,8 @@ class ReservoirReplay(SavedReplay):
     each other: twice the memory of a ring of as many, 14.2 GB for a million 84 x 84 images, and no stacks.
     """
 
+    _last_slot: int  # the newest transition whose steps are complete, as the small ring counts
+
     def __init__(
         self,
         observation_shape: Any,
@@ -56,9 +58,7 @@ class ReservoirReplay(SavedReplay):
             ValueError: an argument is out of its range.
         """
         if stack_size != 1:
-            raise ValueError(
-                f"stack_size must be 1 in a reservoir, which keeps no neighbours to stack, got {stack_size}"
-            )
+            raise ValueError(f"stack_size must be 1 in a reservoir, where neighbours go missing, got {stack_size}")
         if capacity < 1:
             raise ValueError(f"capacity must be >= 1 transition, got {capacity}")
         # A small ring sums up the steps; it holds what the last observation of an episode can complete at once.
@@ -118,7 +118,7 @@ class ReservoirReplay(SavedReplay):
         complete = slots[slots > self._last_slot]
         if not complete.size:
             return
-        self._last_slot = complete.item(-1)
+        self._last_slot = int(complete[-1])
         batch = self._newest.transitions(complete)
         for row in range(len(complete)):
             place = self._completed
@@ -175,7 +175,7 @@ class ReservoirReplay(SavedReplay):
         """Forgets every transition; the generators go on from where they are."""
         self._head = 0
         self._completed = 0  # transitions whose steps are complete, kept or not
-        self._last_slot: int = -1  # the newest of them, as the small ring counts
+        self._last_slot = -1
         self._newest.clear()
         self._segments: list[Segment] = []
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import secrets
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,13 +54,8 @@ def write_segment(directory: Path, first: int, stop: int, pieces: Iterable[Array
         OSError: the file could not be written.
         ValueError: an array holds objects.
     """
-    arrays = {f"{field}_{i}": values for i, piece in enumerate(pieces) for field, values in piece.items()}
     name = f"segment_{first:012d}_{stop:012d}_{secrets.token_hex(6)}.npz"
-    if any(values.dtype.hasobject for values in arrays.values()):
-        raise ValueError("pieces must hold plain arrays, got one of objects, which only a pickle could store")
-    # mypy would match the fields with np.savez's own arguments, hence the Any. Its allow_pickle is not in NumPy 2.0.
-    fields: dict[str, Any] = arrays
-    write_atomically(directory / name, lambda file: np.savez(file, **fields))
+    write_atomically(directory / name, lambda file: _write_pieces(file, pieces))
     return Segment(name, first, stop, (directory / name).stat().st_size)
 
 
@@ -144,6 +140,15 @@ def prune(directory: Path, keep: Iterable[int]) -> None:
     _delete(path for path in directory.glob("segment_*.npz") if path.name not in listed)
     _delete(directory.glob("index_*.json.tmp"))
     _delete(directory.glob("segment_*.npz.tmp"))
+
+
+def _write_pieces(file: IO[bytes], pieces: Iterable[Arrays]) -> None:
+    """Writes what np.savez would write of all pieces, but needs no more than one of them in memory."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for number, piece in enumerate(pieces):
+            for field, values in piece.items():
+                with archive.open(f"{field}_{number}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, values, allow_pickle=False)
 
 
 def _pieces(names: list[str]) -> Iterator[list[str]]:
