@@ -11,12 +11,26 @@ import gymnasium as gym
 
 from agents.agent import Agent
 from agents.baselines import NoopAgent, RandomAgent
+from agents.c51 import C51Agent
 from agents.dqn import DQN, DQNAgent
+from agents.full_rainbow import FullRainbowAgent
+from agents.implicit_quantile import ImplicitQuantileAgent
+from agents.quantile import QuantileAgent
+from agents.rainbow import RainbowAgent
 from agents.turn_based import TurnBasedAgent
 
 __all__ = ["AGENTS", "create_agent", "create_parts"]
 
-AGENTS: Mapping[str, Callable[..., Agent]] = {"dqn": DQNAgent, "noop": NoopAgent, "random": RandomAgent}
+AGENTS: Mapping[str, Callable[..., Agent]] = {
+    "dqn": DQNAgent,
+    "c51": C51Agent,
+    "rainbow": RainbowAgent,
+    "full_rainbow": FullRainbowAgent,
+    "quantile": QuantileAgent,
+    "implicit_quantile": ImplicitQuantileAgent,
+    "noop": NoopAgent,
+    "random": RandomAgent,
+}
 
 
 @gin.configurable(module="agents")
@@ -25,7 +39,7 @@ def create_agent(environment: gym.Env[Any, Any], agent_name: str = "dqn", *, see
 
     Args:
         environment: Its spaces are read.
-        agent_name: ``"dqn"``, ``"random"`` or ``"noop"``.
+        agent_name: One of `AGENTS`, such as ``"dqn"`` or ``"rainbow"``.
         seed: Of the agent.
 
     Raises:

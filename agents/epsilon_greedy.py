@@ -23,7 +23,7 @@ class EpsilonGreedyPolicy:
 
     It holds weights and nothing that acting changes: two calls with the same observation and decision give the same
     action, in whatever order decisions are asked for. All that it draws (epsilon's coin, the noise of noisy layers,
-    quantiles) is drawn anew for each decision, as a function of (seed, episode, start); in evaluation there is no noise.
+    quantiles) is drawn anew for each decision, as a function of (seed, episode, start). Evaluation is without noise.
 
     Args:
         network: What `values` reads; in place.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,10 +33,11 @@ class Replay(Protocol):
         ...
 
     def sample(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Return a batch: observation, action, reward, discount, next_observation.
+        """Return a batch: observation, action, reward, discount, next_observation, index; with priorities, weight."""
+        ...
 
-        A prioritised replay adds index, and weight, and has `set_priorities` (index, priority).
-        """
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int) -> Mapping[str, npt.NDArray[Any]]:
+        """Return the transitions of an index, for an n-step return of another n; read for a one-step loss alone."""
         ...
 
     def __len__(self) -> int:
@@ -65,6 +66,14 @@ class Replay(Protocol):
         ...
 
 
+class Priorities(Protocol):
+    """What it needs besides of one whose batches have weights."""
+
+    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
+        """Tell what transitions are worth."""
+        ...
+
+
 class DivergedError(RuntimeError):
     """The loss is not finite; the message names the file that holds the batch."""
 
@@ -81,6 +90,7 @@ class Learner:
         max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
         compute: Where updates run; the network must have been placed there.
         min_replay_history: Transitions observed before it is ready to update.
+        one_step_loss: Add to the loss of each n-step return that of its first step alone.
         priority_epsilon: Added to a transition's loss to make its priority, where the replay has priorities.
         first_action: Number of the first action.
         seed: Of what a loss draws: noise, quantiles.
@@ -105,6 +115,7 @@ class Learner:
         max_gradient_norm: float | None = None,
         compute: Compute | None = None,
         min_replay_history: int = 0,
+        one_step_loss: bool = False,
         priority_epsilon: float = 1e-10,
         first_action: int = 0,
         seed: int = 0,
@@ -122,6 +133,7 @@ class Learner:
         self._max_gradient_norm = max_gradient_norm
         self._target_update_period = target_update_period
         self._min_replay_history = min_replay_history
+        self._one_step_loss = one_step_loss
         self._priority_epsilon = priority_epsilon
         self._first_action = first_action
         self._random = DecisionRandom(seed)
@@ -167,17 +179,19 @@ class Learner:
             DivergedError: The loss is not finite.
         """
         arrays = self.replay.sample()
-        batch = {name: self.compute.tensor(array) for name, array in arrays.items() if name in _LEARNT_FROM}
+        batch = self._tensors(arrays)
         rng = self._random.draw(0, self._batches, eval_mode=False)
         self._batches += 1
         resample_noise(self.network, rng)
         resample_noise(self.target, rng)
         each = self.losses(batch, rng)
+        if self._one_step_loss:
+            each = each + self.losses(self._tensors(self.replay.transitions(arrays["index"], 1)), rng)
         loss = losses.importance_weighted(each, batch["weight"]) if "weight" in batch else each.mean()
         self._check_finite(loss, arrays)
         if "weight" in batch:
             priority = each.detach().cpu().numpy().astype(np.float64) + self._priority_epsilon
-            self.replay.set_priorities(arrays["index"], priority)  # type: ignore[attr-defined]
+            cast(Priorities, self.replay).set_priorities(arrays["index"], priority)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.scalars = {"Loss": loss.detach()}
@@ -195,6 +209,9 @@ class Learner:
         if self.updates % self._target_update_period == 0:
             self.synchronize_target()
 
+    def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
+        return {name: self.compute.tensor(array) for name, array in arrays.items() if name in _LEARNT_FROM}
+
     def _check_finite(self, loss: Tensor, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         if torch.isfinite(loss):
             return
@@ -203,8 +220,8 @@ class Learner:
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
         write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self.state_dict()}, file))
         raise DivergedError(
-            f"the loss of update {self.updates} is {float(loss)}, so that learning stops before the weights are spoilt: "
-            f"the batch and the weights are in {path}, and a smaller learning rate or max_gradient_norm may help"
+            f"the loss of update {self.updates} is {float(loss)}, and learning stops before that spoils the weights: "
+            f"the batch and the weights are in {path}; a smaller learning rate or a max_gradient_norm may help"
         )
 
     def synchronize_target(self) -> None:
@@ -259,7 +276,9 @@ class Learner:
             ValueError: As said.
         """
         if (kind := state.get("kind")) != type(self).__name__:
-            raise ValueError(f"the state is that of a {kind}, and this is a {type(self).__name__}: make the agent alike")
+            raise ValueError(
+                f"the state is that of a {kind}, and this is a {type(self).__name__}: make the agent alike"
+            )
         here, there = (
             {name: list(tensor.shape) for name, tensor in weights.items()}
             for weights in (self.network.state_dict(), state["network"])

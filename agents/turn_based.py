@@ -59,9 +59,7 @@ class TurnBasedAgent:
         self._stack: deque[npt.NDArray[Any]] = deque(maxlen=self.parts.stack_size)
         self._blank = np.zeros(space.shape, space.dtype)
         self._learner = self.parts.make_learner()
-        self._network = self._learner.network
-        self._replay = self._learner.replay
-        self._policy = self.parts.policy_of(self._network)
+        self._policy = self.parts.policy_of(self._learner.network)
         self._report: Report | None = None
         self._turns = Turns()
         self._training_steps = 0
@@ -135,13 +133,13 @@ class TurnBasedAgent:
 
     def identity(self) -> dict[str, Any]:
         """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
-        parameters = {name: list(parameter.shape) for name, parameter in self._network.named_parameters()}
+        parameters = {name: list(parameter.shape) for name, parameter in self._learner.network.named_parameters()}
         return {
             "agent": type(self).__name__,
             "observation_shape": list(self.parts.observation_shape),
             "actions": self.parts.num_actions,
             "network": parameters,
-            "replay": self._replay.facts(),
+            "replay": self._learner.replay.facts(),
             "optimizer": self._learner.optimizer_name,
         }
 
@@ -156,6 +154,7 @@ class TurnBasedAgent:
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore what `bundle_and_checkpoint` returned and wrote."""
+        self._learner.check_state(bundle["learner"])
         self._learner.load_replay(checkpoint_dir / "replay", iteration)
         self._learner.load_state_dict(bundle["learner"])
         self._turns.load_state_dict(bundle["turns"])

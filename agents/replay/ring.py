@@ -247,11 +247,12 @@ class RingReplay(SavedReplay):
             raise ValueError("the replay holds no valid transition yet, observe more before sampling")
         return self._transitions(self._draw_positions(batch_size))
 
-    def transitions(self, slots: npt.NDArray[np.int64]) -> dict[str, Any]:
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
         """Puts given transitions together.
 
         Args:
             slots: where they begin, `[B]`, each one of `valid_slots`.
+            update_horizon: n, at least 1, where it is to be less than the constructor's.
 
         Returns:
             As `sample`.
@@ -262,16 +263,18 @@ class RingReplay(SavedReplay):
         valid = self._are_valid(slots)
         if not valid.all():
             raise ValueError(f"slots must be those of valid transitions, got {slots[~valid][0]}")
-        return self._transitions(slots % self._capacity)
+        return self._transitions(slots % self._capacity, update_horizon)
 
     def _are_valid(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Whether a valid transition begins at each of the slots, which may be long overwritten."""
         live = (slots >= self._oldest()) & (slots < self._head)
         return live & (self._steps.take(slots % self._capacity) > 0)
 
-    def _transitions(self, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
+    def _transitions(self, positions: npt.NDArray[np.int64], horizon: int | None = None) -> dict[str, Any]:
         """Puts the transitions at `positions` together."""
         steps = self._steps.take(positions)
+        if horizon is not None:
+            steps = np.minimum(steps, horizon)
         observation, next_observation = self._stacks(positions, steps)
         reward, discount = self._returns(positions, steps)
         return {
