@@ -5,8 +5,13 @@ Nothing here depends on what was asked before, so a resumed run explores as an u
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import gin
 import numpy as np
+
+from agents.decision import Decision
 
 
 @gin.configurable(module="agents")
@@ -45,6 +50,31 @@ def identity_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon:
 def zero_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
     """0 at every frame, the greedy policy; the arguments are those of `linearly_decaying_epsilon`."""
     return 0.0
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """The probability of a random action, as a function of the decision.
+
+    Attributes:
+        schedule: From (decay period, frame, warm-up, final epsilon) to epsilon in training.
+        decay_period: Frames.
+        warmup: Frames.
+        train: Final epsilon in training.
+        evaluation: Epsilon in evaluation.
+    """
+
+    schedule: Callable[[int, int, int, float], float]
+    decay_period: int
+    warmup: int
+    train: float
+    evaluation: float
+
+    def __call__(self, decision: Decision) -> float:
+        """Return epsilon for a decision."""
+        if decision.eval_mode:
+            return self.evaluation
+        return self.schedule(self.decay_period, decision.frame, self.warmup, self.train)
 
 
 class DecisionRandom:
