@@ -5,6 +5,7 @@ from __future__ import annotations
 from agents.c51 import C51Agent
 from agents.create import create_agent
 from agents.dqn import DQNAgent
+from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner, TrainRunner, create_runner
 from agents.exploration import identity_epsilon, linearly_decaying_epsilon, zero_epsilon
 from agents.full_rainbow import FullRainbowAgent
@@ -24,6 +25,7 @@ CONFIGURABLES = (
     ImpalaTorso,
     ImplicitQuantileAgent,
     LinearHead,
+    LiveRunner,
     MLPTorso,
     NatureTorso,
     QuantileAgent,

@@ -41,8 +41,14 @@ def resolved(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     with gin.config_scope(scope):
         bindings = gin.get_bindings(configurable)
-    values = {name: resolved(value) if callable(value) else value for name, value in bindings.items()}
+    values = {name: _resolved_value(value) for name, value in bindings.items()}
     return Resolved(inspect.unwrap(configurable), values)
+
+
+def _resolved_value(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_resolved_value(each) for each in value)
+    return resolved(value) if callable(value) else value
 
 
 def _is_configurable(function: Callable[..., Any]) -> bool:

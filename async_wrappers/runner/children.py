@@ -215,11 +215,18 @@ def _restore(learning: Learning, learner: Any, where: tuple[Path, int, int]) -> 
     learning.publish_again()
 
 
+def _forget(learning: Learning, learner: Any, what: tuple[Path, set[int], int]) -> None:
+    directory, keep, number = what
+    if hasattr(learner, "forget_replays"):
+        learner.forget_replays(directory / f"replay_{number}", keep)
+
+
 _ANSWERS: dict[str, Callable[[Learning, Any, Any], Any]] = {
     "publish": _publish,
     "statistics": _statistics,
     "save": _save,
     "restore": _restore,
+    "forget": _forget,
 }
 
 

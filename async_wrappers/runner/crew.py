@@ -22,10 +22,11 @@ class NoWorkers(RuntimeError):
 
 
 class Running(NamedTuple):
-    """An inference that goes on: its ticket, and when that was sent."""
+    """An inference that goes on: its ticket, when that was sent, and in which round (an episode, or the warm-up)."""
 
     ticket: Ticket
     sent: int
+    round: int
 
 
 class Crew:
@@ -44,12 +45,14 @@ class Crew:
         """By worker: what it infers."""
         self.responses: deque[int] = deque(maxlen=_REMEMBERED)
         """From a ticket to its action, in nanoseconds: the newest ones."""
+        self.round = 0
+        """Of the inferences that are begun; what was begun in an earlier one is too old to be applied."""
 
     def start(self, worker: int, number: int, episode: int, start: int, frame: int, eval_mode: bool) -> None:
         """Let a free worker infer published frame `number`."""
         incarnation = 0 if self._controls is None else int(self._controls.incarnations[worker])
         ticket = Ticket(incarnation, number, episode, start, frame, eval_mode)
-        self.running[worker] = Running(ticket, time.monotonic_ns())
+        self.running[worker] = Running(ticket, time.monotonic_ns(), self.round)
         self._transport.start(worker, ticket)
 
     def collect(self, until: int) -> list[tuple[Ready | Finished, Running | None]]:
@@ -116,7 +119,7 @@ class Crew:
         return free
 
     def _warm(self, worker: int, number: int) -> None:
-        self.start(worker, number, -1, 0, 0, True)  # in evaluation mode: exploring may need no inference
+        self.start(worker, number, 0, 0, 0, True)  # in evaluation mode: exploring may need no inference
 
     def _freed(self, until: int) -> set[int]:
         return {event.worker for event, _ in self.collect(until) if isinstance(event, Ready) or event.fate != Fate.LOST}

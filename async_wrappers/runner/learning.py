@@ -126,7 +126,7 @@ class Learning:
         gradients = self._learner.gradients()
         with self._alone():
             self._learner.load_weights(self._shared.snapshot())
-            self.scalars = self._learner.apply(gradients)
+            self.scalars = self._learner.apply(gradients) or getattr(self._learner, "scalars", {})
             self._shared.publish(self._learner.weights())
 
     def _publish(self) -> None:

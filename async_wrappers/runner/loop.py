@@ -153,7 +153,7 @@ class EnvironmentLoop:
         seed = episode_seed(self._terms.seed, phase.number, episode)
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
-        self._begin_episode(observation, episode)
+        self._begin_episode(observation)
         transitions = Transitions(None if phase.eval_mode else self._journal)
         limit = phase.limit(played)
         effects: list[tuple[int, int]] = []
@@ -191,7 +191,7 @@ class EnvironmentLoop:
         self._record.effects.append(effects)
         return frame
 
-    def _begin_episode(self, observation: Any, episode: int) -> None:
+    def _begin_episode(self, observation: Any) -> None:
         """Find the free workers, settle the strategy's estimates, and set time zero."""
         drains = self._terms.between_episodes == "drain"
         if self._free is None:
@@ -203,7 +203,7 @@ class EnvironmentLoop:
         if drains:
             self._free |= self._crew.drain(self._stops)
         self._prepare()
-        self._episode = episode
+        self._crew.round += 1
         self._actions: dict[Due, Finished] = {}  # that may be applied
         self._seen: dict[int | None, Any] = {}  # the observations of decisions in flight, by start
         now = time.monotonic_ns()
@@ -292,8 +292,8 @@ class EnvironmentLoop:
             self._dispatcher.lost(start)
 
     def _is_old(self, running: Running | None) -> bool:
-        """Return whether an inference was begun in an earlier episode."""
-        return running is not None and running.ticket.episode != self._episode
+        """Return whether an inference was begun in an earlier round."""
+        return running is not None and running.round != self._crew.round
 
     def _at_work(self) -> list[Running]:
         return [running for running in self._crew.running.values() if not self._is_old(running)]

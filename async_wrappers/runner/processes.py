@@ -137,6 +137,11 @@ class ProcessBackend:
         for number, learner in enumerate(self._learners):
             self._ask(learner, "restore", (directory, iteration, number))
 
+    def forget(self, directory: Path, keep: set[int]) -> None:
+        """Let the learners delete the replays of all other iterations."""
+        for number, learner in enumerate(self._learners):
+            self._ask(learner, "forget", (directory, keep, number))
+
     def close(self) -> None:
         """End all children, at the latest by force, and release the memory."""
         if self._closed:

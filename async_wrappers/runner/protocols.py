@@ -47,7 +47,8 @@ class Learner(Protocol):
     * ``load_weights(weights)``: take over weights; for a learner that follows one that died, and for several learners.
     * ``gradients()`` and ``apply(gradients)``, whose succession is `update`: for several learners, each of which takes
       gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.
-    * ``save(directory)`` and ``restore(directory)``: keep and restore what `state_dict` leaves out, such as a replay.
+    * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
+      keep)``: what `state_dict` leaves out.
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:

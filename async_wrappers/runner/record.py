@@ -98,4 +98,5 @@ class Record:
             playout_frames=self.playout,
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
+            scalars=self.scalars,
         )

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterator
-from copy import deepcopy
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-import gin
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 
 import agents.configurables  # noqa: F401 - the gin names
 from agents.agent import Agent
-from agents.c51 import C51Agent
-from agents.create import AGENTS, create_agent, create_parts
-from agents.decision import Decision
-from agents.dqn import DQN, DQNAgent
+from agents.create import AGENTS
+from agents.dqn import DQN
 from agents.exploration import identity_epsilon
-from agents.full_rainbow import FullRainbowAgent
-from agents.implicit_quantile import ImplicitQuantileAgent
 from agents.networks import MLPTorso, create_network
-from agents.quantile import QuantileAgent
-from agents.rainbow import RainbowAgent
 from agents.turn_based import TurnBasedAgent
-from tests.agents.agent_contract import WORLDS, AgentContract, World, play
-from tests.agents.drifting_env import DriftingEnv
-from tests.agents.plain_data import assert_identical, differs
+from tests.agents.agent_contract import WORLDS, AgentContract, World
 
 FAMILY: dict[str, dict[str, Any]] = {
     "c51": {"num_atoms": 7, "vmax": 3.0},
