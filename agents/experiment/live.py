@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gin
+import gymnasium as gym
 import torch
 from absl import logging
 
@@ -48,7 +49,7 @@ class LiveRunner(Runner):
                 f"Runner.report_episodes must be 0 where create_runner.schedule = 'realtime', got "
                 f"{self.report_episodes}: its table is of turn-based play; bind Runner.evaluation_episodes instead"
             )
-        if self.environment.has_wrapper_attr("counts"):
+        if _is_wrapped_in(self.environment, "RealtimeDelay"):
             raise ValueError(
                 "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
                 "it out of the wrappers where create_runner.schedule = 'realtime'"
@@ -190,8 +191,9 @@ class LiveRunner(Runner):
         self._live.forget(directory, kept)
 
     def _restore(self, runner: Any) -> None:
-        directory = self._checkpointer.directory
-        iteration = self._replays
+        directory, iteration = self._checkpointer.directory, self._replays
+        for path in directory.glob("learner_*.pt*"):  # of a run that was killed
+            path.unlink()
         for number, state in enumerate(self._learners):
             path = directory / f"learner_{number}.{iteration}.pt"
             write_atomically(path, lambda file, state=state: torch.save(state, file))  # type: ignore[misc]
@@ -200,6 +202,15 @@ class LiveRunner(Runner):
         finally:
             for path in _states(directory, iteration):
                 path.unlink()
+
+
+def _is_wrapped_in(environment: Any, name: str) -> bool:
+    """Return whether one of the wrappers has this name."""
+    while isinstance(environment, gym.Wrapper):
+        if type(environment).__name__ == name:
+            return True
+        environment = environment.env
+    return False
 
 
 def _states(directory: Path, iteration: int) -> list[Path]:

@@ -1,1 +1,1 @@
-"""DQN: Atari, CartPole, Acrobot."""
+"""Live runs: the environment does not wait."""
