@@ -176,7 +176,7 @@ def run_learner(
         learning = Learning(
             number, shape.learners, learner, journal, board, shared, blocks.shared, controls, updates_per_transition
         )
-        if board.version:  # another learner was here before
+        if board.version and hasattr(learner, "load_weights"):  # another learner was here before
             learner.load_weights((shared or board).snapshot())
         try:
             while True:
