@@ -304,10 +304,12 @@ class _Simulation:
             heapq.heappush(self._idle, free)
 
     def _release(self, worker: int, start: int, finished: int, now: int) -> None:
-        arrival, due = self._clock.frame_at(now), start + self.stagger.playout
-        if self.stagger.playout and arrival > due:
-            self.counts.late += 1
-        heapq.heappush(self._due, (max(arrival, due), start, now, worker, finished))
+        lands, playout = self._clock.frame_at(now), self.stagger.playout
+        if playout is not None:
+            due = start + playout
+            self.counts.late += lands > due
+            lands = max(lands, due)
+        heapq.heappush(self._due, (lands, start, now, worker, finished))
 
     def _apply(self, frame: int) -> tuple[int, int] | None:
         """Choose among the actions that are due, and count."""

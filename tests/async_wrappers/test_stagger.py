@@ -378,6 +378,21 @@ def test_an_action_that_is_in_time_to_the_nanosecond_is_not_late() -> None:
         assert schedule.counts.late == late
 
 
+def test_tickets_without_a_playout_are_due_on_the_frame_that_they_read() -> None:
+    for latency, late in ((0, 0), (1, 21)):
+        schedule = SimulatedSchedule(Played([latency]), 1, PER_MS, "tickets", playout=0, slot=1)
+        list(islice(schedule.steps(), 21))
+        assert schedule.counts.late == late
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "none", "max_time", "expected_time"])
+def test_an_action_that_is_due_when_it_has_finished_is_never_late(strategy: str) -> None:
+    schedule = SimulatedSchedule(Played([5 * MS, 1, 9 * MS]), 2, PER_MS, strategy)
+    list(islice(schedule.steps(), 100))
+    assert schedule.counts.fresh > 0
+    assert schedule.counts.late == 0
+
+
 @SETTINGS
 @given(
     latencies=st.lists(st.integers(0, 15 * MS), min_size=1, max_size=30),
@@ -403,7 +418,7 @@ def test_tickets_have_one_reader_per_slot_and_no_action_before_its_playout(
             assert effects[inference.start] == due
         elif due < 100:
             assert any(start > inference.start and effect <= due for start, effect in effects.items())
-        late += playout > 0 and arrival > inference.start + playout and inference.finished < 100 * MS
+        late += arrival > inference.start + playout and inference.finished < 100 * MS
     assert schedule.counts.late == late
 
 
