@@ -217,6 +217,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
 
     @property
+    def playout(self) -> int | None:
+        """Frames from a decision's start to the frame on which its action is due; None if that is when it is ready."""
+        return self._schedule.playout
+
+    @property
     def counts(self) -> Counts | None:
         """What became of the frames and inferences so far, with a latency; None with constants."""
         return None if self._simulated is None else self._simulated.counts

@@ -28,6 +28,11 @@ __all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "whole_frames
 class Schedule(Protocol):
     """The decisions of one episode after another, told frame by frame."""
 
+    @property
+    def playout(self) -> int | None:
+        """Frames from a start to the frame on which its action is due; None if that is when it has finished."""
+        ...
+
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode and tell, for frame 0, 1, 2, ...: (start of the action applied on it or None, is it read).
 
@@ -72,6 +77,11 @@ class PlainSchedule:
         """See the class."""
         self.delay = whole_frames("delay", delay)
         self.noops = whole_frames("noops", noops)
+
+    @property
+    def playout(self) -> int:
+        """See `Schedule.playout`."""
+        return self.delay
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; see `Schedule.frames`."""

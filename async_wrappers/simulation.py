@@ -113,6 +113,11 @@ class SimulatedSchedule:
         self._simulation = _Simulation(self.clock, self.workers, self.stagger, self.latency.stream(self._seed))
 
     @property
+    def playout(self) -> int | None:
+        """See `Schedule.playout`."""
+        return self.stagger.playout
+
+    @property
     def counts(self) -> Counts:
         """What happened so far."""
         return self._simulation.counts
