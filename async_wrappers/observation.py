@@ -150,7 +150,7 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         gym.utils.RecordConstructorArgs.__init__(self, length=length, known=known, flat=flat)
         _ActionsShown.__init__(self, env, "committed_actions", length, flat, pending=True)
         _delay_inside("CommittedActions", env)
-        self._known = known
+        self.known = known
         self._chosen: deque[tuple[int, int, NDArray[Any]]] = deque()  # (effect, frame by which it was known, row)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -177,7 +177,7 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
             self._chosen.popleft()
         self._rows[:] = 0
         for shown, (_, finished, row) in zip(self._rows, self._chosen, strict=False):
-            if finished <= self._start or not self._known:
+            if finished <= self._start or not self.known:
                 shown[:-1] = row
             else:
                 shown[-1] = self._one

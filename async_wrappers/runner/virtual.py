@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.default_action import make_default_action
+from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Decision, as_act
 from async_wrappers.simulation import Inference, SimulatedSchedule
 from async_wrappers.timing import EpisodeTiming, Span, TimingReport, distribution
@@ -38,6 +39,7 @@ class VirtualBackend:
     ) -> None:
         """See the class."""
         self._env = make_env()
+        refuse_oracles(self._env)
         self._default_action = make_default_action(default_action, self._env)
         self._schedule = schedule
         self._act = [as_act(make_policy()) for _ in range(schedule.workers)]
