@@ -159,9 +159,11 @@ def whole_frames(name: str, value: Any) -> int:
         value: A number of frames.
 
     Raises:
-        ValueError: `value` is negative, fractional or not a number.
+        ValueError: `value` is negative, fractional or not a number (True is none).
     """
     try:
+        if isinstance(value, bool):
+            raise TypeError
         frames = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number of frames (an int), got {value!r}") from None

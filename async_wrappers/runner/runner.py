@@ -111,6 +111,8 @@ class AsyncRunner:
 
 def _whole(name: str, value: Any, least: int) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}") from None
@@ -122,7 +124,7 @@ def _whole(name: str, value: Any, least: int) -> int:
 def _seconds(value: Any) -> Fraction:
     try:
         seconds = value if isinstance(value, Fraction) else Fraction(str(value))
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         seconds = Fraction(0)
     if seconds <= 0:
         raise ValueError(f"seconds must be > 0 and finite, got {value!r}")
