@@ -20,6 +20,7 @@ import operator
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count, repeat
+from operator import floordiv
 from typing import Any, Protocol
 
 __all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "whole_frames"]
@@ -141,6 +142,11 @@ class FrameClock:
     def begin(self, frame: int) -> int:
         """Return when a frame begins, in nanoseconds."""
         return -(-frame * self._period // self._per)
+
+    def begins(self, frame: int) -> Iterator[int]:
+        """Yield when the frames from `frame` on begin."""
+        ceiled = count(frame * self._period + self._per - 1, self._period)
+        return map(floordiv, ceiled, repeat(self._per))
 
     def frame_at(self, time: int) -> int:
         """Return the first frame that begins at `time` nanoseconds or later."""

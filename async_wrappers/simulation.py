@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
-from itertools import count
+from heapq import heappop, heappush, heapreplace
+from itertools import count, tee
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -42,16 +41,6 @@ class Counts:
     delay: dict[int, int] = field(default_factory=dict)
     inferences: dict[int, int] = field(default_factory=dict)
     busy: dict[int, int] = field(default_factory=dict)
-
-    def begin(self, worker: int, latency: int) -> None:
-        """Count an inference of so many nanoseconds."""
-        self.inferences[worker] = self.inferences.get(worker, 0) + 1
-        self.busy[worker] = self.busy.get(worker, 0) + latency
-
-    def apply(self, age: int) -> None:
-        """Count an action applied."""
-        self.fresh += 1
-        self.delay[age] = self.delay.get(age, 0) + 1
 
     @property
     def fresh_share(self) -> float:
@@ -180,33 +169,6 @@ class SimulatedSchedule:
         return draws[min(int(q * _PLAYOUT_DRAWS), _PLAYOUT_DRAWS - 1)]
 
 
-class _Tape:
-    """A stream of latencies, of which looking ahead takes none away."""
-
-    def __init__(self, stream: LatencyStream) -> None:
-        self._stream = stream
-        self._seen: deque[int] = deque()  # by looking ahead, and not drawn yet
-
-    def draw(self) -> int:
-        return self._seen.popleft() if self._seen else self._stream.draw()
-
-    def ahead(self) -> _Ahead:
-        return _Ahead(self._stream, self._seen)
-
-
-class _Ahead:
-    """What the tape is going to draw."""
-
-    def __init__(self, stream: LatencyStream, seen: deque[int]) -> None:
-        self._stream, self._seen, self._number = stream, seen, 0
-
-    def draw(self) -> int:
-        if self._number == len(self._seen):
-            self._seen.append(self._stream.draw())
-        self._number += 1
-        return self._seen[self._number - 1]
-
-
 class _Simulation:
     """One episode after another, frame by frame; copied to look ahead. A subclass says what happens on a frame."""
 
@@ -214,13 +176,14 @@ class _Simulation:
 
     def __init__(self, clock: FrameClock, workers: int, latencies: LatencyStream) -> None:
         self._clock, self._workers = clock, workers
-        self._tape: _Tape | _Ahead = _Tape(latencies)
+        self._latencies: Iterator[int] = iter(latencies.draw, None)
         self.counts = Counts()
         self.log: list[Inference] | None = None
         self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
-        self._tape = _Tape(latencies)
+        """Forget all that was learned, and go on with these latencies."""
+        self._latencies = iter(latencies.draw, None)
 
     def begin(self) -> None:
         """Begin an episode."""
@@ -245,8 +208,8 @@ class _Simulation:
     def copy(self) -> Self:
         """Return what goes on in the same way, with the same draws, and changes nothing here."""
         future = copy(self)
-        assert isinstance(self._tape, _Tape)
-        future._tape, future.counts, future.log = self._tape.ahead(), Counts(), None
+        self._latencies, future._latencies = tee(self._latencies)
+        future.counts, future.log = Counts(), None
         return future
 
     def first(self) -> tuple[int, int]:
@@ -256,11 +219,13 @@ class _Simulation:
     def run_to_next_action(self) -> tuple[int, int]:
         """Run, jumping over frames on which nothing happens, until an action is applied; return (start, effect)."""
         while True:
-            frame = self.frame
-            start, _ = next(self.frames())
-            if start is not None:
-                return start, frame
-            self.frame = max(self.frame, self._next_eventful_frame())
+            for start, _ in self.frames():
+                if start is not None:
+                    return start, self.frame - 1
+                eventful = self._next_eventful_frame()
+                if eventful > self.frame:
+                    self.frame = eventful
+                    break
 
     def _next_eventful_frame(self) -> int:
         """Return the first frame, from the present one on, on which something may happen."""
@@ -282,10 +247,10 @@ class _TicketSimulation(_Simulation):
         self.frame = 0
         self._offered = 0  # from this frame on there is a ticket
         self._free = [(0, worker) for worker in range(self._workers)]  # (from when on, worker), a heap
-        # by the frame on which they land, the newest action: (start, worker, frame by which it is ready), and how many
-        self._landing: dict[int, tuple[tuple[int, int, int], int]] = {}
+        # by the frame on which they land, of the newest action: (start, worker, frame by which it is ready, older ones)
+        self._landing: dict[int, tuple[int, int, int, int]] = {}
         self._late: list[int] = []  # when actions will have finished that miss their playout, a heap
-        self._applied = (-1, 0, 0)  # the newest action applied
+        self._applied = (-1, 0, 0, 0)  # the newest action applied
         self._reader = 0  # the worker that took the last ticket
 
     def copy(self) -> Self:
@@ -294,44 +259,51 @@ class _TicketSimulation(_Simulation):
         return future
 
     def frames(self) -> Iterator[tuple[int | None, bool]]:
-        clock, free, landing, late, counts = self._clock, self._free, self._landing, self._late, self.counts
-        end = clock.begin(self.frame)
+        frame_at = self._clock.frame_at
+        free, landing, late, counts = self._free, self._landing, self._late, self.counts
+        inferences, busy, delay = counts.inferences, counts.busy, counts.delay
+        slot, playout = self._slot, self._playout
+        begins = self._clock.begins(self.frame)
+        end = next(begins)
         for frame in count(self.frame):
-            begin, end = end, clock.begin(frame + 1)
+            begin, end = end, next(begins)
             read = frame >= self._offered and free[0][0] < end
-            if read:
-                self._take(frame, begin)
+            if read:  # by the worker that has been free for longest, or is free first
+                since, worker = free[0]
+                latency = next(self._latencies)
+                started = since if since > begin else begin
+                finished = started + latency
+                heapreplace(free, (finished, worker))
+                self._offered = frame + slot
+                self._reader = worker
+                ready, lands = frame_at(finished), frame + playout
+                if ready > lands:
+                    lands = ready
+                    heappush(late, finished)
+                older = landing[lands][3] + 1 if lands in landing else 0
+                landing[lands] = (frame, worker, ready, older)
+                inferences[worker] = inferences.get(worker, 0) + 1
+                busy[worker] = busy.get(worker, 0) + latency
+                if self.log is not None:
+                    self.log.append(Inference(worker, frame, started, finished))
             start = None
             if frame in landing:
-                newest, actions = landing.pop(frame)
-                if newest[0] > self._applied[0]:
-                    self._applied, start = newest, newest[0]
-                    counts.apply(frame - start)
-                    actions -= 1
-                counts.dropped += actions
+                landed = landing.pop(frame)
+                if landed[0] > self._applied[0]:
+                    self._applied, start = landed, landed[0]
+                    counts.fresh += 1
+                    age = frame - start
+                    delay[age] = delay.get(age, 0) + 1
+                else:
+                    counts.dropped += 1
+                if landed[3]:
+                    counts.dropped += landed[3]
             while late and late[0] < end:
-                heapq.heappop(late)
+                heappop(late)
                 counts.late += 1
             counts.frames += 1
             self.frame = frame + 1
             yield start, read
-
-    def _take(self, frame: int, begin: int) -> None:
-        """Let the worker take the ticket that has been free for longest, or is free first."""
-        since, worker = self._free[0]
-        started, latency = max(since, begin), self._tape.draw()
-        finished = started + latency
-        heapq.heapreplace(self._free, (finished, worker))
-        self._offered, self._reader = frame + self._slot, worker
-        ready, due = self._clock.frame_at(finished), frame + self._playout
-        if ready > due:
-            heapq.heappush(self._late, finished)
-        lands = max(ready, due)
-        older = self._landing[lands][1] if lands in self._landing else 0
-        self._landing[lands] = (frame, worker, ready), older + 1
-        self.counts.begin(worker, latency)
-        if self.log is not None:
-            self.log.append(Inference(worker, frame, started, finished))
 
     def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
         for start, read in self.frames():
@@ -343,11 +315,11 @@ class _TicketSimulation(_Simulation):
 
     def in_flight(self, after: int) -> int | None:
         after = max(after, self._applied[0])
-        landing = [(lands, newest[0]) for lands, (newest, _) in self._landing.items() if newest[0] > after]
+        landing = [(lands, newest[0]) for lands, newest in self._landing.items() if newest[0] > after]
         return min(landing)[1] if landing else None
 
     def _next_eventful_frame(self) -> int:
-        return min(max(self._offered, self._clock.frame_in(self._free[0][0])), *self._landing)
+        return min([max(self._offered, self._clock.frame_in(self._free[0][0])), *self._landing])
 
 
 _FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
@@ -388,7 +360,21 @@ class _EventSimulation(_Simulation):
         return ((applied and applied[0], bool(readers)) for applied, readers in self.steps())
 
     def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
-        return iter(self._step, None)
+        begins = self._clock.begins(self.frame)
+        end = next(begins)
+        for frame in count(self.frame):
+            begin, end = end, next(begins)
+            offers = self.stagger.offers(frame) if self._open else 0
+            readers: list[int] = []
+            self._run_events(begin)
+            self._start_idle(frame, begin, offers, readers)
+            applied = self._apply(frame)
+            while self._events and (now := self._events[0][0]) < end:
+                self._run_events(now)
+                self._start_idle(frame, now, offers, readers)
+            self.counts.frames += 1
+            self.frame = frame + 1
+            yield applied, readers
 
     def finished(self) -> int:
         return self._clock.frame_at(self._finished)
@@ -412,66 +398,50 @@ class _EventSimulation(_Simulation):
         opens = self.stagger.opens(self.frame) if self._idle and self._open else None
         return min(frames if opens is None else [*frames, opens], default=self.frame)
 
-    def _step(self) -> tuple[tuple[int, int] | None, list[int]]:
-        """Run one frame: return (start, worker) of the action applied on it, and the workers that read it."""
-        frame = self.frame
-        now, end = self._clock.begin(frame), self._clock.begin(frame + 1)
-        offers = self.stagger.offers(frame) if self._open else 0
-        readers: list[int] = []
-        self._run_events(now)
-        self._start_idle(frame, now, offers, readers)
-        applied = self._apply(frame)
-        while self._events and self._events[0][0] < end:
-            now = self._events[0][0]
-            self._run_events(now)
-            self._start_idle(frame, now, offers, readers)
-        self.frame += 1
-        self.counts.frames += 1
-        return applied, readers
-
     def _run_events(self, now: int) -> None:
         """Let everything happen that is to happen by `now`."""
         while self._events and self._events[0][0] <= now:
-            time, kind, worker, start, started = heapq.heappop(self._events)
+            time, kind, worker, start, started = heappop(self._events)
             if kind == _FINISH:
                 released = max(time, self.stagger.finish(worker, started, time))
                 if released == time and not (self._events and self._events[0][0] == time):  # it would be next
                     self._release(worker, start, time, time)
                     self._free(worker, time)
                 else:
-                    heapq.heappush(self._events, (released, _RELEASE, worker, start, time))
+                    heappush(self._events, (released, _RELEASE, worker, start, time))
             elif kind == _RELEASE:
                 self._release(worker, start, started, time)
                 self._free(worker, time)
             else:
-                heapq.heappush(self._idle, (time, worker))
+                heappush(self._idle, (time, worker))
 
     def _free(self, worker: int, now: int) -> None:
         ready = max(now, self.stagger.start(worker, now))
         if ready > now:
-            heapq.heappush(self._events, (ready, _READY, worker, 0, 0))
+            heappush(self._events, (ready, _READY, worker, 0, 0))
         else:
-            heapq.heappush(self._idle, (now, worker))
+            heappush(self._idle, (now, worker))
 
     def _start_idle(self, frame: int, now: int, offers: int | None, readers: list[int]) -> None:
         """Start the workers that may: the one that has waited longest first, each on a frame it has not inferred."""
         waiting: list[tuple[int, int]] = []
         while self._idle and (offers is None or len(readers) < offers):
-            since, worker = heapq.heappop(self._idle)
+            since, worker = heappop(self._idle)
             if self._read[worker] == frame:
                 waiting.append((since, worker))
                 continue
             self._read[worker] = frame
             readers.append(worker)
             self.stagger.taken(frame)
-            latency = self._tape.draw()
-            self.counts.begin(worker, latency)
+            latency = next(self._latencies)
+            self.counts.inferences[worker] = self.counts.inferences.get(worker, 0) + 1
+            self.counts.busy[worker] = self.counts.busy.get(worker, 0) + latency
             if self.log is not None:
                 self.log.append(Inference(worker, frame, now, now + latency))
-            heapq.heappush(self._events, (now + latency, _FINISH, worker, frame, now))
+            heappush(self._events, (now + latency, _FINISH, worker, frame, now))
             self._run_events(now)  # an inference that takes no time has ended
         for free in waiting:
-            heapq.heappush(self._idle, free)
+            heappush(self._idle, free)
 
     def _release(self, worker: int, start: int, finished: int, now: int) -> None:
         lands, playout = self._clock.frame_at(now), self.stagger.playout
@@ -479,13 +449,13 @@ class _EventSimulation(_Simulation):
             due = start + playout
             self.counts.late += lands > due
             lands = max(lands, due)
-        heapq.heappush(self._due, (lands, start, now, worker, finished))
+        heappush(self._due, (lands, start, now, worker, finished))
 
     def _apply(self, frame: int) -> tuple[int, int] | None:
         """Choose among the actions that are due, and count."""
         best: tuple[int, int, int, int] | None = None
         while self._due and self._due[0][0] <= frame:
-            _, start, released, worker, finished = heapq.heappop(self._due)
+            _, start, released, worker, finished = heappop(self._due)
             candidate = (-start, released, worker, finished)
             self.counts.dropped += best is not None or start <= self._applied
             if start > self._applied and (best is None or candidate < best):
@@ -494,5 +464,7 @@ class _EventSimulation(_Simulation):
             return None
         self._applied, self._finished = -best[0], best[3]
         self.stagger.applied(frame)
-        self.counts.apply(frame - self._applied)
+        age = frame - self._applied
+        self.counts.fresh += 1
+        self.counts.delay[age] = self.counts.delay.get(age, 0) + 1
         return self._applied, best[2]
