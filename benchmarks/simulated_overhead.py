@@ -6,8 +6,8 @@ with a constant 120 ms at 60 fps give. Time is processor time of this process.
 
     python -m benchmarks.simulated_overhead
 
-Hold: the ratio to constants is >= 0.85, where a strategy has an action on each frame: tickets. `none` and `max_time`
-give fewer decisions, or more inferences for them.
+Hold: the ratio to constants is >= 0.85 with tickets. `none`, which has an action on fewer frames, and `max_time` are
+shown beside it.
 """
 
 from __future__ import annotations
