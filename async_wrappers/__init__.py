@@ -2,6 +2,7 @@
 
 * `RealtimeDelay`: simulate inference latency on any environment, with constants or with a latency model.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
+* `DecisionDelay`: shows the policy how late its actions land.
 * `AsyncRunner`: many workers of one slow policy play one environment, on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `probe_delay`: finds the hidden delay of an environment.
@@ -13,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from async_wrappers.delay import RealtimeDelay
-from async_wrappers.observation import AppliedActions, CommittedActions
+from async_wrappers.observation import AppliedActions, CommittedActions, DecisionDelay
 
 if TYPE_CHECKING:
     from async_wrappers.planning import plan
@@ -25,6 +26,7 @@ __all__ = [
     "AppliedActions",
     "AsyncRunner",
     "CommittedActions",
+    "DecisionDelay",
     "RealtimeDelay",
     "__version__",
     "decompose",

@@ -21,6 +21,7 @@ from async_wrappers.latency import Latency, nanoseconds
 from async_wrappers.runner.crew import Crew, Running
 from async_wrappers.runner.dispatch import Dispatcher, Due
 from async_wrappers.runner.journal import Journal
+from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Ready, Transport
 from async_wrappers.runner.record import Record
 from async_wrappers.runner.slots import Controls, Fate, Finished
@@ -116,6 +117,7 @@ class EnvironmentLoop:
         stops: Callable[[], bool] = lambda: False,
     ) -> None:
         """See the class."""
+        refuse_oracles(env)
         self._env, self._transport, self._terms = env, transport, terms
         self._journal, self._controls, self._stops = journal, controls, stops
         self._clock, self._stagger = FrameClock(terms.fps), terms.stagger
@@ -145,7 +147,7 @@ class EnvironmentLoop:
             gc.enable()
         record.dropped += self._dispatcher.dropped - before[0]
         record.late = self._dispatcher.late - before[1]
-        record.playout = self._stagger.playout
+        record.playout = self._stagger.playout or 0
         return record
 
     def _play_episode(self, phase: Phase, episode: int, played: int) -> int:

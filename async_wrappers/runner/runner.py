@@ -290,6 +290,8 @@ def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> 
 
 def _whole(name: str, value: Any, least: int) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}") from None
