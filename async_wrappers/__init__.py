@@ -1,6 +1,7 @@
 """Realtime reinforcement learning: any Gymnasium environment, made realtime.
 
 * `RealtimeDelay`: simulate inference latency on any environment, with constants or with a latency model.
+* `VectorRealtimeDelay`: the same, with constants, on a vector environment that goes in lockstep.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
 * `AsyncRunner`: many workers of one slow policy play one environment, on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from async_wrappers.probing import probe_delay
     from async_wrappers.regret import decompose
     from async_wrappers.runner import AsyncRunner
+    from async_wrappers.vector import VectorRealtimeDelay
 
 __all__ = [
     "AppliedActions",
     "AsyncRunner",
     "CommittedActions",
     "RealtimeDelay",
+    "VectorRealtimeDelay",
     "__version__",
     "decompose",
     "plan",
@@ -33,7 +36,13 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_WHERE = {"AsyncRunner": "runner", "decompose": "regret", "plan": "planning", "probe_delay": "probing"}
+_WHERE = {
+    "AsyncRunner": "runner",
+    "VectorRealtimeDelay": "vector",
+    "decompose": "regret",
+    "plan": "planning",
+    "probe_delay": "probing",
+}
 
 
 def __getattr__(name: str) -> Any:
