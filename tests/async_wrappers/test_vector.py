@@ -5,6 +5,9 @@ See test_vector_oracle.py for the three rules on random vectors, schedules and e
 
 from __future__ import annotations
 
+import doctest
+import re
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -24,6 +27,7 @@ from gymnasium.wrappers.vector import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import async_wrappers.vector
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from tests.async_wrappers.recording_env import EPISODE, FRAME, NOOP, RecordingEnv
 from tests.async_wrappers.test_vector_oracle import DEFAULTS, WORLDS, World, info_of, plain, policy, wrapped
@@ -162,6 +166,19 @@ def test_over_next_step_a_first_episode_within_the_first_noops_puts_the_next_dec
         keys = ("applied", "deciding", "start")
         table.append((observations[0, EPISODE], rewards[0], terminated[0], *(info["realtime"][key][0] for key in keys)))
     assert table == [(0, 1, True, False, False, 1), (1, 0, False, False, True, 2), (1, 6, False, True, True, 4)]
+
+
+def test_what_is_paid_on_the_frame_of_a_reset_belongs_to_no_episode() -> None:
+    class Tip(gym.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+        def step(self, actions: Any) -> Any:
+            observations, rewards, *returned = super().step(actions)
+            return (observations, rewards + 100.0 * (observations[:, FRAME] == 0), *returned)
+
+    env = VectorRealtimeDelay(Tip(sync(RecordingEnv(4))), delay=1, noops=1)
+    env.reset()
+    rewards = [float(env.step(np.array([0]))[1][0]) for _ in range(6)]
+    # frames 0 - 2, 3 and 4, 5 and 6, 7 and 8, ...: episodes begin on frames 0, 5, 10; 4 and 9 are the resets'
+    assert rewards == [3, 1, 0, 4, 0, 3]
 
 
 # ----------------------------------------------------------------------------- where it must be what it wraps
@@ -687,6 +704,24 @@ def test_the_info_of_an_end_in_mid_step_is_kept() -> None:
         assert "last" not in info_of(info, 1)
         *_, info = env.step(np.array([0, 0]))
         assert "last" not in info_of(info, 0)
+
+
+# --------------------------------------------------------------------------------------------------- examples
+
+
+def test_the_example_of_the_docstring_prints_what_it_says() -> None:
+    results = doctest.testmod(async_wrappers.vector)
+    assert results.attempted > 5
+    assert results.failed == 0
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = Path(async_wrappers.__file__).parents[1] / "docs" / "vector.md"
+    *_, example = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert "range(100)" in example
+    names: dict[str, Any] = {}
+    exec(example.replace("range(100)", "range(10)"), names)
+    assert names["learn_from"].tolist() == [True] * 4
 
 
 # --------------------------------------------------------------------------------------------------- mistakes
