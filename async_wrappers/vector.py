@@ -111,7 +111,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
 
     In ``NEXT_STEP`` the final observation is the returned one. In ``SAME_STEP`` it is in ``info["final_obs"]``, and
     ``info["final_info"]`` holds the episode's last info with a ``"realtime"`` of its own. What is ``DISABLED`` inside
-    is reset at once when it ends. Without delay and noops nothing but ``info["realtime"]`` is added.
+    is reset at once when it ends. Without delay and noops nothing is changed, and ``info`` only added to.
 
     One exception to "the first boundary": where the wrapper is ``NEXT_STEP``, the next decision is at least two
     steps after the one that tells of an end, as the one in between is the reset's. Only a first episode that is over
@@ -188,7 +188,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         self._lockstep = Lockstep(env, inner, resets=self._delayed)
         self._default_actions = _default_actions(default_action, env) if self._delayed else []
         self._sees_observations = callable(default_action)
-        self._ignored_action = create_zero_array(env.single_action_space)
+        self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
         self._running = False
 
     def reset(
@@ -219,7 +219,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         for i in np.flatnonzero(chosen).tolist():
             self._told_in[i] = NO_STEP
             self._begin_episode(i, self._frame)
-        self._newest = Frame(observations, self._carried, info, [])
+        self._newest = Frame(observations, np.zeros(self.num_envs), info, [])
         self._see_again(observations, info, chosen)
         self._running = True
         _, observations, observation_info = self._seen[0]
@@ -439,6 +439,9 @@ class _SubEnvironment(gym.Env[Any, Any]):
         return self._vector.unwrapped
 
 
+_NEED_MEANINGS = ("noop", "repeat")
+
+
 def _default_actions(default_action: Any, env: VectorEnv) -> list[DefaultAction]:
     """Return the default action of each sub-environment."""
     base: Any = env.unwrapped
@@ -447,7 +450,7 @@ def _default_actions(default_action: Any, env: VectorEnv) -> list[DefaultAction]
         return [make_default_action(default_action, _SubEnvironment(env, [])) for _ in range(n)]
     if isinstance(base, SyncVectorEnv):
         return [make_default_action(default_action, single) for single in base.envs]
-    if isinstance(base, AsyncVectorEnv) and isinstance(default_action, str):
+    if isinstance(base, AsyncVectorEnv) and isinstance(default_action, str) and default_action in _NEED_MEANINGS:
         single = base.env_fns[0]()  # the others are in other processes; AsyncVectorEnv learns its spaces this way too
         try:
             return [make_default_action(default_action, single) for _ in range(n)]

@@ -361,6 +361,33 @@ def test_random_defaults_start_again_with_a_seed_go_on_without_and_take_a_seed_e
     assert len({tuple(log) for log in (first[0], first[1], second[0], second[1])}) == 4
 
 
+@pytest.mark.parametrize("mode", AutoresetMode)
+@pytest.mark.parametrize(("delay", "noops"), [(0, 0), (3, 1), (1, 4)])
+def test_sub_environments_that_are_wrapped_one_by_one_do_what_each_does_alone(
+    mode: AutoresetMode, delay: int, noops: int
+) -> None:
+    lengths = ([9, 2], [14], [1, 4, 30])
+    recorders = [RecordingEnv(length) for length in lengths]
+    env = sync(*(RealtimeDelay(recorder, delay, noops, "random") for recorder in recorders), mode=mode)
+    observations, _ = env.reset(seed=3)
+    returns: list[list[float]] = [[0.0] for _ in lengths]
+    for _ in range(40):
+        observations, rewards, terminated, truncated, _ = env.step(policies(observations))
+        for i, over in enumerate(terminated | truncated):
+            returns[i][-1] += rewards[i]
+            if over:
+                returns[i].append(0.0)
+        if mode is DISABLED and terminated.any():
+            observations, _ = env.reset(options={"reset_mask": terminated})
+    for i, length in enumerate(lengths):
+        recorder = RecordingEnv(length)
+        alone(RealtimeDelay(recorder, delay, noops, "random"), len(recorders[i].episodes), 3 + i)
+        assert len(recorders[i].episodes) > 2
+        for mine, others in zip(recorders[i].episodes, recorder.episodes, strict=True):
+            assert mine == others[: len(mine)]
+        assert returns[i][:-1] == [length[episode % len(length)] for episode in range(len(returns[i]) - 1)]
+
+
 def test_the_two_halves_agree_where_all_episodes_begin_on_boundaries() -> None:
     """Functions that make environments are wrapped one by one; a lockstep vector at once."""
     makers = [lambda length=length: RecordingEnv(length) for length in (7, 30, 12)]
