@@ -1,6 +1,7 @@
 """Realtime reinforcement learning: any Gymnasium environment, made realtime.
 
 * `RealtimeDelay`: simulate inference latency on any environment, with constants or with a latency model.
+* `VectorRealtimeDelay`: the same, with constants, on a vector environment that goes in lockstep.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
 * `DecisionDelay`: shows the policy how late its actions land.
 * `AsyncRunner`: many workers of one slow policy play one environment, on the virtual clock.
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from async_wrappers.probing import probe_delay
     from async_wrappers.regret import decompose
     from async_wrappers.runner import AsyncRunner
+    from async_wrappers.vector import VectorRealtimeDelay
 
 __all__ = [
     "AppliedActions",
@@ -28,6 +30,7 @@ __all__ = [
     "CommittedActions",
     "DecisionDelay",
     "RealtimeDelay",
+    "VectorRealtimeDelay",
     "__version__",
     "decompose",
     "plan",
@@ -35,7 +38,13 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_WHERE = {"AsyncRunner": "runner", "decompose": "regret", "plan": "planning", "probe_delay": "probing"}
+_WHERE = {
+    "AsyncRunner": "runner",
+    "VectorRealtimeDelay": "vector",
+    "decompose": "regret",
+    "plan": "planning",
+    "probe_delay": "probing",
+}
 
 
 def __getattr__(name: str) -> Any:
