@@ -285,6 +285,7 @@ def test_a_screen_is_160_by_144_in_four_greys_and_shows_score_level_lines_and_pr
     preview = state["game"]["preview"]
     changes = [{"score": 999_999}, {"level": 20}, {"lines": 199}, {"preview": (preview + 1) % 7}]
     for change in changes:
+        np.testing.assert_array_equal(screen(), image)
         rows, columns = np.nonzero(screen(**change) != image)
         assert rows.size
         assert columns.min() > 104  # right of the field and its wall

@@ -561,6 +561,21 @@ def test_pieces_are_dealt_in_the_order_in_which_preview_and_hidden_showed_them(g
         assert (game.piece, game.preview) == expected
 
 
+def test_the_generator_is_asked_with_the_piece_that_enters_and_the_one_that_is_shown_next() -> None:
+    class Recorder(Dealer):
+        asked: list[tuple[str, str]] = []
+
+        def after(self, falling: int, preview: int) -> int:
+            self.asked.append((NAMES[falling], NAMES[preview]))
+            return super().after(falling, preview)
+
+    game = Game(20, Recorder("LJIOZ"))
+    for _ in range(2):
+        soft_drop(game)
+        hold(game, WAIT, 3)
+    assert Recorder.asked == [("L", "J"), ("J", "I"), ("I", "O")]
+
+
 # what always holds
 
 

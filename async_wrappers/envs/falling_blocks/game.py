@@ -89,7 +89,7 @@ class Game:
         The order within a frame: the piece turns, shifts, then falls; where it cannot fall, it locks at once.
         """
         pressed = buttons & ~self.buttons
-        if (buttons ^ self.buttons) & _SIDEWAYS:
+        if pressed & _SIDEWAYS:
             self.shift_timer = FIRST_SHIFT
         self.buttons = buttons
         if self.clearing:
