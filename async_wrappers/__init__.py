@@ -9,10 +9,14 @@
 * `probe_delay`: finds the hidden delay of an environment.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `async_wrappers.latency`, `async_wrappers.stagger`: latency models and stagger strategies.
+
+Importing it registers ``async_wrappers/FallingBlocks-v0`` with Gymnasium.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
 
 from async_wrappers.delay import RealtimeDelay
 from async_wrappers.observation import AppliedActions, CommittedActions, DecisionDelay
@@ -37,6 +41,11 @@ __all__ = [
     "probe_delay",
 ]
 __version__ = "0.1.0"
+
+gym.register(
+    "async_wrappers/FallingBlocks-v0",
+    entry_point="async_wrappers.envs.falling_blocks:FallingBlocksEnv",  # a name: imported when it is made
+)
 
 _WHERE = {
     "AsyncRunner": "runner",
