@@ -1,6 +1,6 @@
 """Prioritised replay against a slow reference, and how often it draws what.
 
-Set HYPOTHESIS_CASES to try more or fewer sequences of operations than the 200 of every day.
+Set HYPOTHESIS_CASES to try more or fewer sequences of operations than the 100 of every day.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.agents.replay_contract import (
     transitions,
 )
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "200"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "100"))
 Sampling = Literal["stratified", "iid"]
 
 
