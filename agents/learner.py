@@ -220,8 +220,8 @@ class Learner:
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
         write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self.state_dict()}, file))
         raise DivergedError(
-            f"the loss of update {self.updates} is {float(loss)}, and learning stops before that spoils the weights: "
-            f"the batch and the weights are in {path}; a smaller learning rate or a max_gradient_norm may help"
+            f"the loss of update {self.updates} is {float(loss.detach())}, and learning stops before it spoils the "
+            f"weights: they and the batch are in {path}; a smaller learning rate or a max_gradient_norm may help"
         )
 
     def synchronize_target(self) -> None:

@@ -149,6 +149,12 @@ class TestProjection:
         torch.testing.assert_close(projected.sum(dim=1), torch.ones(50))
         torch.testing.assert_close(projected @ support, (z * p).sum(dim=1))
 
+    def test_a_place_that_is_not_a_number_spoils_its_own_row_alone(self) -> None:
+        z = torch.tensor([[float("nan"), 0.0], [0.0, 0.0]])
+        projected = losses.project_categorical(z, torch.full((2, 2), 0.5), SUPPORT)
+        assert projected[0].isnan().any()
+        assert projected[1].tolist() == [0.0, 1.0, 0.0]
+
     @pytest.mark.parametrize(
         ("z", "p", "support", "message"),
         [
