@@ -78,6 +78,6 @@ class C51(DQN):
         discount = {name: self._replay[name] for name in ("gamma", "discount_by")}
         return C51Learner(network, replay, support=self.support, **discount, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
-        return C51Policy(network, support=self.support, **self.acting())
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
+        return C51Policy(network, support=self.support, **self.acting(**actor))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gin
@@ -155,7 +157,8 @@ class DQN:
         self._replay_capacity = replay_capacity
         self._min_replay_history = min_replay_history
         warmup = min_replay_history if epsilon_warmup is None else epsilon_warmup
-        self._epsilon = (epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval)
+        self._per_actor = "actor" in inspect.signature(epsilon_fn).parameters
+        self._epsilon: tuple[Any, ...] = (epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval)
         self._optimizer = optimizer
         self._loss_type = loss_type
         self._learning: dict[str, Any] = {
@@ -176,8 +179,10 @@ class DQN:
         """Shape of what the network reads, [k, *shape]."""
         return (self.stack_size, *self.observation_space.shape)
 
-    def make_policy(self) -> WorkerPolicy:
-        """Make a policy with weights of its own: no replay, optimiser or target.
+    def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
+        """Make the policy of worker `number` of `workers`, with weights of its own: no replay, optimiser or target.
+
+        All are the same function, unless `epsilon_fn` is one that takes the number of the ``actor``.
 
         Raises:
             ValueError: `stack_size` is more than 1.
@@ -186,7 +191,8 @@ class DQN:
             raise ValueError(
                 f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
             )
-        return WorkerPolicy(self.policy_of(self.make_network().requires_grad_(False)))
+        network = self.make_network().requires_grad_(False)
+        return WorkerPolicy(self.policy_of(network, actor=number, actors=workers))
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
         """Make learner `number` of `learners`, which share the replay capacity and the history equally: no policy.
@@ -242,15 +248,18 @@ class DQN:
         """Make a learner that updates `network` in place."""
         return DQNLearner(network, replay, loss_type=self._loss_type, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
-        return DQNPolicy(network, **self.acting())
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
+        return DQNPolicy(network, **self.acting(**actor))
 
-    def acting(self) -> dict[str, Any]:
+    def acting(self, actor: int = 0, actors: int = 1) -> dict[str, Any]:
         """Return the arguments of a policy besides its network."""
+        schedule, *numbers = self._epsilon
+        if self._per_actor:
+            schedule = partial(schedule, actor=actor, actors=actors)
         return {
             "num_actions": self.num_actions,
-            "epsilon": Epsilon(*self._epsilon),
+            "epsilon": Epsilon(schedule, *numbers),
             "seed": self._exploration_seed,
             "compute": self.compute,
             "first_action": self.first_action,

@@ -81,6 +81,6 @@ class FullRainbow(Rainbow):
             return super().learner_of(network, replay, **arguments)
         return DQN.learner_of(self, network, replay, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
-        return super().policy_of(network) if self._distributional else DQN.policy_of(self, network)
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
+        return super().policy_of(network, **actor) if self._distributional else DQN.policy_of(self, network, **actor)

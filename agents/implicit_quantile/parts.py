@@ -87,7 +87,7 @@ class ImplicitQuantile(DQN):
         """Make a learner that updates `network` in place."""
         return ImplicitQuantileLearner(network, replay, **self._counts, kappa=self._kappa, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
         samples = self._counts["num_quantile_samples"]
-        return ImplicitQuantilePolicy(network, num_quantile_samples=samples, **self.acting())
+        return ImplicitQuantilePolicy(network, num_quantile_samples=samples, **self.acting(**actor))

@@ -71,6 +71,6 @@ class Quantile(DQN):
         """Make a learner that updates `network` in place."""
         return QuantileLearner(network, replay, kappa=self._kappa, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
-        return QuantilePolicy(network, **self.acting())
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
+        return QuantilePolicy(network, **self.acting(**actor))

@@ -32,6 +32,7 @@ DQNAgent.min_replay_history = 10
 DQNAgent.batch_size = 4
 DQNAgent.epsilon_fn = @identity_epsilon
 DQNAgent.epsilon_train = 0.25
+DQNAgent.epsilon_eval = 0.0
 DQNAgent.network = @create_network
 DQNAgent.optimizer = @slow/create_optimizer
 create_network.torso = @MLPTorso
@@ -236,6 +237,20 @@ def test_parts_of_an_agent_that_does_not_learn_are_refused() -> None:
         ValueError, match=r"^create_agent.agent_name must be of an agent with policy and learner, got 'ran"
     ):
         create_parts(env.observation_space, env.action_space)
+
+
+def test_each_worker_has_an_epsilon_of_its_own_where_it_depends_on_the_actor() -> None:
+    env, observation = DriftingEnv(), np.zeros(3, np.float32)
+    gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @per_actor_epsilon\nper_actor_epsilon.base = 0.5")
+    made = create_parts(env.observation_space, env.action_space)
+    decisions = [Decision(0, start, start, False) for start in range(2000)]
+    greedy = made.make_policy().act(observation, Decision(0, 0, 0, True))
+    for parts_of in (made, cloudpickle.loads(cloudpickle.dumps(made))):
+        for number, epsilon in enumerate((0.5, 0.5**4.5, 0.5**8)):
+            policy = parts_of.make_policy(number, 3)
+            share = np.mean([policy.act(observation, decision) != greedy for decision in decisions])
+            expected = epsilon * 2 / 3  # a random action may be the greedy one
+            assert share == pytest.approx(expected, abs=4 * np.sqrt(expected / 2000))
 
 
 class TestResolved:
