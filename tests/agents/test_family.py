@@ -26,6 +26,7 @@ from agents.exploration import identity_epsilon
 from agents.learner import DivergedError
 from agents.networks import MLPTorso, create_network
 from agents.turn_based import TurnBasedAgent
+from async_wrappers import AsyncRunner, RealtimeDelay
 from tests.agents.agent_contract import WORLDS, AgentContract, World, play
 from tests.agents.drifting_env import DriftingEnv
 from tests.agents.plain_data import assert_identical, differs
@@ -173,6 +174,21 @@ def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: str
         assert agent._learner.updates > 3
         runs.append((actions, agent.bundle_and_checkpoint(tmp_path / str(apart), 0)))
     assert_identical(*runs)
+
+
+@pytest.mark.parametrize("member", FAMILY)
+def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str) -> None:
+    schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
+    frozen = {"min_replay_history": 10**6, "epsilon_train": 0.3, "seed": 2}
+    worlds = [DriftingEnv(noop=True, first_action=1) for _ in range(2)]
+    made = make_parts(member, worlds[0], **frozen)
+    AsyncRunner(lambda: worlds[0], made.make_policy, seed=5, default_action="random", **schedule).run(episodes=6)
+    delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
+    seeds = [int(np.random.SeedSequence((5, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(6)]
+    play(make_agent(member, delayed, **frozen), delayed, seeds)
+    one, other = ([(life.seed, life.actions, life.rewards) for life in world.lives] for world in worlds)
+    assert one == other
+    assert sum(len(actions) for _, actions, _ in one) > 30
 
 
 def observations(count: int) -> list[np.ndarray]:
