@@ -63,6 +63,17 @@ def load_config(
             gin.parse_config(binding)
     with _told_in_one_sentence("gin configuration", known):
         gin.finalize()
+    _check_parameters(known)
+
+
+def _check_parameters(known: dict[str, list[str]]) -> None:
+    """Refuse what gin lets pass: a wrong parameter of an agent that hands on those it does not know."""
+    for statement in _statements(gin.config_str()):
+        owner, _, parameter = statement.rpartition(".")
+        owner = owner.rpartition("/")[2].rpartition(".")[2]
+        if parameter not in known.get(owner, [parameter]):
+            hint = _hint(_close_parameters(owner, parameter, known))
+            raise ConfigError(f"gin configuration: {owner} has no parameter {parameter!r}{hint}")
 
 
 def save_config(base_dir: Path) -> Path:

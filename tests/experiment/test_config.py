@@ -146,6 +146,16 @@ class TestMistakes:
             "--gin_bindings 'DQNAgent.gama = 0.5': DQNAgent has no parameter 'gama'; did you mean DQNAgent.gamma?"
         )
 
+    @pytest.mark.parametrize("agent", ["C51Agent", "RainbowAgent", "FullRainbowAgent", "agents.QuantileAgent"])
+    def test_an_unknown_parameter_of_an_agent_that_extends_another_names_the_nearest(self, agent: str) -> None:
+        name = agent.rpartition(".")[2]
+        message = refused(f"{agent}.num_atom = 5")
+        assert message.startswith(
+            f"gin configuration: {name} has no parameter 'num_atom'; did you mean {name}.num_atoms"
+        )
+        assert f"did you mean {name}.gamma" in refused(f"{agent}.gama = 0.5")
+        load(f"{agent}.gamma = 0.5", f"{agent}.num_atoms = 5")
+
     def test_a_parameter_of_another_thing_names_that_one(self) -> None:
         assert "did you mean RealtimeDelay.delay?" in refused("DQNAgent.delay = 3")
         assert "create_optimizer.learning_rate" in refused("DQNAgent.learning_rate = 3")
