@@ -64,15 +64,15 @@ def hyperparameters(member: str, **arguments: Any) -> dict[str, Any]:
         "stack_size": 1,
         "network": tiny if head is None else lambda *sizes: tiny(*sizes, head=head),
         "min_replay_history": 5,
-        "update_period": 6,
-        "target_update_period": 12,
+        "update_period": 10,
+        "target_update_period": 20,
         "epsilon_train": 0.2,
         "epsilon_eval": 0.3,
         "replay_capacity": 2000,
         "batch_size": 8,
-        "optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.02),
+        "optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.03),
         "device": "cpu",
-        "summary_writing_frequency": 2,
+        "summary_writing_frequency": 1,
         **own,
         **arguments,
     }
@@ -122,9 +122,9 @@ class TestFullRainbow(FamilyContract):
 class TestFullRainbowOfThePaper(FamilyContract):
     member = "full_rainbow, as in the paper on staggering"
 
-
-class TestFullRainbowWithoutDistributions(FamilyContract):
-    member = "full_rainbow, not distributional"
+    @pytest.fixture(params=["delay 2, noops 3"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
 
 
 class TestQuantile(FamilyContract):
@@ -133,10 +133,6 @@ class TestQuantile(FamilyContract):
 
 class TestImplicitQuantile(FamilyContract):
     member = "implicit_quantile"
-
-
-class TestDoubleDuelingPrioritizedDQN(FamilyContract):
-    member = "dqn, double, dueling, prioritized"
 
 
 # Policy and learner apart.
@@ -171,7 +167,7 @@ def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: str
         if apart:
             ApartAgent(agent)
         actions = play(agent, env, range(10)) + play(agent, env, range(100, 103), eval_mode=True)
-        assert agent._learner.updates > 3
+        assert agent._learner.updates > 2
         runs.append((actions, agent.bundle_and_checkpoint(tmp_path / str(apart), 0)))
     assert_identical(*runs)
 
@@ -242,7 +238,8 @@ DQNAgent.double_dqn = True
 create_network.torso = @MLPTorso
 create_network.head = @DuelingHead
 MLPTorso.hidden = (7,)
-create_optimizer.learning_rate = 0.125
+DQNAgent.optimizer = @slow/create_optimizer
+slow/create_optimizer.learning_rate = 0.125
 C51Agent.num_atoms = 5
 C51Agent.vmax = 4.0
 RainbowAgent.priority_exponent = 0.25
@@ -309,7 +306,7 @@ def test_what_is_learnt_fits_the_rewards(member: str) -> None:
         else (make_parts(member, DriftingEnv(), gamma=0.0, epsilon_eval=0.0))
     )
     learner = filled_learner(made)
-    for _ in range(150):
+    for _ in range(100):
         learner.update()
     policy = made.policy_of(learner.network)
     values = torch.stack([policy.q_values(observation[None]) for observation in observations(40)])
