@@ -89,7 +89,7 @@ def expected_value(logits: Tensor, support: Tensor) -> Tensor:
     Returns:
         Means, `[...]`.
     """
-    return logits.softmax(dim=-1) @ support
+    return (logits.softmax(dim=-1) * support).sum(dim=-1)  # a product of matrices would be rounded under autocast
 
 
 def project_categorical(z: Tensor, p: Tensor, support: Tensor) -> Tensor:

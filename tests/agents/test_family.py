@@ -49,6 +49,7 @@ FAMILY: dict[str, dict[str, Any]] = {
     "full_rainbow, not distributional": {"distributional": False},
     "quantile": {"num_atoms": 5, "double_dqn": True},
     "implicit_quantile": {"num_tau_samples": 4, "num_tau_prime_samples": 3, "quantile_embedding_dim": 6},
+    "c51, in a reservoir": {"num_atoms": 7, "vmax": 3.0, "replay_eviction": "reservoir", "replay_capacity": 30},
     "dqn, double, dueling, prioritized": {"double_dqn": True, "head": "dueling", "replay_scheme": "prioritized"},
 }
 
@@ -434,6 +435,11 @@ def test_the_state_of_another_agent_or_network_is_refused_and_changes_nothing(tm
 @pytest.mark.parametrize(
     ("member", "arguments", "message"),
     [
+        (
+            "c51",
+            {"one_step_loss": True, "replay_eviction": "reservoir"},
+            "replay_eviction must be 'oldest' where one_step_loss=True, got 'reservoir'",
+        ),
         ("c51", {"num_atoms": 1}, "num_atoms must be a whole number >= 2, got 1"),
         ("c51", {"vmin": 3.0}, "vmin must be < vmax, got vmin=3 and vmax=3"),
         ("c51", {"replay_scheme": "priority"}, "replay_scheme must be 'uniform' or 'prioritized', got 'priority'"),

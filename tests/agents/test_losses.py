@@ -221,6 +221,13 @@ def test_the_expected_value_is_the_probabilities_times_the_atoms() -> None:
     torch.testing.assert_close(losses.expected_value(logits, SUPPORT), torch.tensor([[0.25, -1.0]]))
 
 
+def test_the_expected_value_is_not_rounded_under_autocast() -> None:
+    logits, support = torch.randn(3, 4, 51), torch.linspace(-10.0, 10.0, 51)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = losses.expected_value(logits, support)
+    torch.testing.assert_close(rounded, losses.expected_value(logits, support))
+
+
 class TestQuantileHuber:
     # Two quantiles at 0 of tau 0.25 and 0.75, targets 2 and -0.5: u = 2 and -0.5 for both.
     @pytest.mark.parametrize(
