@@ -147,9 +147,13 @@ class SavedReplay(ABC):
 
     def _check_facts(self, saved: Mapping[str, Any]) -> None:
         own = self.facts()
-        for name in {**own, **saved}:
-            if saved.get(name) != own.get(name):
+        if differing := sorted(own.keys() ^ saved.keys()):
+            raise ValueError(
+                f"the saved replay must be a {type(self).__name__}, but only one of the two has "
+                f"{', '.join(differing)}, make the replay alike"
+            )
+        for name, value in own.items():
+            if saved[name] != value:
                 raise ValueError(
-                    f"{name} must be as in the saved replay, {saved.get(name)!r}, got {own.get(name)!r}, "
-                    "make the replay alike"
+                    f"{name} must be as in the saved replay, {saved[name]!r}, got {value!r}, make the replay alike"
                 )

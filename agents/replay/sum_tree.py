@@ -7,9 +7,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-_FAN_OUT = 16  # values under a node: few levels, each a handful of NumPy calls, for any number of leaves at once
-_TOP = 4096  # nodes that one running sum covers faster than one more level would
-
 
 class SumTree:
     """A sum tree (Schaul et al. 2016, Appendix B.2.1) of a wide fan-out, walked level by level for a whole batch.
@@ -19,16 +16,23 @@ class SumTree:
     when they are first needed, all that changed since at once.
     """
 
-    def __init__(self, capacity: int) -> None:
-        """Makes a tree of `capacity` leaves, all 0; its memory is touched only where values are set."""
-        self._capacity = capacity
-        self._levels = [np.zeros(_blocks(capacity) * _FAN_OUT)]
-        while len(self._levels[-1]) // _FAN_OUT > _TOP:
-            nodes = len(self._levels[-1]) // _FAN_OUT
-            self._levels.append(np.zeros(_blocks(nodes) * _FAN_OUT))
-        self._top = np.zeros(len(self._levels[-1]) // _FAN_OUT)
-        self._running = np.zeros(len(self._top) + 1)  # sums of the top's first 0, 1, 2, ... nodes
-        self._stale = np.zeros(len(self._levels[0]) // _FAN_OUT, bool)  # blocks of leaves with a value set since
+    def __init__(self, capacity: int, *, fan_out: int = 16, top: int = 4096) -> None:
+        """Makes a tree whose values are all 0.
+
+        Args:
+            capacity: leaves.
+            fan_out: values under a node. By default few levels, each a handful of NumPy calls however many leaves.
+            top: nodes without one above; a running sum over so many is faster than a further level.
+        """
+        self._capacity, self._fan_out = capacity, fan_out
+        nodes = -(-capacity // fan_out)
+        self._levels = [np.zeros(nodes * fan_out)]
+        self._stale = np.zeros(nodes, bool)  # blocks of leaves with a value set since the nodes above were computed
+        while nodes > top:
+            nodes = -(-nodes // fan_out)
+            self._levels.append(np.zeros(nodes * fan_out))
+        self._top = np.zeros(nodes)
+        self._running = np.zeros(nodes + 1)  # sums of the top's first 0, 1, 2, ... nodes
         self._fresh = True
 
     @property
@@ -63,7 +67,7 @@ class SumTree:
             value: `[B]`, or one; finite, >= 0, and small enough for a finite sum.
         """
         self._levels[0][index] = value
-        self._stale[index // _FAN_OUT] = True
+        self._stale[index // self._fan_out] = True
         self._fresh = False
 
     def find(self, mass: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
@@ -81,14 +85,14 @@ class SumTree:
         mass -= self._running.take(node)
         rows = np.arange(len(mass))
         for level in reversed(self._levels):
-            running = np.zeros((len(mass), _FAN_OUT + 1))
+            running = np.zeros((len(mass), self._fan_out + 1))
             sums = running[:, 1:]
-            level.reshape(-1, _FAN_OUT).take(node, axis=0).cumsum(axis=1, out=sums)
+            level.reshape(-1, self._fan_out).take(node, axis=0).cumsum(axis=1, out=sums)
             # The node above was summed in another order, so the mass left may lie a rounding beyond the block's sum.
             np.minimum(mass, np.nextafter(sums[:, -1], 0.0), out=mass)
             child = (sums > mass[:, None]).argmax(axis=1)
             mass -= running[rows, child]
-            node = node * _FAN_OUT + child
+            node = node * self._fan_out + child
         return node
 
     def _refresh(self) -> None:
@@ -98,11 +102,7 @@ class SumTree:
         blocks = np.flatnonzero(self._stale)
         self._stale[blocks] = False
         for below, above in pairwise([*self._levels, self._top]):
-            above[blocks] = below.reshape(-1, _FAN_OUT).take(blocks, axis=0).sum(axis=1)
-            blocks = blocks // _FAN_OUT
+            above[blocks] = below.reshape(-1, self._fan_out).take(blocks, axis=0).sum(axis=1)
+            blocks = blocks // self._fan_out
         self._top.cumsum(out=self._running[1:])
         self._fresh = True
-
-
-def _blocks(count: int) -> int:
-    return -(-count // _FAN_OUT)
