@@ -41,6 +41,7 @@ from agents.experiment.evaluate import bootstrap_interval
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.runner import Runner, create_runner
 from agents.files import write_text_atomically
+from agents.learner import DivergedError
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 flags.DEFINE_string("base_dir", None, "Directory of the run.", flag_values=FLAGS)
@@ -176,6 +177,9 @@ def main(argv: Sequence[str]) -> int:
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
+    except DivergedError as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\ninterrupted: the same --base_dir goes on from its last checkpoint", file=sys.stderr)
         return 130

@@ -7,7 +7,7 @@ from agents.create import create_agent
 from agents.dqn import DQNAgent
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner, TrainRunner, create_runner
-from agents.exploration import identity_epsilon, linearly_decaying_epsilon, zero_epsilon
+from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.full_rainbow import FullRainbowAgent
 from agents.implicit_quantile import ImplicitQuantileAgent
 from agents.networks import DuelingHead, ImpalaTorso, LinearHead, MLPTorso, NatureTorso, create_network
@@ -38,5 +38,6 @@ CONFIGURABLES = (
     create_runner,
     identity_epsilon,
     linearly_decaying_epsilon,
+    per_actor_epsilon,
     zero_epsilon,
 )

@@ -36,10 +36,6 @@ class Replay(Protocol):
         """Return a batch: observation, action, reward, discount, next_observation, index; with priorities, weight."""
         ...
 
-    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the transitions of an index, for an n-step return of another n; read for a one-step loss alone."""
-        ...
-
     def __len__(self) -> int:
         """Return how many transitions can be sampled."""
         ...
@@ -66,8 +62,12 @@ class Replay(Protocol):
         ...
 
 
-class Priorities(Protocol):
-    """What it needs besides of one whose batches have weights."""
+class Ring(Protocol):
+    """What it needs besides for a one-step loss, and of a replay whose batches have weights."""
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int) -> Mapping[str, npt.NDArray[Any]]:
+        """Return the transitions of an index, for an n-step return of another n."""
+        ...
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
         """Tell what transitions are worth."""
@@ -186,12 +186,12 @@ class Learner:
         resample_noise(self.target, rng)
         each = self.losses(batch, rng)
         if self._one_step_loss:
-            each = each + self.losses(self._tensors(self.replay.transitions(arrays["index"], 1)), rng)
+            each = each + self.losses(self._tensors(cast(Ring, self.replay).transitions(arrays["index"], 1)), rng)
         loss = losses.importance_weighted(each, batch["weight"]) if "weight" in batch else each.mean()
         self._check_finite(loss, arrays)
         if "weight" in batch:
             priority = each.detach().cpu().numpy().astype(np.float64) + self._priority_epsilon
-            cast(Priorities, self.replay).set_priorities(arrays["index"], priority)
+            cast(Ring, self.replay).set_priorities(arrays["index"], priority)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.scalars = {"Loss": loss.detach()}
@@ -220,8 +220,8 @@ class Learner:
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
         write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self.state_dict()}, file))
         raise DivergedError(
-            f"the loss of update {self.updates} is {float(loss)}, and learning stops before that spoils the weights: "
-            f"the batch and the weights are in {path}; a smaller learning rate or a max_gradient_norm may help"
+            f"the loss of update {self.updates} is {float(loss.detach())}, and learning stops before it spoils the "
+            f"weights: they and the batch are in {path}; a smaller learning rate or a max_gradient_norm may help"
         )
 
     def synchronize_target(self) -> None:

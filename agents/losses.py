@@ -89,7 +89,7 @@ def expected_value(logits: Tensor, support: Tensor) -> Tensor:
     Returns:
         Means, `[...]`.
     """
-    return logits.softmax(dim=-1) @ support
+    return (logits.softmax(dim=-1) * support).sum(dim=-1)  # a product of matrices would be rounded under autocast
 
 
 def project_categorical(z: Tensor, p: Tensor, support: Tensor) -> Tensor:
@@ -117,9 +117,10 @@ def project_categorical(z: Tensor, p: Tensor, support: Tensor) -> Tensor:
     position = ((z - support[0]) / spacing).clamp(0, len(support) - 1)
     below = position.floor().clamp(max=len(support) - 2)  # the last atom is the upper neighbour of the one before it
     above_share = position - below
+    neighbour = below.nan_to_num().long()  # a NaN is no index; it comes out in the shares
     projected = torch.zeros(len(z), len(support), dtype=p.dtype, device=p.device)
-    projected.scatter_add_(1, below.long(), p * (1 - above_share))
-    return projected.scatter_add_(1, below.long() + 1, p * above_share)
+    projected.scatter_add_(1, neighbour, p * (1 - above_share))
+    return projected.scatter_add_(1, neighbour + 1, p * above_share)
 
 
 def categorical_q_learning(

@@ -14,8 +14,7 @@ from agents.c51.learner import C51Learner
 from agents.c51.policy import C51Policy
 from agents.dqn.parts import DQN
 from agents.epsilon_greedy import EpsilonGreedyPolicy
-from agents.learner import Learner
-from agents.replay import RingReplay
+from agents.learner import Learner, Replay
 
 __all__ = ["C51"]
 
@@ -73,11 +72,11 @@ class C51(DQN):
         """Make the network of logits."""
         return network(self.observation_shape, self.num_actions, self.num_atoms)
 
-    def learner_of(self, network: nn.Module, replay: RingReplay, **arguments: Any) -> Learner:
+    def learner_of(self, network: nn.Module, replay: Replay, **arguments: Any) -> Learner:
         """Make a learner that updates `network` in place."""
         discount = {name: self._replay[name] for name in ("gamma", "discount_by")}
         return C51Learner(network, replay, support=self.support, **discount, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
-        return C51Policy(network, support=self.support, **self.acting())
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
+        return C51Policy(network, support=self.support, **self.acting(**actor))

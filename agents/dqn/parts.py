@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gin
@@ -21,10 +23,10 @@ from agents.dqn.learner import DQNLearner
 from agents.dqn.policy import DQNPolicy
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.exploration import Epsilon, linearly_decaying_epsilon
-from agents.learner import Learner
+from agents.learner import Learner, Replay
 from agents.networks import create_network
 from agents.optimizers import create_optimizer
-from agents.replay import PrioritizedReplay, RingReplay
+from agents.replay import ReservoirReplay, RingReplay, create_replay
 from agents.resolved import resolved
 from agents.worker_policy import WorkerPolicy
 
@@ -63,6 +65,8 @@ class DQN:
         importance_exponent: beta of the weights that undo the bias.
         priority_epsilon: Added to the loss to make the priority.
         replay_capacity: Observations kept.
+        replay_eviction: What goes when the replay is full: the ``"oldest"``, or a random transition (``"reservoir"``,
+            for stacks of one and without priorities).
         batch_size: Transitions per update.
         optimizer: From parameters to an optimiser.
         loss_type: ``"huber"`` or ``"mse"``.
@@ -105,6 +109,7 @@ class DQN:
         importance_exponent: float = 0.5,
         priority_epsilon: float = 1e-10,
         replay_capacity: int = 1_000_000,
+        replay_eviction: str = "oldest",
         batch_size: int = 32,
         optimizer: Callable[..., torch.optim.Optimizer] = create_optimizer,
         loss_type: str = "huber",
@@ -133,6 +138,8 @@ class DQN:
             raise ValueError(f"max_gradient_norm must be > 0, or None for no clipping, got {max_gradient_norm}")
         if replay_scheme not in ("uniform", "prioritized"):
             raise ValueError(f"replay_scheme must be 'uniform' or 'prioritized', got {replay_scheme!r}")
+        if one_step_loss and replay_eviction != "oldest":
+            raise ValueError(f"replay_eviction must be 'oldest' where one_step_loss=True, got {replay_eviction!r}")
         if not 0 <= priority_epsilon < float("inf"):
             raise ValueError(f"priority_epsilon must be >= 0 and finite, got {priority_epsilon}")
         self.first_action, self.num_actions = discrete_actions(action_space, self.name)
@@ -148,14 +155,16 @@ class DQN:
             "gamma": gamma,
             "discount_by": discount_by,
             "batch_size": batch_size,
+            "eviction": replay_eviction,
         }
-        self._prioritized = replay_scheme == "prioritized"
-        if self._prioritized:
-            self._replay |= {"priority_exponent": priority_exponent, "importance_exponent": importance_exponent}
+        if replay_scheme == "prioritized":
+            exponents = {"priority_exponent": priority_exponent, "importance_exponent": importance_exponent}
+            self._replay |= {"prioritized": True, **exponents}
         self._replay_capacity = replay_capacity
         self._min_replay_history = min_replay_history
         warmup = min_replay_history if epsilon_warmup is None else epsilon_warmup
-        self._epsilon = (epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval)
+        self._per_actor = "actor" in inspect.signature(epsilon_fn).parameters
+        self._epsilon: tuple[Any, ...] = (epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval)
         self._optimizer = optimizer
         self._loss_type = loss_type
         self._learning: dict[str, Any] = {
@@ -176,8 +185,10 @@ class DQN:
         """Shape of what the network reads, [k, *shape]."""
         return (self.stack_size, *self.observation_space.shape)
 
-    def make_policy(self) -> WorkerPolicy:
-        """Make a policy with weights of its own: no replay, optimiser or target.
+    def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
+        """Make the policy of worker `number` of `workers`, with weights of its own: no replay, optimiser or target.
+
+        All are the same function, unless `epsilon_fn` is one that takes the number of the ``actor``.
 
         Raises:
             ValueError: `stack_size` is more than 1.
@@ -186,7 +197,8 @@ class DQN:
             raise ValueError(
                 f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
             )
-        return WorkerPolicy(self.policy_of(self.make_network().requires_grad_(False)))
+        network = self.make_network().requires_grad_(False)
+        return WorkerPolicy(self.policy_of(network, actor=number, actors=workers))
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
         """Make learner `number` of `learners`, which share the replay capacity and the history equally: no policy.
@@ -220,10 +232,9 @@ class DQN:
             self._check_network(network)
         return self.compute.place(network)
 
-    def make_replay(self, capacity: int, seed: int) -> RingReplay:
+    def make_replay(self, capacity: int, seed: int) -> RingReplay | ReservoirReplay:
         """Make the replay memory."""
-        space, kind = self.observation_space, PrioritizedReplay if self._prioritized else RingReplay
-        return kind(space.shape, space.dtype, capacity=capacity, seed=seed, **self._replay)
+        return create_replay(self.observation_space, capacity=capacity, seed=seed, **self._replay)
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """Call the factory for the agent's network; its weights are drawn from torch's generator."""
@@ -238,37 +249,41 @@ class DQN:
         """Shape of what the network gives for one observation."""
         return (self.num_actions,)
 
-    def learner_of(self, network: nn.Module, replay: RingReplay, **arguments: Any) -> Learner:
+    def learner_of(self, network: nn.Module, replay: Replay, **arguments: Any) -> Learner:
         """Make a learner that updates `network` in place."""
         return DQNLearner(network, replay, loss_type=self._loss_type, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
-        return DQNPolicy(network, **self.acting())
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
+        return DQNPolicy(network, **self.acting(**actor))
 
-    def acting(self) -> dict[str, Any]:
+    def acting(self, actor: int = 0, actors: int = 1) -> dict[str, Any]:
         """Return the arguments of a policy besides its network."""
+        schedule, *numbers = self._epsilon
+        if self._per_actor:
+            schedule = partial(schedule, actor=actor, actors=actors)
         return {
             "num_actions": self.num_actions,
-            "epsilon": Epsilon(*self._epsilon),
+            "epsilon": Epsilon(schedule, *numbers),
             "seed": self._exploration_seed,
             "compute": self.compute,
             "first_action": self.first_action,
         }
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _check_network(self, network: nn.Module) -> None:
         """Try the network on one blank observation."""
-        space = self.observation_space
+        space, training = self.observation_space, network.training
         blank = torch.from_numpy(np.zeros((1, *self.observation_shape), space.dtype))
         try:
-            output = network(*self.network_inputs(blank))
+            output = network.eval()(*self.network_inputs(blank))
         except Exception as error:  # whatever a network of the user's raises
             what = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(
                 f"network must take observations [B, {_comma(self.observation_shape)}] of {space.dtype} (stack_size "
                 f"first), and {type(network).__name__} does not: {what}"
             ) from error
+        network.train(training)
         shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         if shape != (1, *self.output_shape):
             raise ValueError(

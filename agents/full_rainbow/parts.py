@@ -12,10 +12,9 @@ from torch import nn
 from agents.dqn.parts import DQN
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.exploration import linearly_decaying_epsilon, zero_epsilon
-from agents.learner import Learner
+from agents.learner import Learner, Replay
 from agents.noisy import make_noisy
 from agents.rainbow.parts import Rainbow
-from agents.replay import RingReplay
 
 __all__ = ["FullRainbow"]
 
@@ -75,12 +74,12 @@ class FullRainbow(Rainbow):
         built = network(self.observation_shape, self.num_actions, *atoms, **head)
         return built if self._noisy_sigma is None else make_noisy(built, self._noisy_sigma)
 
-    def learner_of(self, network: nn.Module, replay: RingReplay, **arguments: Any) -> Learner:
+    def learner_of(self, network: nn.Module, replay: Replay, **arguments: Any) -> Learner:
         """Make a learner that updates `network` in place."""
         if self._distributional:
             return super().learner_of(network, replay, **arguments)
         return DQN.learner_of(self, network, replay, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
-        return super().policy_of(network) if self._distributional else DQN.policy_of(self, network)
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
+        return super().policy_of(network, **actor) if self._distributional else DQN.policy_of(self, network, **actor)

@@ -15,8 +15,7 @@ from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.implicit_quantile.learner import ImplicitQuantileLearner
 from agents.implicit_quantile.policy import ImplicitQuantilePolicy
 from agents.implicit_quantile_network import ImplicitQuantileNetwork
-from agents.learner import Learner
-from agents.replay import RingReplay
+from agents.learner import Learner, Replay
 
 __all__ = ["ImplicitQuantile"]
 
@@ -83,11 +82,11 @@ class ImplicitQuantile(DQN):
         """Make the network of implicit quantiles."""
         return ImplicitQuantileNetwork(super().build_network(network), self._embedding_size)
 
-    def learner_of(self, network: nn.Module, replay: RingReplay, **arguments: Any) -> Learner:
+    def learner_of(self, network: nn.Module, replay: Replay, **arguments: Any) -> Learner:
         """Make a learner that updates `network` in place."""
         return ImplicitQuantileLearner(network, replay, **self._counts, kappa=self._kappa, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
         samples = self._counts["num_quantile_samples"]
-        return ImplicitQuantilePolicy(network, num_quantile_samples=samples, **self.acting())
+        return ImplicitQuantilePolicy(network, num_quantile_samples=samples, **self.acting(**actor))

@@ -11,10 +11,9 @@ from torch import nn
 
 from agents.dqn.parts import DQN
 from agents.epsilon_greedy import EpsilonGreedyPolicy
-from agents.learner import Learner
+from agents.learner import Learner, Replay
 from agents.quantile.learner import QuantileLearner
 from agents.quantile.policy import QuantilePolicy
-from agents.replay import RingReplay
 
 __all__ = ["Quantile"]
 
@@ -67,10 +66,10 @@ class Quantile(DQN):
         """Make the network of quantiles."""
         return network(self.observation_shape, self.num_actions, self.num_atoms)
 
-    def learner_of(self, network: nn.Module, replay: RingReplay, **arguments: Any) -> Learner:
+    def learner_of(self, network: nn.Module, replay: Replay, **arguments: Any) -> Learner:
         """Make a learner that updates `network` in place."""
         return QuantileLearner(network, replay, kappa=self._kappa, **arguments)
 
-    def policy_of(self, network: nn.Module) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place."""
-        return QuantilePolicy(network, **self.acting())
+    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
+        return QuantilePolicy(network, **self.acting(**actor))

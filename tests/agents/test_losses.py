@@ -149,6 +149,12 @@ class TestProjection:
         torch.testing.assert_close(projected.sum(dim=1), torch.ones(50))
         torch.testing.assert_close(projected @ support, (z * p).sum(dim=1))
 
+    def test_a_place_that_is_not_a_number_spoils_its_own_row_alone(self) -> None:
+        z = torch.tensor([[float("nan"), 0.0], [0.0, 0.0]])
+        projected = losses.project_categorical(z, torch.full((2, 2), 0.5), SUPPORT)
+        assert projected[0].isnan().any()
+        assert projected[1].tolist() == [0.0, 1.0, 0.0]
+
     @pytest.mark.parametrize(
         ("z", "p", "support", "message"),
         [
@@ -213,6 +219,13 @@ class TestCategoricalQLearning:
 def test_the_expected_value_is_the_probabilities_times_the_atoms() -> None:
     logits = logs([[[0.25, 0.25, 0.5], [1.0, 0.0, 0.0]]])
     torch.testing.assert_close(losses.expected_value(logits, SUPPORT), torch.tensor([[0.25, -1.0]]))
+
+
+def test_the_expected_value_is_not_rounded_under_autocast() -> None:
+    logits, support = torch.randn(3, 4, 51), torch.linspace(-10.0, 10.0, 51)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = losses.expected_value(logits, support)
+    torch.testing.assert_close(rounded, losses.expected_value(logits, support))
 
 
 class TestQuantileHuber:

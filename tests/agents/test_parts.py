@@ -1,10 +1,8 @@
-"""Policies and learners apart from one another, in this process and in one whose gin is empty."""
+"""Policies and learners apart from one another, and from gin; in a process of their own: test_family.py."""
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
@@ -32,6 +30,7 @@ DQNAgent.min_replay_history = 10
 DQNAgent.batch_size = 4
 DQNAgent.epsilon_fn = @identity_epsilon
 DQNAgent.epsilon_train = 0.25
+DQNAgent.epsilon_eval = 0.0
 DQNAgent.network = @create_network
 DQNAgent.optimizer = @slow/create_optimizer
 create_network.torso = @MLPTorso
@@ -90,33 +89,15 @@ def look(made: DQN) -> dict[str, Any]:
     }
 
 
-def look_and_tell(pickled: bytes, pipe: Connection) -> None:
-    """Runs in a process that has never seen a gin file."""
-    torch.set_num_threads(1)
-    pipe.send((gin.config_str(), look(cloudpickle.loads(pickled))))
-
-
-def test_a_spawned_process_makes_the_same_policy_and_learner_without_gin() -> None:
-    made = parts(DriftingEnv())
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    child = multiprocessing.get_context("spawn").Process(target=look_and_tell, args=(cloudpickle.dumps(made), there))
-    child.start()
-    there.close()
-    config, seen = here.recv()
-    child.join()
-    assert "MLPTorso" not in config
-    assert seen["policy"]["torso.layers.1.weight"] == seen["learner"]["torso.layers.1.weight"] == [7, 3]
-    assert "head.advantage.weight" in seen["policy"]
-    assert seen["optimizer"] == ("SGD", {"lr": 0.125, "momentum": 0.5})
-    assert seen == look(made)
-
-
 def test_pickled_parts_no_longer_depend_on_gin() -> None:
     made = parts(DriftingEnv())
     seen, pickled = look(made), cloudpickle.dumps(made)
     gin.clear_config()
     gin.parse_config("MLPTorso.hidden = (2,)\ncreate_optimizer.learning_rate = 7.0")
     assert look(cloudpickle.loads(cloudpickle.dumps(cloudpickle.loads(pickled)))) == seen
+    assert seen["policy"]["torso.layers.1.weight"] == seen["learner"]["torso.layers.1.weight"] == [7, 3]
+    assert "head.advantage.weight" in seen["policy"]
+    assert seen["optimizer"] == ("SGD", {"lr": 0.125, "momentum": 0.5})
 
 
 def test_the_parts_of_an_agent_are_those_that_it_acts_and_learns_with() -> None:
@@ -236,6 +217,20 @@ def test_parts_of_an_agent_that_does_not_learn_are_refused() -> None:
         ValueError, match=r"^create_agent.agent_name must be of an agent with policy and learner, got 'ran"
     ):
         create_parts(env.observation_space, env.action_space)
+
+
+def test_each_worker_has_an_epsilon_of_its_own_where_it_depends_on_the_actor() -> None:
+    env, observation = DriftingEnv(), np.zeros(3, np.float32)
+    gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @per_actor_epsilon\nper_actor_epsilon.base = 0.5")
+    made = create_parts(env.observation_space, env.action_space)
+    decisions = [Decision(0, start, start, False) for start in range(600)]
+    greedy = made.make_policy().act(observation, Decision(0, 0, 0, True))
+    for parts_of in (made, cloudpickle.loads(cloudpickle.dumps(made))):
+        for number, epsilon in enumerate((0.5, 0.5**4.5, 0.5**8)):
+            policy = parts_of.make_policy(number, 3)
+            share = np.mean([policy.act(observation, decision) != greedy for decision in decisions])
+            expected = epsilon * 2 / 3  # a random action may be the greedy one
+            assert share == pytest.approx(expected, abs=4 * np.sqrt(expected / 600))
 
 
 class TestResolved:
