@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from async_wrappers.delay import RealtimeDelay
 from async_wrappers.observation import AppliedActions, CommittedActions
+from async_wrappers.registration import register_environments
 
 if TYPE_CHECKING:
     from async_wrappers.planning import plan
@@ -34,6 +35,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _WHERE = {"AsyncRunner": "runner", "decompose": "regret", "plan": "planning", "probe_delay": "probing"}
+
+
+register_environments()
 
 
 def __getattr__(name: str) -> Any:
