@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Collection
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,6 @@ class Console:
         self._pump = import_module("sdl2").SDL_PumpEvents if window else None
         self.memory: Any = self._pyboy.memory
         self._held: Collection[str] = ()
-        self._template: bytes | None = None
 
     def frame(self, buttons: Collection[str] = (), draw: bool = True) -> None:
         """Run one frame with `buttons` held, and draw it or not."""
@@ -92,7 +92,7 @@ class Console:
 
     def boot(self) -> None:
         """Go on from where the game is some seconds after it was switched on."""
-        self._pyboy.load_state(io.BytesIO(self._booted()))
+        self._pyboy.load_state(io.BytesIO(_booted(self.rom, self._origin.sound)))
         self._release_all()
 
     def stop(self) -> None:
@@ -100,20 +100,11 @@ class Console:
         self._pyboy.stop(save=False)
 
     def _load_gambatte(self, content: bytes) -> None:
-        chunks, template = gambatte.parse(content), self._booted()
+        chunks, template = gambatte.parse(content), _booted(self.rom, self._origin.sound)
         state = gambatte.convert(chunks, Layout(self.rom, template), template)
         self._pyboy.load_state(io.BytesIO(state))
         self._release_all()
         self._pyboy.tick(1, False, False)  # the rest of the vertical blank, to where PyBoy's frames end
-
-    def _booted(self) -> bytes:
-        """Return a state of this ROM after its boot, made once, in an emulator of its own."""
-        if self._template is None:
-            pyboy = _emulator(self.rom, self._origin.sound, window=False)
-            pyboy.tick(_BOOT_FRAMES, True, False)
-            self._template = _raw_state(pyboy)
-            pyboy.stop(save=False)
-        return self._template
 
     def _checked(self, content: bytes, check_origin: bool) -> bytes:
         unsealed = unseal(content)
@@ -150,6 +141,16 @@ class Console:
         for button in BUTTONS:
             self._pyboy.button_release(button)
         self._held = ()
+
+
+@lru_cache(maxsize=4)
+def _booted(rom: bytes, sound: bool) -> bytes:
+    """Return a state of a ROM after its boot, made in an emulator of its own."""
+    pyboy = _emulator(rom, sound, window=False)
+    pyboy.tick(_BOOT_FRAMES, True, False)
+    state = _raw_state(pyboy)
+    pyboy.stop(save=False)
+    return state
 
 
 def _raw_state(pyboy: Any) -> bytes:

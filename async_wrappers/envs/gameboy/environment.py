@@ -31,9 +31,8 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     new arrays. The picture lags the memory by a frame, see docs/game_boy.md.
 
     ``info`` holds the numbers of the memory that the game's rule watches, after ``reset`` also ``"state"``, the name of
-    the save state, and after the last frame ``"won"``: True or False
-    if the episode's last reward that is not 0 was 1 or -1, else None. It is the newest
-    memory, so a policy that reads it sees more than a player.
+    the save state, and after the last frame ``"won"``: True or False if the episode's last reward that is not 0 was 1
+    or -1, else None. It is the newest memory, so a policy that reads it sees more than a player.
 
     Nothing is read or written beside the ROM. An environment can be pickled: the copy is a new one, not reset. Several
     run in parallel in threads (the emulator gives up Python's lock while it works) or processes; one environment
@@ -49,11 +48,11 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         obs_type: ``"grayscale"`` (uint8 [screen_size, screen_size]), ``"rgb"`` (uint8 [144, 160, 3]) or ``"ram"``
             (uint8 [n], the bytes of the spec's numbers in their order; no frame is drawn).
         screen_size: Height and width of the grey picture in pixels.
-        look_every: Draw only each so-many-th frame after a reset; on the others the observation is the last picture.
-            Under ``RealtimeDelay(delay, noops)`` decisions read only each ``noops + 1``-th frame. With `render_mode`
-            all frames are drawn.
+        look_every: Draw only each so-many-th frame after a reset; on the others (one may be the episode's last) the
+            observation is the last picture. Under ``RealtimeDelay(delay, noops)`` decisions read only each
+            ``noops + 1``-th frame. With `render_mode` all frames are drawn.
         fps: Frames per second; the spec's by default. ``"human"`` keeps to it.
-        sound: Emulate sound (more than twice the time, the same game).
+        sound: Emulate sound, which takes longer. The game is the same, unless it reads its sound registers.
         render_mode: ``"rgb_array"`` or ``"human"`` (a window).
 
     Raises:
@@ -101,6 +100,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         self._readers = readers
         self._bytes = [key for field in spec.ram.values() for key in field.keys(color)]
         self._running, self._won = False, False
+        self._seen: Any = None  # the last observation
 
     def get_action_meanings(self) -> list[str]:
         """Return what each action means."""
@@ -156,8 +156,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         if over:
             self._running, self._won = False, self._decided == 1
             info = {**info, "won": self._won if abs(self._decided) == 1 else None}
-        if draw or not self._draw_every:
-            self._seen = self._observe()
+        self._seen = self._observe() if draw or not self._draw_every else self._seen.copy()
         if self.render_mode == "human":
             self._wait()
         return self._seen, reward, over, False, info

@@ -21,7 +21,7 @@ def read_file(name: str, path: str | os.PathLike[str], remedy: str) -> bytes:
         ValueError: It cannot be read.
     """
     try:
-        return Path(path).read_bytes()
+        return Path(path).expanduser().read_bytes()
     except FileNotFoundError:
         raise ValueError(f"{name}: there is no file {os.fspath(path)!r}: {remedy}") from None
     except PermissionError:
@@ -40,7 +40,7 @@ def write_file(name: str, path: str | os.PathLike[str], content: bytes) -> None:
     Raises:
         ValueError: It cannot be written.
     """
-    target = Path(path)
+    target = Path(path).expanduser()
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:

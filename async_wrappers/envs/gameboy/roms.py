@@ -18,7 +18,7 @@ class Rom:
 
     Args:
         title: The game's name.
-        file: A usual name of the file; only for messages.
+        file: What the file usually looks like; only for messages.
         sha256: The SHA-256 of the whole file, in hexadecimal.
     """
 
@@ -34,7 +34,7 @@ def read_rom(path: str | os.PathLike[str] | None, accepted: Sequence[Rom]) -> by
         ValueError: There is no such file, it may not be read, or it is another ROM; the sentence names the file and
             the SHA-256 that is expected.
     """
-    expected = " or ".join(f"{rom.title} (such as {rom.file}, SHA-256 {rom.sha256})" for rom in accepted)
+    expected = " or ".join(f"{rom.title} ({rom.file}, SHA-256 {rom.sha256})" for rom in accepted)
     if path is None:
         raise ValueError(f"rom must be the path of your own file of {expected}, got None: none comes with this package")
     content = read_file("rom", path, f"give the path of your own file of {expected}")

@@ -32,11 +32,11 @@ class StateSource:
     def __init__(self, spec: Spec, directory: str | os.PathLike[str] | None, state: Any) -> None:
         """See the class."""
         self._spec, self._fixed = spec, state
-        self._directory = None if directory is None else Path(directory)
+        self._directory = None if directory is None else Path(directory).expanduser()
         self._number: int | None = None  # of the state of the last episode that followed the spec's order
         self._in_order = False  # whether the last episode did
-        if directory is not None and not os.path.isdir(directory):
-            raise ValueError(f"states must be a directory with save states, got {os.fspath(directory)!r}")
+        if self._directory is not None and not self._directory.is_dir():
+            raise ValueError(f"states must be a directory with save states, got {os.fspath(self._directory)!r}")
         if state is not None:
             self._find(state)
         elif spec.states is not None:

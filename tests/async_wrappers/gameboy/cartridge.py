@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-FRAMES, BUTTONS, X, DIV, WAKES, SCORE, END = 0xC000, 0xC002, 0xC007, 0xC008, 0xC010, 0xC0A0, 0xFFE1
+FRAMES, BUTTONS, X, DIV, WAKES, LINES, SCORE, END = 0xC000, 0xC002, 0xC007, 0xC008, 0xC010, 0xC048, 0xC0A0, 0xFFE1
 
 # Of what the game keeps at BUTTONS.
 BIT = {button: bit for bit, button in enumerate(("a", "b", "select", "start", "right", "left", "up", "down"))}
@@ -83,6 +83,7 @@ def cartridge(
     color, controller, rom_size, ram_size = _HEADER[kind]
     rom = bytearray(0x8000 << rom_size)
     rom[0x40:0x43] = (0xC3, 0x00, 0x04)  # the vertical blank: JP 0400
+    rom[0x48:0x4F] = (0xE5, 0x21, *low_high(LINES), 0x34, 0xE1, 0xD9)  # a line, where switched on: count it
     rom[0x50] = 0xD9  # the timer: RETI
     rom[0x100:0x104] = (0x00, 0xC3, 0x50, 0x01)
     rom[0x134:0x13B] = b"COUNTER"
