@@ -10,16 +10,15 @@
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `async_wrappers.latency`, `async_wrappers.stagger`: latency models and stagger strategies.
 
-Importing it registers ``async_wrappers/FallingBlocks-v0`` with Gymnasium.
+Importing it registers ``async_wrappers/FallingBlocks-v0`` and the Game Boy's games with Gymnasium.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
-
 from async_wrappers.delay import RealtimeDelay
 from async_wrappers.observation import AppliedActions, CommittedActions, DecisionDelay
+from async_wrappers.registration import register_environments
 
 if TYPE_CHECKING:
     from async_wrappers.planning import plan
@@ -42,11 +41,6 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-gym.register(
-    "async_wrappers/FallingBlocks-v0",
-    entry_point="async_wrappers.envs.falling_blocks:FallingBlocksEnv",  # a name: imported when it is made
-)
-
 _WHERE = {
     "AsyncRunner": "runner",
     "VectorRealtimeDelay": "vector",
@@ -54,6 +48,9 @@ _WHERE = {
     "plan": "planning",
     "probe_delay": "probing",
 }
+
+
+register_environments()
 
 
 def __getattr__(name: str) -> Any:
