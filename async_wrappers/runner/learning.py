@@ -76,8 +76,9 @@ class Learning:
 
     def turn(self) -> None:
         """Do what is to be done next: observe, update once, publish; or rest a little."""
+        granted = self._controls.granted  # once: a turn that is granted while this one rests is the next one's
         self._observe()
-        if self._may_learn():
+        if self._may_learn(granted):
             began = time.monotonic_ns()
             self._update()
             self.steps.append(time.monotonic_ns() - began)
@@ -87,10 +88,10 @@ class Learning:
                 self._unpublished_since = time.monotonic_ns()
             if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
                 time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
-        elif self._unpublished_since is None:
+        else:
             time.sleep(_REST)
         self._publish()
-        if self._controls.granted > self._controls.turns[self._number] and self._unpublished_since is None:
+        if granted > self._controls.turns[self._number] and self._unpublished_since is None:
             self._controls.turns[self._number] += 1
 
     def _observe(self) -> None:
@@ -103,11 +104,10 @@ class Learning:
                 self._learner.observe(numbered.transition)
                 self._observed += 1
 
-    def _may_learn(self) -> bool:
-        granted, turns = self._controls.granted, int(self._controls.turns[self._number])
+    def _may_learn(self, granted: int) -> bool:
         if not self._controls.learning or not getattr(self._learner, "ready", True):
             return False
-        if granted >= 0 and (turns >= granted or self._unpublished_since is not None):
+        if granted >= 0 and (self._controls.turns[self._number] >= granted or self._unpublished_since is not None):
             return False
         return self._ratio is None or self._updates_here < self._ratio * self._observed
 
