@@ -60,7 +60,7 @@ class Stagger:
     """Frames from a start to the frame on which its action is due; 0 means as soon as it is released."""
 
     def prepare(self, conditions: Conditions) -> None:
-        """Settle what depends on the conditions; called once, before the first episode."""
+        """Settle what depends on the conditions: before the first episode, and before each where they are measured."""
         self.workers = conditions.workers
 
     def restart(self) -> None:
