@@ -42,6 +42,7 @@ class Crew:
         """See the class."""
         self._transport, self._workers, self._now = transport, workers, now
         self._up: set[int] = set()
+        self._overdue: set[int] = set()  # workers that nobody waits for until they are heard of
         self.running: dict[int, Running] = {}
         """By worker: what it infers."""
         self.responses: deque[int] = deque(maxlen=_REMEMBERED)
@@ -63,6 +64,7 @@ class Crew:
         events: list[tuple[Ready | Finished, Running | None]] = []
         for event in self._transport.collect(until):
             running = self.running.pop(event.worker, None)
+            self._overdue.discard(event.worker)
             if isinstance(event, Ready):
                 self._up.add(event.worker)
             elif event.fate == Fate.LOST:
@@ -108,9 +110,10 @@ class Crew:
     def drain(self, timeout: float, stops: Callable[[], bool]) -> Iterator[tuple[Ready | Finished, Running | None]]:
         """Yield what happens until no inference goes on; name those that go on after so many seconds."""
         deadline = self._now() + nanoseconds(timeout)
-        while self.running and not stops():
+        while (running := self.running.keys() - self._overdue) and not stops():
             if self._now() > deadline:
-                slow = ", ".join(map(str, sorted(self.running)))
+                self._overdue |= running
+                slow = ", ".join(map(str, sorted(running)))
                 warnings.warn(f"workers {slow} have inferred for more than {timeout} s: not waited for", stacklevel=2)
                 return
             yield from self.collect(self._now() + _LOOK)
@@ -128,7 +131,9 @@ class Crew:
                 done += isinstance(event, Finished) and event.fate != Fate.LOST
 
     def _name_missing(self, warm: set[int], start_timeout: float) -> None:
-        missing = ", ".join(str(worker) for worker in range(self._workers) if worker not in warm)
+        absent = set(range(self._workers)) - warm
+        missing = ", ".join(map(str, sorted(absent)))
+        self._overdue |= absent
         if not warm:
             raise NoWorkers(f"no worker has inferred within start_timeout={start_timeout} s; missing: {missing}")
         warnings.warn(f"workers {missing} have not inferred within {start_timeout} s: not waited for", stacklevel=2)

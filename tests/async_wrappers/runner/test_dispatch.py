@@ -66,9 +66,9 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, shortest: int = 0) -> Case:
+def cases(draw: st.DrawFn, shortest: int = 0, rates: Any = RATES) -> Case:
     """Draw latencies of up to 12 frames: none, whole frames, a nanosecond off, anything."""
-    fps = draw(RATES)
+    fps = draw(rates)
     frame = 1e9 / float(fps)
     whole = st.builds(lambda k, off: max(shortest, int(k * frame) + off), st.integers(0, 12), st.integers(-1, 2))
     anything = st.integers(shortest, int(12 * frame))
@@ -147,8 +147,10 @@ def test_the_dispatcher_decides_frame_by_frame_as_the_simulated_schedule(case: C
 
 @settings(max_examples=-(-CASES // 3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(shortest=0))
-def test_it_does_so_where_inferences_take_no_time_if_their_ends_are_reported_at_once(case: Case) -> None:
-    assert_agrees(case)
+def test_it_does_so_where_inferences_take_no_time_unless_the_strategy_estimates_latencies(case: Case) -> None:
+    """The simulation ends each such inference before the next worker starts, which a clock cannot; estimates notice."""
+    if not isinstance(case.stagger(), MaxTime | ExpectedTime):
+        assert_agrees(case)
 
 
 # What only a real clock brings.
