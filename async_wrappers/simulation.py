@@ -15,7 +15,7 @@ from async_wrappers.latency import Latency, LatencyStream, as_latency, nanosecon
 from async_wrappers.schedule import FrameClock
 from async_wrappers.stagger import Conditions, Stagger, Tickets, make_stagger
 
-__all__ = ["Counts", "Inference", "SimulatedSchedule"]
+__all__ = ["Counts", "Inference", "SimulatedSchedule", "modelled_conditions"]
 
 _PLAYOUT_DRAWS = 10_000
 
@@ -71,6 +71,17 @@ class Inference(NamedTuple):
     finished: int
 
 
+def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Conditions:
+    """Return what a strategy may know where latencies come from a model: quantiles are those of 10,000 fixed draws."""
+
+    def quantile(q: float) -> int:
+        stream = latency.stream(np.random.SeedSequence(0))
+        draws = sorted(stream.draw() for _ in range(_PLAYOUT_DRAWS))
+        return draws[min(int(q * _PLAYOUT_DRAWS), _PLAYOUT_DRAWS - 1)]
+
+    return Conditions(workers, clock, nanoseconds(latency.mean), quantile)
+
+
 class SimulatedSchedule:
     """The schedule of N workers under a latency model, a stagger strategy and a frame rate; deterministic by seed.
 
@@ -108,7 +119,7 @@ class SimulatedSchedule:
         self.workers = int(workers)
         self.clock = FrameClock(fps)
         self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
-        self.stagger.prepare(Conditions(self.workers, self.clock, nanoseconds(self.latency.mean), self._quantile))
+        self.stagger.prepare(modelled_conditions(self.latency, self.workers, self.clock))
         latencies = self.latency.stream(np.random.SeedSequence(seed))
         self._simulation: _Simulation
         if type(self.stagger) is Tickets:  # not a subclass, which may decide otherwise
@@ -161,12 +172,6 @@ class SimulatedSchedule:
     def finished(self) -> int:
         """Return the first frame that began when the inference behind the action applied last had ended."""
         return self._simulation.finished()
-
-    def _quantile(self, q: float) -> int:
-        """Return a quantile of 10,000 fixed draws, in nanoseconds."""
-        stream = self.latency.stream(np.random.SeedSequence(0))
-        draws = sorted(stream.draw() for _ in range(_PLAYOUT_DRAWS))
-        return draws[min(int(q * _PLAYOUT_DRAWS), _PLAYOUT_DRAWS - 1)]
 
 
 class _Simulation:

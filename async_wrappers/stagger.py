@@ -61,7 +61,7 @@ class Stagger:
     """
 
     def prepare(self, conditions: Conditions) -> None:
-        """Settle what depends on the conditions; called once, before the first episode."""
+        """Settle what depends on the conditions: before the first episode, and before each where they are measured."""
         self.workers = conditions.workers
 
     def restart(self) -> None:

@@ -145,7 +145,7 @@ class AsyncRunner:
         )
         if terms.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
-        if backend in ("process", "thread") and workers > (cores := len(os.sched_getaffinity(0))):
+        if backend in ("process", "thread") and workers > (cores := _cores()):
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
                 f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
@@ -241,6 +241,7 @@ class AsyncRunner:
     def __enter__(self) -> AsyncRunner:
         """Keep the parts up from run to run."""
         self._stays = self._goes_on = True
+        self._played = {False: (0, 0), True: (0, 0)}
         return self
 
     def __exit__(
@@ -286,6 +287,11 @@ def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> 
     if number and make_learner is None:
         raise ValueError(f"learners={number} need make_learner, got None")
     return number
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _whole(name: str, value: Any, least: int) -> int:
