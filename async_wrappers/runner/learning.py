@@ -82,7 +82,7 @@ class Learning:
             time.sleep(_REST)  # the last turn's weights come first
         elif turn is not False and self._may_learn():
             self._learn()
-        elif not self._unpublished:
+        else:
             time.sleep(_REST)
         self._publish()
         if turn and not self._unpublished:

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.runner import learning as learning_module
+from async_wrappers.runner import weights as weights_module
 from async_wrappers.runner.children import Blocks, Shape, run_learner
 from async_wrappers.runner.journal import Journal
 from async_wrappers.runner.learning import Learning
@@ -138,6 +139,7 @@ class Room:
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
     monkeypatch.setattr(learning_module, "time", clock)
+    monkeypatch.setattr(weights_module, "time", clock)
     return clock
 
 
