@@ -9,14 +9,12 @@ from typing import Any
 
 import gin
 import gymnasium as gym
-import torch
 from absl import logging
 
 from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase
 from agents.experiment.metrics import Metrics
 from agents.experiment.runner import SCHEDULES, DifferentExperiment, Length, Runner, newest_bundle
-from agents.files import write_atomically
 from agents.resolved import resolved
 from agents.turn_based import TurnBasedAgent
 
@@ -174,7 +172,7 @@ class LiveRunner(Runner):
     def _write_checkpoint(self, iteration: int, done: int) -> None:
         directory = self._checkpointer.directory
         self._live.save(directory, iteration)
-        learners = [torch.load(path, weights_only=True) for path in _states(directory, iteration)]
+        learners = self._live.take_states(directory, iteration)
         bundle = {
             "identity": self._identity(),
             "agent": {"learner": learners[0]},
@@ -186,22 +184,13 @@ class LiveRunner(Runner):
             "logs": self._history,
         }
         kept = self._checkpointer.save(iteration, bundle)
-        for path in _states(directory, iteration):
-            path.unlink()
         self._live.forget(directory, kept)
 
     def _restore(self, runner: Any) -> None:
-        directory, iteration = self._checkpointer.directory, self._replays
-        for path in directory.glob("learner_*.pt*"):  # of a run that was killed
-            path.unlink()
-        for number, state in enumerate(self._learners):
-            path = directory / f"learner_{number}.{iteration}.pt"
-            write_atomically(path, lambda file, state=state: torch.save(state, file))  # type: ignore[misc]
-        try:
-            runner.restore(directory, iteration)
-        finally:
-            for path in _states(directory, iteration):
-                path.unlink()
+        directory = self._checkpointer.directory
+        runner.put_states(directory, self._replays, self._learners)
+        runner.restore(directory, self._replays)
+        runner.take_states(directory, self._replays)  # they are in the checkpoint
 
 
 def _is_wrapped_in(environment: Any, name: str) -> bool:
@@ -211,12 +200,6 @@ def _is_wrapped_in(environment: Any, name: str) -> bool:
             return True
         environment = environment.env
     return False
-
-
-def _states(directory: Path, iteration: int) -> list[Path]:
-    """Return the files of the learners' states, in the learners' order."""
-    paths = directory.glob(f"learner_*.{iteration}.pt")
-    return sorted(paths, key=lambda path: int(path.name.split("_")[1].split(".")[0]))
 
 
 SCHEDULES["realtime"] = LiveRunner

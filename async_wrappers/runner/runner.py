@@ -6,7 +6,7 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ import gymnasium as gym
 from async_wrappers.latency import as_latency
 from async_wrappers.runner.job import Backend, Job
 from async_wrappers.runner.loop import Phase, Terms
+from async_wrappers.runner.state import read_state, state_file, write_state
 from async_wrappers.schedule import FrameClock
 from async_wrappers.stagger import make_stagger
 from async_wrappers.timing import TimingReport
@@ -227,6 +228,28 @@ class AsyncRunner:
     def restore(self, directory: str | Path, iteration: int = 0) -> None:
         """Let the learners read what `save` wrote."""
         self._with_learners().restore(Path(directory), iteration)
+
+    def take_states(self, directory: str | Path, iteration: int = 0) -> list[Any]:
+        """Return what `save` wrote of each learner's ``state_dict``, and delete the files: for one's own checkpoint.
+
+        `put_states` writes them again, for `restore`.
+        """
+        paths = [state_file(Path(directory), iteration, number) for number in range(self._job.learners)]
+        states = [read_state(path) for path in paths]
+        for path in paths:
+            path.unlink()
+        return states
+
+    def put_states(self, directory: str | Path, iteration: int, states: Sequence[Any]) -> None:
+        """Write learners' states where `restore` finds them.
+
+        Raises:
+            ValueError: They are not as many as there are learners.
+        """
+        if len(states) != self._job.learners:
+            raise ValueError(f"learners must be {len(states)}, as many as were saved, got {self._job.learners}")
+        for number, state in enumerate(states):
+            write_state(state_file(Path(directory), iteration, number), state)
 
     def forget(self, directory: str | Path, keep: set[int]) -> None:
         """Let the learners delete what they have saved beside their state (replays), but for these iterations."""
