@@ -187,7 +187,7 @@ class EnvironmentLoop:
         else:
             transitions.abandon()
         self._last_deadline = self._record.end = self._begin + self._clock.begin(frame)
-        self._record.episodes.append(EpisodeTiming(score, frame))
+        self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin))
         self._record.effects.append(effects)
         return frame
 
