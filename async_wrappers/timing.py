@@ -78,6 +78,7 @@ class TimingReport:
         playout_frames: Frames from a decision's start to when its action is due; 0 where that is when it is ready.
         lost: Inferences that gave no action, by what became of them.
         updates: Updates of all learners.
+        scalars: What the last update told, by name.
     """
 
     latency_ms: dict[str, float]
@@ -95,6 +96,7 @@ class TimingReport:
     playout_frames: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     updates: int = 0
+    scalars: dict[str, float] = field(default_factory=dict)
 
     @property
     def updates_per_frame(self) -> float:

@@ -50,6 +50,7 @@ class Dispatcher:
         self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start, finished)
         self._idle: list[tuple[int, int]] = []  # (free since, worker)
         self._due: list[tuple[int, int, int, int, int]] = []  # (due frame, start, released, worker, finished)
+        self._held: set[int] = set()  # workers that are free once their action is released
         self._read: dict[int, int] = {}  # the frame that each worker inferred last
         self._stagger.begin()
         for worker in free:
@@ -71,11 +72,20 @@ class Dispatcher:
     def finished(self, worker: int, start: int, started: int, ended: int) -> None:
         """An inference has ended with an action."""
         released = max(ended, self._stagger.finish(worker, started, ended))
+        self._held.add(worker)
         heapq.heappush(self._events, (released, _RELEASE, worker, start, ended))
 
     def lost(self, start: int) -> None:
         """An inference gave no action, and never will."""
         self._stagger.lost(start)
+
+    def gone(self, worker: int) -> None:
+        """A worker is no more, until it is told to be free again; what it has inferred stays."""
+        self._held.discard(worker)
+        self._idle = [entry for entry in self._idle if entry[1] != worker]
+        self._events = [entry for entry in self._events if entry[1] == _RELEASE or entry[2] != worker]
+        heapq.heapify(self._idle)
+        heapq.heapify(self._events)
 
     def starts(self, now: int) -> list[int]:
         """Return the workers that start now on the present frame: the one that has waited longest first."""
@@ -127,24 +137,20 @@ class Dispatcher:
             return min(finished)[1]
         return min([*held, *(start for start in running if start > self._applied)], default=None)
 
-    def take_free(self) -> set[int]:
-        """End the episode: return the workers that no longer infer."""
-        free = {worker for _, worker in self._idle} | {worker for _, _, worker, _, _ in self._events}
-        self._idle, self._events = [], []
-        return free
-
     def _advance(self, now: int) -> None:
         """Let everything happen that is to happen by `now`."""
         while self._events and self._events[0][0] <= now:
             time, kind, worker, start, finished = heapq.heappop(self._events)
             if kind == _RELEASE:
                 self._release(worker, start, finished, time)
-                self.free(worker, time)
+                if worker in self._held:
+                    self._held.remove(worker)
+                    self.free(worker, time)
             else:
                 heapq.heappush(self._idle, (time, worker))
 
     def _release(self, worker: int, start: int, finished: int, now: int) -> None:
-        arrival, due = self._clock.frame_at(now), start + self._stagger.playout
-        if self._stagger.playout and arrival > due:
-            self.late += 1
-        heapq.heappush(self._due, (max(arrival, due), start, now, worker, finished))
+        arrival, playout = self._clock.frame_at(now), self._stagger.playout
+        due = arrival if playout is None else max(arrival, start + playout)
+        self.late += playout is not None and arrival > start + playout
+        heapq.heappush(self._due, (due, start, now, worker, finished))

@@ -54,7 +54,7 @@ class Learning:
         self._position = journal.oldest()
         self._observed = 0
         self._updates_here = 0  # made by this process
-        self._unpublished_since: int | None = None  # monotonic time
+        self._unpublished = False
         self.steps: list[int] = []
         """How long each update took, in nanoseconds, until somebody clears it."""
         self.scalars: Mapping[str, Any] = {}
@@ -76,23 +76,32 @@ class Learning:
 
     def turn(self) -> None:
         """Do what is to be done next: observe, update once, publish; or rest a little."""
-        granted = self._controls.granted  # once: a turn that is granted while this one rests is the next one's
         self._observe()
-        if self._may_learn(granted):
-            began = time.monotonic_ns()
-            self._update()
-            self.steps.append(time.monotonic_ns() - began)
-            self._updates_here += 1
-            self._controls.updates[self._number] += 1
-            if self._unpublished_since is None:
-                self._unpublished_since = time.monotonic_ns()
-            if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
-                time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
-        else:
+        turn = self._has_turn()
+        if self._unpublished and turn is not None:
+            time.sleep(_REST)  # the last turn's weights come first
+        elif turn is not False and self._may_learn():
+            self._learn()
+        elif not self._unpublished:
             time.sleep(_REST)
         self._publish()
-        if granted > self._controls.turns[self._number] and self._unpublished_since is None:
+        if turn and not self._unpublished:
             self._controls.turns[self._number] += 1
+
+    def _has_turn(self) -> bool | None:
+        """Return whether a turn is granted and not yet used; None where turns are not granted one by one."""
+        granted = self._controls.granted
+        return None if granted < 0 else bool(self._controls.turns[self._number] < granted)
+
+    def _learn(self) -> None:
+        began = time.monotonic_ns()
+        self._update()
+        self.steps.append(time.monotonic_ns() - began)
+        self._updates_here += 1
+        self._controls.updates[self._number] += 1
+        self._unpublished = True
+        if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
+            time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
 
     def _observe(self) -> None:
         for _ in range(_AT_ONCE):
@@ -104,10 +113,8 @@ class Learning:
                 self._learner.observe(numbered.transition)
                 self._observed += 1
 
-    def _may_learn(self, granted: int) -> bool:
+    def _may_learn(self) -> bool:
         if not self._controls.learning or not getattr(self._learner, "ready", True):
-            return False
-        if granted >= 0 and (self._controls.turns[self._number] >= granted or self._unpublished_since is not None):
             return False
         return self._ratio is None or self._updates_here < self._ratio * self._observed
 
@@ -119,18 +126,16 @@ class Learning:
         gradients = self._learner.gradients()
         with self._alone():
             self._learner.load_weights(self._shared.snapshot())
-            self.scalars = self._learner.apply(gradients)
+            self.scalars = self._learner.apply(gradients) or getattr(self._learner, "scalars", {})
             self._shared.publish(self._learner.weights())
 
     def _publish(self) -> None:
-        """Publish if nobody reads the copy that is to be written, or for longer than an inference takes."""
-        if self._unpublished_since is None:
+        """Publish if nobody reads the copy that is to be written, or has had time enough since the last flip."""
+        if not self._unpublished or not (self._board.idle() or self._board.age() > self._controls.patience):
             return
-        overdue = time.monotonic_ns() - self._unpublished_since > self._controls.patience
-        if overdue or self._board.idle():
-            with self._alone():
-                self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
-            self._unpublished_since = None
+        with self._alone():
+            self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
+        self._unpublished = False
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

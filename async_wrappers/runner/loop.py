@@ -7,25 +7,29 @@ later ones.
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from async_wrappers.default_action import make_default_action
-from async_wrappers.latency import Latency, nanoseconds
+from async_wrappers.latency import Latency
 from async_wrappers.runner.crew import Crew, Running
 from async_wrappers.runner.dispatch import Dispatcher, Due
 from async_wrappers.runner.journal import Journal
+from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Ready, Transport
 from async_wrappers.runner.record import Record
 from async_wrappers.runner.slots import Controls, Fate, Finished
 from async_wrappers.runner.transitions import Transitions
 from async_wrappers.schedule import FrameClock
+from async_wrappers.simulation import modelled_conditions
 from async_wrappers.stagger import Conditions, Stagger
 from async_wrappers.timing import EpisodeTiming, Span
 
@@ -104,6 +108,7 @@ class EnvironmentLoop:
         journal: Where transitions go; None if nobody learns.
         controls: What is shared with the supervisor and the learners; None if there are none.
         stops: Asked on every frame whether to end.
+        now: The clock, in nanoseconds; that of the transport.
     """
 
     def __init__(
@@ -114,25 +119,32 @@ class EnvironmentLoop:
         journal: Journal | None = None,
         controls: Controls | None = None,
         stops: Callable[[], bool] = lambda: False,
+        now: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """See the class."""
+        refuse_oracles(env)
         self._env, self._transport, self._terms = env, transport, terms
-        self._journal, self._controls, self._stops = journal, controls, stops
-        self._clock, self._stagger = FrameClock(terms.fps), terms.stagger
-        self._dispatcher = Dispatcher(self._clock, terms.stagger)
-        self._crew = Crew(transport, terms.workers, controls)
+        self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
+        self._clock, self._stagger = FrameClock(terms.fps), deepcopy(terms.stagger)  # a strategy serves one loop
+        self._dispatcher = Dispatcher(self._clock, self._stagger)
+        self._crew = Crew(transport, terms.workers, now)
         self._default_action = make_default_action(terms.default_action, env)
         if journal is not None:
             journal.begin_writing()
+        if terms.latency is not None:
+            self._prepare(modelled_conditions(terms.latency, terms.workers, self._clock))
         self._number = -1  # of the frame published last
-        self._free: set[int] | None = None  # workers that wait for the next episode; None before the warm-up
+        self._first = 0  # number of the episode's first frame
+        self._since: float = math.inf  # what was ordered before that time is not of this phase
         self._last_deadline = 0  # of the frame after the last one played
 
     def play(self, phase: Phase) -> Record:
         """Play a phase; garbage is collected between its episodes and never inside a frame."""
         self._record = record = Record(float(self._clock.fps), self._terms.workers)
+        self._since = math.inf
         before = self._dispatcher.dropped, self._dispatcher.late
         frames = episodes = 0
+        collects = gc.isenabled()
         gc.disable()
         try:
             while phase.goes_on(frames, episodes) and not record.stopped:
@@ -142,10 +154,11 @@ class EnvironmentLoop:
                 episodes += 1
         finally:
             gc.unfreeze()
-            gc.enable()
+            if collects:
+                gc.enable()
         record.dropped += self._dispatcher.dropped - before[0]
         record.late = self._dispatcher.late - before[1]
-        record.playout = self._stagger.playout
+        record.playout = self._stagger.playout or 0
         return record
 
     def _play_episode(self, phase: Phase, episode: int, played: int) -> int:
@@ -154,7 +167,8 @@ class EnvironmentLoop:
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
         self._begin_episode(observation, episode)
-        transitions = Transitions(None if phase.eval_mode else self._journal)
+        learns = self._journal is not None and not phase.eval_mode
+        transitions = Transitions(self._journal if learns else None)
         limit = phase.limit(played)
         effects: list[tuple[int, int]] = []
         last_action: Any = None
@@ -165,7 +179,9 @@ class EnvironmentLoop:
                 break
             self._wait_for(frame)
             self._moment = _Moment(episode, frame, phase.frames_before + played + frame, phase.eval_mode)
+            self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
             self._publish(observation)
+            self._take_turns()
             self._dispatcher.frame(frame)
             self._listen(0)
             self._start_workers()
@@ -173,7 +189,8 @@ class EnvironmentLoop:
             if due is None:
                 action = self._default_action(observation, last_action)
             else:
-                action = last_action = self._take(due)
+                action = self._take(due)
+                last_action = deepcopy(action)  # an environment may write into what it receives
                 effects.append((due.start, frame))
                 transitions.apply(self._seen.get(due.start), action, frame)
             observation, reward, terminated, truncated, _ = self._env.step(action)
@@ -186,71 +203,70 @@ class EnvironmentLoop:
             transitions.end(terminated, self._seen.get(in_flight, observation), frame)
         else:
             transitions.abandon()
-        self._last_deadline = self._record.end = self._begin + self._clock.begin(frame)
+        self._last_deadline = self._begin + self._clock.begin(frame)
+        self._record.end = max(self._last_deadline, self._now())
         self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin))
         self._record.effects.append(effects)
         return frame
 
     def _begin_episode(self, observation: Any, episode: int) -> None:
-        """Find the free workers, settle the strategy's estimates, and set time zero."""
-        drains = self._terms.between_episodes == "drain"
-        if self._free is None:
+        """See to it that the right workers are free, settle the strategy's estimates, and set time zero."""
+        terms, drains = self._terms, self._terms.between_episodes == "drain"
+        if self._number < 0:
             self._publish(observation)
-            calibration = self._terms.calibration_time if self._terms.latency is None else 0.0
-            self._free = set(self._crew.warm_up(self._number, self._terms.start_timeout, calibration, self._stops))
-        else:
-            self._free = self._dispatcher.take_free()
+            # in evaluation mode, as exploring may need no inference
+            infer = partial(self._crew.start, number=0, episode=episode, start=0, frame=0, eval_mode=True)
+            calibration_time = terms.calibration_time if terms.latency is None else 0.0
+            self._crew.warm_up(infer, terms.start_timeout, calibration_time, self._stops)
         if drains:
-            self._free |= self._crew.drain(self._stops)
-        self._prepare()
-        self._episode = episode
+            for event, running in self._crew.drain(terms.start_timeout, self._stops):
+                self._note(event, running)
+        if terms.latency is None:
+            self._prepare(self._measured())
+        self._first = self._number + 1
         self._actions: dict[Due, Finished] = {}  # that may be applied
         self._seen: dict[int | None, Any] = {}  # the observations of decisions in flight, by start
-        now = time.monotonic_ns()
-        self._begin = now
-        if not drains and self._record.episodes:  # the next deadline of the same clock
-            self._begin = self._last_deadline + self._clock.begin(self._clock.frame_at(now - self._last_deadline))
+        self._begin = max(self._now(), self._last_deadline)  # the last frame has its full length
+        if self._record.episodes and not drains:  # the next deadline of the same clock
+            late = self._begin - self._last_deadline
+            self._begin = self._last_deadline + self._clock.begin(self._clock.frame_at(late))
         if not self._record.episodes:
-            self._record.begin = self._begin
-        self._dispatcher.begin(sorted(self._free))
+            self._record.begin = self._since = self._begin
+        self._dispatcher.begin(self._crew.free)
 
-    def _prepare(self) -> None:
-        """Let the strategy settle what depends on the latency: from the model, or from the newest response times."""
-        model = self._terms.latency
-        if model is not None:
-            stream = model.stream(np.random.SeedSequence(0))
-            known, mean = sorted(stream.draw() for _ in range(1000)), nanoseconds(model.mean)
-        else:
-            known = sorted(self._crew.responses) or [0]
-            mean = sum(known) // len(known)
+    def _measured(self) -> Conditions:
+        """Return what the newest response times say."""
+        known = sorted(self._crew.responses) or [0]
 
         def quantile(q: float) -> int:
             return known[min(int(q * len(known)), len(known) - 1)]
 
-        self._stagger.prepare(Conditions(self._terms.workers, self._clock, mean, quantile))
+        return Conditions(self._terms.workers, self._clock, sum(known) // len(known), quantile)
+
+    def _prepare(self, conditions: Conditions) -> None:
+        self._stagger.prepare(conditions)
         if self._controls is not None:
-            self._controls.patience = quantile(0.99)
+            self._controls.patience = conditions.quantile(0.99)
 
     def _wait_for(self, frame: int) -> None:
         """Sleep until the frame's deadline; workers that become free before it may start on the frame before."""
         deadline = self._begin + self._clock.begin(frame)
-        while (now := time.monotonic_ns()) < deadline:
-            event = self._dispatcher.next_event()
+        while (now := self._now()) < deadline:
+            event = self._dispatcher.next_event() if frame else None
             self._listen(deadline if event is None else min(deadline, self._begin + event))
-            if frame > 0 and time.monotonic_ns() < deadline:
+            if frame > 0 and self._now() < deadline:
                 self._start_workers()
         self._record.lateness.append(now - deadline)
 
     def _publish(self, observation: Any) -> None:
         self._number += 1
-        self._shown = observation
         self._transport.publish(self._number, observation)
 
     def _start_workers(self) -> None:
         """Let the workers that may start infer the frame published last."""
-        workers = self._dispatcher.starts(time.monotonic_ns() - self._begin)
-        if workers and self._journal is not None and not self._moment.eval_mode:
-            self._seen.setdefault(self._moment.start, deepcopy(self._shown))
+        workers = self._dispatcher.starts(self._now() - self._begin)
+        if workers and self._shown is not None:
+            self._seen.setdefault(self._moment.start, self._shown)
         for worker in workers:
             self._crew.start(worker, self._number, *self._moment)
 
@@ -262,38 +278,56 @@ class EnvironmentLoop:
         self._seen = {start: value for start, value in self._seen.items() if start is not None and start >= due.start}
         return finished.action
 
-    def _listen(self, until: int) -> None:
-        """Take in what has happened; wait for it until a monotonic time."""
+    def _take_turns(self) -> None:
+        """Tell learners how many turns are granted, and the strategy how many they have taken."""
         if self._controls is not None and (granted := self._stagger.granted) is not None:
             self._controls.granted = granted
             self._stagger.learned(int(self._controls.turns.min()))
-        for event, running in self._crew.collect(until):
-            if isinstance(event, Finished) and running is not None:
-                self._take_in(event, running)
-            if isinstance(event, Ready) or (
-                event.fate != Fate.LOST and (event.fate != Fate.DONE or self._is_old(running))
-            ):
-                self._dispatcher.free(event.worker, time.monotonic_ns() - self._begin)
 
-    def _take_in(self, event: Finished, running: Running) -> None:
-        start = running.ticket.start
+    def _listen(self, until: int) -> None:
+        """Take in what has happened; wait for it until a monotonic time."""
+        self._take_turns()
+        for event, running in self._crew.collect(until):
+            self._note(event, running)
+            if isinstance(event, Ready):
+                self._dispatcher.free(event.worker, self._now() - self._begin)
+            else:
+                self._take_in(event, running)
+
+    def _note(self, event: Ready | Finished, running: Running | None) -> None:
+        """Record an inference of this phase."""
+        if isinstance(event, Ready) or running is None or running.sent < self._since:
+            return
         if event.fate == Fate.DONE:
-            self._record.spans.append(Span(event.worker, running.ticket.episode, start, event.began, event.ended))
-            self._record.latencies.append(event.ended - event.began)
-            self._record.exchanges.append(time.monotonic_ns() - running.sent - (event.ended - event.began))
+            ticket, latency = running.ticket, event.ended - event.began
+            self._record.spans.append(Span(event.worker, ticket.episode, ticket.start, event.began, event.ended))
+            self._record.latencies.append(latency)
+            self._record.exchanges.append(self._now() - running.sent - latency)
         else:
-            self._record.fates[event.fate.name.lower()] = self._record.fates.get(event.fate.name.lower(), 0) + 1
-        if self._is_old(running):
-            self._record.dropped += event.fate == Fate.DONE
-        elif event.fate == Fate.DONE:
+            fate = event.fate.name.lower()
+            self._record.fates[fate] = self._record.fates.get(fate, 0) + 1
+
+    def _take_in(self, event: Finished, running: Running | None) -> None:
+        """Let the dispatcher know: of an action, or that there will be none, and of the worker."""
+        if event.fate == Fate.LOST:
+            self._dispatcher.gone(event.worker)
+        if running is None:
+            return
+        start, current, done = running.ticket.start, self._is_current(running), event.fate == Fate.DONE
+        if current and done:
             self._actions[Due(start, event.worker)] = event
             self._dispatcher.finished(event.worker, start, event.began - self._begin, event.ended - self._begin)
-        else:
+            return
+        if current:
             self._dispatcher.lost(start)
+        elif done and running.sent >= self._since:
+            self._record.dropped += 1
+        if event.fate != Fate.LOST:
+            self._dispatcher.free(event.worker, self._now() - self._begin)
 
-    def _is_old(self, running: Running | None) -> bool:
-        """Return whether an inference was begun in an earlier episode."""
-        return running is not None and running.ticket.episode != self._episode
+    def _is_current(self, running: Running) -> bool:
+        """Return whether an inference was begun in the present episode."""
+        return running.ticket.number >= self._first
 
     def _at_work(self) -> list[Running]:
-        return [running for running in self._crew.running.values() if not self._is_old(running)]
+        return [running for running in self._crew.running.values() if self._is_current(running)]

@@ -47,7 +47,8 @@ class Learner(Protocol):
     * ``load_weights(weights)``: take over weights; for a learner that follows one that died, and for several learners.
     * ``gradients()`` and ``apply(gradients)``, whose succession is `update`: for several learners, each of which takes
       gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.
-    * ``save(directory)`` and ``restore(directory)``: keep and restore what `state_dict` leaves out, such as a replay.
+    * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
+      keep)``: what `state_dict` leaves out.
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:
@@ -76,16 +77,20 @@ class Learner(Protocol):
 
 
 class Ready(NamedTuple):
-    """A worker has come up, for the first time or again."""
+    """A worker has come up, for the first time or, after it was lost, again."""
 
     worker: int
 
 
 class Transport(Protocol):
-    """Carries frames to workers and actions back; used by the environment loop alone."""
+    """Carries frames to workers and actions back; used by the environment loop alone.
+
+    Each worker is `Ready` once; from then on each ticket is answered by one `Finished`. A worker that has died, with a
+    ticket or without, is told of by a `Finished` of fate LOST (number -1 without), and may be ready again after that.
+    """
 
     def publish(self, number: int, observation: Any) -> None:
-        """Show the newest frame; numbers go up by one."""
+        """Show the newest frame, of which workers must read a copy; numbers go up by one."""
         ...
 
     def start(self, worker: int, ticket: Ticket) -> None:
@@ -93,7 +98,10 @@ class Transport(Protocol):
         ...
 
     def collect(self, until: int) -> list[Ready | Finished]:
-        """Return what has happened since the last call; wait for it until that monotonic time in nanoseconds."""
+        """Return what has happened since the last call; wait for it, until that monotonic time in nanoseconds.
+
+        It returns as soon as there is something to return.
+        """
         ...
 
 

@@ -96,6 +96,7 @@ class Record:
             playout_frames=self.playout,
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
+            scalars=self.scalars,
         )
 
     def _placed(self) -> Iterator[Span]:

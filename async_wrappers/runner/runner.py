@@ -145,7 +145,7 @@ class AsyncRunner:
         )
         if terms.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
-        if backend in ("process", "thread") and workers > (cores := len(os.sched_getaffinity(0))):
+        if backend in ("process", "thread") and workers > (cores := _cores()):
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
                 f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
@@ -168,6 +168,9 @@ class AsyncRunner:
         whole_episodes: bool = False,
         max_episode_frames: int | None = None,
         eval_mode: bool | None = None,
+        phase: int | None = None,
+        first_episode: int | None = None,
+        frames_before: int | None = None,
     ) -> TimingReport:
         """Play, and report.
 
@@ -178,6 +181,9 @@ class AsyncRunner:
             whole_episodes: With frames or seconds: play the last episode to its end.
             max_episode_frames: Cut episodes after so many frames.
             eval_mode: Instead of the runner's own.
+            phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
+            first_episode: Number of the first episode, if not that after the last run's.
+            frames_before: Frames lived through before, as policies are told, if not those of the runs before.
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
@@ -190,25 +196,28 @@ class AsyncRunner:
         if seconds is not None:
             frames = math.ceil(_seconds(seconds) * self._fps)
         evaluates = self._eval_mode if eval_mode is None else eval_mode
-        first_episode, frames_before = self._played[evaluates] if self._goes_on else (0, 0)
-        phase = Phase(
-            number=int(evaluates),
+        played, lived = self._played[evaluates] if self._goes_on else (0, 0)
+        what = Phase(
+            number=int(evaluates) if phase is None else phase,
             frames=None if frames is None else _whole("frames", frames, 1),
             episodes=None if episodes is None else _whole("episodes", episodes, 1),
             whole_episodes=whole_episodes,
             eval_mode=evaluates,
-            first_episode=first_episode,
-            frames_before=frames_before,
+            first_episode=played if first_episode is None else first_episode,
+            frames_before=lived if frames_before is None else frames_before,
             max_episode_frames=(
                 None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
             ),
         )
         try:
-            report = self._open().play(phase).report()
+            report = self._open().play(what).report()
         finally:
             if not self._stays:
                 self.close()
-        self._played[evaluates] = first_episode + len(report.episodes), frames_before + report.frames["total"]
+        self._played[evaluates] = (
+            what.first_episode + len(report.episodes),
+            what.frames_before + report.frames["total"],
+        )
         return report
 
     def save(self, directory: str | Path, iteration: int = 0) -> None:
@@ -219,6 +228,10 @@ class AsyncRunner:
         """Let the learners read what `save` wrote."""
         self._with_learners().restore(Path(directory), iteration)
 
+    def forget(self, directory: str | Path, keep: set[int]) -> None:
+        """Let the learners delete what they have saved beside their state (replays), but for these iterations."""
+        self._with_learners().forget(Path(directory), keep)
+
     def close(self) -> None:
         """End all parts; a later run starts them anew."""
         if self._backend is not None:
@@ -228,6 +241,7 @@ class AsyncRunner:
     def __enter__(self) -> AsyncRunner:
         """Keep the parts up from run to run."""
         self._stays = self._goes_on = True
+        self._played = {False: (0, 0), True: (0, 0)}
         return self
 
     def __exit__(
@@ -275,8 +289,15 @@ def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> 
     return number
 
 
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _whole(name: str, value: Any, least: int) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}") from None

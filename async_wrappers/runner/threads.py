@@ -78,6 +78,7 @@ class ThreadBackend:
         for thread in self._threads:
             thread.join(timeout=5)
         self._messages.close()
+        self._outbox.close()
         self._env.close()
 
     def _work(self, worker: int, job: Job, inbox: socket.socket) -> None:

@@ -48,6 +48,8 @@ class SharedTransport:
 
     def start(self, worker: int, ticket: Ticket) -> None:
         """Send a ticket; one for a worker that has just died is lost, and said to be."""
+        # For the worker that the loop knows of: its successor drops the ticket, as the loop will hear that it is lost.
+        ticket = ticket._replace(incarnation=int(self._incarnations[worker]))
         self._tickets[worker] = ticket
         self._inboxes[worker].sendall(TICKET.pack(*ticket))
 
@@ -74,14 +76,14 @@ class SharedTransport:
         return list(MESSAGE.iter_unpack(data))
 
     def _losses(self) -> list[Ready | Finished]:
-        """Return the inferences of workers that have died since the last call."""
+        """Return who has died since the last call, and with what ticket."""
         now = self._controls.incarnations
         if (now == self._incarnations).all():
             return []
         lost: list[Ready | Finished] = []
         for worker in (now != self._incarnations).nonzero()[0].tolist():
             self._incarnations[worker] = now[worker]
-            if (ticket := self._tickets.pop(worker, None)) is not None:
-                instant = time.monotonic_ns()
-                lost.append(Finished(worker, ticket.number, instant, instant, Fate.LOST, None, 0))
+            ticket, instant = self._tickets.pop(worker, None), time.monotonic_ns()
+            number = -1 if ticket is None else ticket.number
+            lost.append(Finished(worker, number, instant, instant, Fate.LOST, None, 0))
         return lost

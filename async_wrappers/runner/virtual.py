@@ -8,6 +8,7 @@ from typing import Any
 from async_wrappers.default_action import make_default_action
 from async_wrappers.runner.job import Job
 from async_wrappers.runner.loop import Phase, episode_seed
+from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Decision, as_act
 from async_wrappers.runner.record import Record
 from async_wrappers.simulation import Inference, SimulatedSchedule
@@ -36,6 +37,8 @@ class VirtualBackend:
         self._seed = terms.seed
         self._schedule = SimulatedSchedule(terms.latency, terms.workers, terms.fps, terms.stagger)
         self._env = job.make_env()
+        refuse_oracles(self._env)
+        self._action_space = self._env.action_space
         self._default_action = make_default_action(terms.default_action, self._env)
         self._act = [as_act(job.make_policy()) for _ in range(terms.workers)]
 
@@ -58,7 +61,7 @@ class VirtualBackend:
             episodes += 1
         record.lateness = [0] * frames
         record.dropped, record.late = counts.dropped - dropped, counts.late - late
-        record.playout = self._schedule.stagger.playout
+        record.playout = self._schedule.playout or 0
         return record
 
     def close(self) -> None:
@@ -69,6 +72,7 @@ class VirtualBackend:
         """Play an episode, or what of it the phase has room for; return its frames."""
         seed = episode_seed(self._seed, phase.number, number)
         observation, _ = self._env.reset(seed=seed)
+        self._refused: set[tuple[int, int]] = set()  # (start, worker) of actions outside the action space
         self._default_action.reset(seed)
         steps = self._schedule.steps(seed)
         limit = phase.limit(played)
@@ -80,8 +84,8 @@ class VirtualBackend:
             applied, readers = next(steps)
             for worker in readers:
                 decision = Decision(number, frame, phase.frames_before + played + frame, phase.eval_mode)
-                computed[frame, worker] = deepcopy(self._act[worker](deepcopy(observation), decision))
-            if applied is None:
+                computed[frame, worker] = self._infer(worker, observation, decision)
+            if applied is None or applied in self._refused:
                 action = self._default_action(observation, last_action)
             else:
                 action, last_action = computed[applied], deepcopy(computed[applied])
@@ -95,6 +99,14 @@ class VirtualBackend:
         self._record.episodes.append(EpisodeTiming(score, frame, number, began))
         self._record.effects.append(effects)
         return frame
+
+    def _infer(self, worker: int, observation: Any, decision: Decision) -> Any:
+        """Return a worker's action; one outside the action space is refused, and the default action takes its frame."""
+        action = deepcopy(self._act[worker](deepcopy(observation), decision))
+        if not self._action_space.contains(action):
+            self._refused.add((decision.start, worker))
+            self._record.fates["refused"] = self._record.fates.get("refused", 0) + 1
+        return action
 
 
 def _span(inference: Inference, episode: int, begin: int, end: int) -> Span:

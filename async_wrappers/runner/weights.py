@@ -7,6 +7,7 @@ discarded. N workers cost no N copies of a large model.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -87,7 +88,8 @@ class WeightsBoard:
         self.layout = layout
         self._latest = block.array(np.int64, 1)
         self._generations = block.array(np.int64, 2, 8)
-        self._reading = block.array(np.int8, workers, 24)  # 1 + the copy that a worker reads, 0 for none
+        self._flipped = block.array(np.int64, 1, 24)  # when the newest version became the newest
+        self._reading = block.array(np.int8, workers, 32)  # 1 + the copy that a worker reads, 0 for none
         begin = self._header(workers)
         self._copies = [
             [self._view(block, entry, begin + copy * layout.size) for entry in layout.entries] for copy in (0, 1)
@@ -95,7 +97,7 @@ class WeightsBoard:
 
     @staticmethod
     def _header(workers: int) -> int:
-        return -(-(24 + workers) // _ALIGNMENT) * _ALIGNMENT
+        return -(-(32 + workers) // _ALIGNMENT) * _ALIGNMENT
 
     @classmethod
     def size(cls, layout: WeightsLayout, workers: int) -> int:
@@ -124,11 +126,16 @@ class WeightsBoard:
             target[...] = as_array(weights[entry.name])[0]
         self._generations[copy] += 1
         self._latest[0] = version
+        self._flipped[0] = time.monotonic_ns()
         return version
 
     def idle(self) -> bool:
         """Return whether no worker reads the copy that `publish` would write."""
         return not bool((self._reading == 1 + (self.version + 1) % 2).any())
+
+    def age(self) -> int:
+        """Return for how long the newest version has been the newest, in nanoseconds."""
+        return time.monotonic_ns() - int(self._flipped[0])
 
     def begin_reading(self, worker: int) -> Reading:
         """Note which version a worker is about to read in place."""

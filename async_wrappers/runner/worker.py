@@ -6,6 +6,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -16,11 +17,37 @@ from async_wrappers.runner.protocols import Decision, as_act
 from async_wrappers.runner.slots import ActionSlots, Fate, Finished, Ticket
 from async_wrappers.runner.weights import Reading, WeightsBoard
 
-__all__ = ["MESSAGE", "TICKET", "Worker"]
+__all__ = ["MESSAGE", "TICKET", "Worker", "infer"]
 
 TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
 READY, FINISHED = 0, 1
+
+
+def infer(
+    worker: int,
+    ticket: Ticket,
+    observation: Any,
+    act: Callable[[Any, Decision], Any],
+    action_space: gym.Space[Any],
+    began: int | None = None,
+) -> Finished:
+    """Return what comes of a ticket: the action, or that it was refused.
+
+    Args:
+        worker: Who infers.
+        ticket: The order.
+        observation: Of the ticket's frame; a copy that the policy may keep.
+        act: Of the policy.
+        action_space: Actions outside it are refused.
+        began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
+    """
+    began = time.monotonic_ns() if began is None else began
+    with _inference_mode():
+        action = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+    ended = time.monotonic_ns()
+    fate = Fate.DONE if action_space.contains(action) else Fate.REFUSED
+    return Finished(worker, ticket.number, began, ended, fate, action, 0)
 
 
 class Worker:
@@ -81,14 +108,10 @@ class Worker:
         except LookupError:
             return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version)
         reading = self._load_weights()
-        with _inference_mode():
-            action = self._act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
-        ended = time.monotonic_ns()
+        finished = infer(self._worker, ticket, observation, self._act, self._action_space, began)
         if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
-            fate = Fate.DISCARDED
-        else:
-            fate = Fate.DONE if self._action_space.contains(action) else Fate.REFUSED
-        return Finished(self._worker, ticket.number, began, ended, fate, action, self._version)
+            finished = finished._replace(fate=Fate.DISCARDED)
+        return finished._replace(version=self._version)
 
     def _load_weights(self) -> Reading | None:
         if self._board is None:
