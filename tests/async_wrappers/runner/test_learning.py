@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.runner import learning as learning_module
+from async_wrappers.runner import weights as weights_module
 from async_wrappers.runner.children import Blocks, Shape, run_learner
 from async_wrappers.runner.journal import Journal
 from async_wrappers.runner.learning import Learning
@@ -138,6 +139,7 @@ class Room:
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
     monkeypatch.setattr(learning_module, "time", clock)
+    monkeypatch.setattr(weights_module, "time", clock)
     return clock
 
 
@@ -317,6 +319,31 @@ def test_several_learners_step_the_newest_weights_and_each_publishes_them(time: 
         room.learnings[k % 3].turn()
         assert room.published() == k + 1
     assert room.controls.updates.tolist() == [4, 4, 4]
+
+
+def test_a_learner_that_waited_for_the_lock_looks_again_whether_it_may_publish(
+    time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile another one flipped the copies: what was idle is read, and the readers have had no time."""
+    room = Room(learners=2)
+    for learning in room.learnings:
+        learning.publish_first()
+    first, second = room.learnings
+    reading = room.board.begin_reading(0)
+    second._learn()
+    alone = second._alone
+
+    def waits() -> Any:
+        monkeypatch.undo()
+        first.turn()
+        return alone()
+
+    monkeypatch.setattr(second, "_alone", waits)
+    second._publish()
+    assert room.board.version == 2
+    assert room.board.end_reading(0, reading)
+    second._publish()
+    assert (room.board.version, room.published()) == (3, 2)
 
 
 def test_what_a_learner_applied_before_it_died_is_published_by_the_next(time: Time) -> None:

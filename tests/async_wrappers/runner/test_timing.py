@@ -88,6 +88,7 @@ def test_the_numbers_of_a_report_are_those_worked_by_hand() -> None:
     assert report.fps == pytest.approx(100)
     assert report.workers == {"count": 2, "restarts": 3, "busy_share": pytest.approx((15 + 15 + 18 + 5 + 30) / 200)}
     assert report.episodes == (EpisodeTiming(3.0, 6, 7, 0), EpisodeTiming(-1.5, 4, 8, 60 * MS))
+    assert [episode.began for episode in report.episodes] == [0, 60 * MS]
     assert (report.playout_frames, report.lost) == (2, {"passed": 2, "refused": 1})
     assert (report.updates, report.updates_per_frame) == (5, 0.5)
 
