@@ -78,9 +78,8 @@ class Learning:
         """Do what is to be done next: observe, update once, publish; or rest a little."""
         self._observe()
         turn = self._has_turn()
-        if self._unpublished and turn is not None:
-            time.sleep(_REST)  # the last turn's weights come first
-        elif turn is not False and self._may_learn():
+        owes = self._unpublished and turn is not None  # the last turn's weights come first
+        if turn is not False and not owes and self._may_learn():
             self._learn()
         else:
             time.sleep(_REST)
@@ -131,11 +130,15 @@ class Learning:
 
     def _publish(self) -> None:
         """Publish if nobody reads the copy that is to be written, or has had time enough since the last flip."""
-        if not self._unpublished or not (self._board.idle() or self._board.age() > self._controls.patience):
+        if not (self._unpublished and self._may_publish()):
             return
         with self._alone():
-            self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
-        self._unpublished = False
+            if self._may_publish():  # still: another learner may have flipped the copies before it gave the lock away
+                self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
+                self._unpublished = False
+
+    def _may_publish(self) -> bool:
+        return self._board.idle() or self._board.age() > self._controls.patience
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

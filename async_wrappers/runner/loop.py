@@ -205,7 +205,7 @@ class EnvironmentLoop:
             transitions.abandon()
         self._last_deadline = self._begin + self._clock.begin(frame)
         self._record.end = max(self._last_deadline, self._now())
-        self._record.episodes.append(EpisodeTiming(score, frame))
+        self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin))
         self._record.effects.append(effects)
         return frame
 

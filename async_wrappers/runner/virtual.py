@@ -95,7 +95,8 @@ class VirtualBackend:
             score += float(reward)
             frame += 1
             over = terminated or truncated or frame == phase.max_episode_frames
-        self._record.episodes.append(EpisodeTiming(score, frame))
+        began = self._schedule.clock.begin(played)
+        self._record.episodes.append(EpisodeTiming(score, frame, number, began))
         self._record.effects.append(effects)
         return frame
 

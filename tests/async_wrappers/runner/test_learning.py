@@ -321,6 +321,31 @@ def test_several_learners_step_the_newest_weights_and_each_publishes_them(time: 
     assert room.controls.updates.tolist() == [4, 4, 4]
 
 
+def test_a_learner_that_waited_for_the_lock_looks_again_whether_it_may_publish(
+    time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Meanwhile another one flipped the copies: what was idle is read, and the readers have had no time."""
+    room = Room(learners=2)
+    for learning in room.learnings:
+        learning.publish_first()
+    first, second = room.learnings
+    reading = room.board.begin_reading(0)
+    second._learn()
+    alone = second._alone
+
+    def waits() -> Any:
+        monkeypatch.undo()
+        first.turn()
+        return alone()
+
+    monkeypatch.setattr(second, "_alone", waits)
+    second._publish()
+    assert room.board.version == 2
+    assert room.board.end_reading(0, reading)
+    second._publish()
+    assert (room.board.version, room.published()) == (3, 2)
+
+
 def test_what_a_learner_applied_before_it_died_is_published_by_the_next(time: Time) -> None:
     room = Room(learners=2)
     for learning in room.learnings:
