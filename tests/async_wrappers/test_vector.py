@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import doctest
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -470,6 +471,21 @@ def test_a_function_sees_its_own_newest_observation_and_last_action_or_none() ->
     ]
 
 
+def test_an_environment_that_changes_what_it_receives_does_not_change_what_is_repeated() -> None:
+    class Scaling(RecordingEnv):
+        def step(self, action: Any) -> Any:
+            returned = super().step(action)
+            action += 1
+            return returned
+
+    recorders = [Scaling(action_space=Box(-9, 9, (1,))) for _ in range(2)]
+    env = VectorRealtimeDelay(sync(*recorders), noops=2, default_action="repeat")
+    env.reset()
+    env.step(np.array([[0.5], [-0.5]], np.float32))
+    assert [float(action[0]) for action in recorders[0].actions] == [0.5] * 3
+    assert [float(action[0]) for action in recorders[1].actions] == [-0.5] * 3
+
+
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_the_frame_on_which_a_sub_environment_resets_is_asked_for_no_default_action(mode: AutoresetMode) -> None:
     asked: list[int] = []
@@ -712,14 +728,41 @@ def test_gymnasiums_wrappers_for_next_step_are_content() -> None:
     assert [info["realtime"]["delay"] for info in infos] == [3, 3]
 
 
+class Last(RecordingEnv):
+    """Has a last word on each episode."""
+
+    def step(self, action: Any) -> Any:
+        *returned, info = super().step(action)
+        return (*returned, {**info, "last": len(self.actions)} if returned[2] else info)
+
+
+@pytest.mark.parametrize("mode", [SAME_STEP, DISABLED])
+def test_what_is_said_at_an_end_on_the_newest_frame_is_not_said_of_the_next_episode(mode: AutoresetMode) -> None:
+    env = VectorRealtimeDelay(sync(Last(6), Last(), mode=mode), noops=2)
+    env.reset()
+    env.step(np.array([0, 0]))
+    *_, info = env.step(np.array([0, 0]))
+    own = info_of(info, 0)
+    assert own["final_info"]["last"] == own["final_info"]["frame"] == 6
+    assert own["frame"] == 0
+    assert "last" not in own
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_what_the_wrapped_environment_returned_is_left_as_it_was(mode: AutoresetMode) -> None:
+    spy = Spy(sync(Last(6), Last(4), mode=mode))
+    copies = []
+    step = spy.step
+    spy.step = lambda actions: copies.append(deepcopy(step(actions))) or spy.returned[-1]  # type: ignore[method-assign]
+    env = VectorRealtimeDelay(spy, delay=2, noops=2)
+    env.reset()
+    for _ in range(8):
+        env.step(np.array([0, 0]))
+    assert len(copies) == 2 + 8 * 3
+    assert all(map(same, spy.returned, copies))
+
+
 def test_the_info_of_an_end_in_mid_step_is_kept() -> None:
-    """NEXT_STEP: an inner wrapper's last word on an episode comes on its last frame, whatever comes after it."""
-
-    class Last(RecordingEnv):
-        def step(self, action: Any) -> Any:
-            *returned, info = super().step(action)
-            return (*returned, {**info, "last": len(self.actions)} if returned[2] else info)
-
     for mode in AutoresetMode:
         env = VectorRealtimeDelay(sync(Last(6), Last(), mode=mode), delay=2, noops=2)
         env.reset()
