@@ -149,13 +149,14 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         self._frame += 1
         draw = self._draw_every > 0 and self._frame % self._draw_every == 0
         self._console.frame(self._buttons[action], draw)
-        info: dict[str, Any] = {name: read() for name, read in self._watched}
-        reward, over = self._rule.step(info)
+        ram = {name: read() for name, read in self._watched}
+        reward, over = self._rule.step(ram)
+        info: dict[str, Any] = ram.copy()  # the rule keeps its own
         if reward:
             self._decided = reward
         if over:
             self._running, self._won = False, self._decided == 1
-            info = {**info, "won": self._won if abs(self._decided) == 1 else None}
+            info["won"] = self._won if abs(self._decided) == 1 else None
         self._seen = self._observe() if draw or not self._draw_every else self._seen.copy()
         if self.render_mode == "human":
             self._wait()
@@ -235,7 +236,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         if self._obs_type == "grayscale":
             return grayscale(self._console, self._size)
         memory = self._console.memory
-        return np.array([memory[key] for key in self._bytes], np.uint8)
+        return np.frombuffer(bytearray([memory[key] for key in self._bytes]), np.uint8)
 
     def _wait(self) -> None:
         """Sleep until the next frame is due; a late one does not shift the others."""

@@ -77,6 +77,14 @@ def test_the_rule_is_paid_and_ends_the_episode_on_its_frame(env: GameBoyEnv) -> 
     assert env.step(NOOP)[1:4] == (0, False, False)
 
 
+def test_who_changes_the_info_changes_nothing_else(env: GameBoyEnv) -> None:
+    env.reset()
+    for reward in (7, 7, 7):
+        _, paid, _, _, info = env.step(A)
+        assert paid == reward
+        info["score_bcd"] = 9_999
+
+
 def test_nothing_is_stepped_before_the_first_reset(env: GameBoyEnv) -> None:
     with pytest.raises(ResetNeeded):
         env.step(NOOP)

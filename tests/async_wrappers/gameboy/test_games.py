@@ -263,6 +263,15 @@ def test_a_state_from_which_the_game_never_begins_is_refused(tmp_path: Path, par
             tetris_env(tmp_path, parity).reset(seed=0)
 
 
+def test_with_parity_a_game_that_looks_like_its_menu_is_begun_again(tetris_folder: Path) -> None:
+    env = tetris_env(tetris_folder, parity=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("async_wrappers.envs.gameboy.tetris._LEAST_CHANGE", 84 * 84 * 256)
+        with pytest.raises(ValueError, match=r"the game did not begin in 20 tries"):
+            env.reset(seed=0)
+    env.reset(seed=0)
+
+
 # Pokemon: cartridges with parties where the real ones have them
 
 

@@ -164,12 +164,36 @@ def test_a_frame_of_battle_pays_as_a_search_through_all_slots_in_order_does(mome
         assert over == (sum(mine) == 0 or sum(theirs) == 0)
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([-1, 0, 1, 1, 2]), st.integers(0, 3), st.sampled_from([{}, {1: 1}, {19: 2}])),
-        min_size=2,
-    )
-)
+def catching_by_the_book(memories: list[dict[str, int]]) -> list[float]:
+    """Return what the published rules pay, told without a class: each case in its order, on every frame."""
+    owned, box, battle, caught, paid = None, -10, 0, 0, []
+    for ram in memories:
+        species = tuple(ram[name] for name in Catch.OWNED)
+        if ram["box_qnt"] == box + 1:
+            paid.append(1 - caught)
+            owned, box, caught = species, ram["box_qnt"], 1
+        elif owned not in (None, species) and not caught:
+            paid.append(1)
+            owned, box, caught = species, ram["box_qnt"], 1
+        elif ram["InBattle"] < battle:
+            paid.append(caught - 1)
+            battle = ram["InBattle"]
+        else:
+            paid.append(0)
+            owned, box, battle = species, ram["box_qnt"], ram["InBattle"]
+    return paid[1:]
+
+
+MOMENTS = st.tuples(st.sampled_from([-1, 0, 1, 1, 2]), st.integers(0, 3), st.sampled_from([{}, {1: 1}, {19: 2}]))
+
+
+@given(st.lists(st.tuples(MOMENTS, st.integers(1, 3)), min_size=2))
+def test_catching_pays_what_the_rules_say_one_by_one(stretches: list[Any]) -> None:
+    memories = [wild(*moment) for moment, frames in stretches for _ in range(frames)]
+    assert [reward for reward, _ in played(Catch(), memories)] == catching_by_the_book(memories)
+
+
+@given(st.lists(MOMENTS, min_size=2))
 def test_an_episode_of_catching_pays_one_catch_at_most(moments: list[Any]) -> None:
     rewards = [reward for reward, _ in played(Catch(), [wild(*moment) for moment in moments])]
     assert rewards.count(1) <= 1
