@@ -50,7 +50,8 @@ class Player:
         self._name, self._command, self._calls = name, command, calls
         self.batch_size = BATCHES[0]
         self.split: dict[int, list[tuple[float, float]]] = {batch_size: [] for batch_size in BATCHES}
-        self._answer()
+        while self._answer() != ["ready"]:
+            pass  # what a library says when it is imported
 
     def close(self) -> None:
         """Close the pipe, on which the process ends."""
