@@ -57,7 +57,8 @@ class EpsilonGreedyPolicy:
 
     def act(self, observation: npt.NDArray[Any], decision: Decision) -> int:
         """Return the number of the chosen action for one stacked observation [k, *shape]."""
-        rng = self._random.draw(decision.episode, decision.start, decision.eval_mode)
+        episode = max(decision.episode, 0)  # an inference to warm up belongs to none, and is numbered -1
+        rng = self._random.draw(episode, decision.start, decision.eval_mode)
         uniform, random_action = rng.random(), int(rng.integers(self._num_actions))
         if uniform < self._epsilon(decision):
             return self._first_action + random_action

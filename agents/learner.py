@@ -32,6 +32,10 @@ class Replay(Protocol):
         """Store a transition."""
         ...
 
+    def cut(self, observation: Any) -> None:
+        """End the running episode with the observation that its last transition led to."""
+        ...
+
     def sample(self) -> Mapping[str, npt.NDArray[Any]]:
         """Return a batch: observation, action, reward, discount, next_observation, index; with priorities, weight."""
         ...
@@ -139,6 +143,7 @@ class Learner:
         self._random = DecisionRandom(seed)
         self._diverged_dir = Path(diverged_dir)
         self._batches = 0
+        self._following: npt.NDArray[Any] | None = None  # what the last transition led to, where that is known
         self.updates = 0
         self.scalars: Mapping[str, Tensor] = {}
 
@@ -152,7 +157,16 @@ class Learner:
         raise NotImplementedError
 
     def observe(self, transition: Mapping[str, Any]) -> None:
-        """Store a transition, whose action is the environment's."""
+        """Store a transition, whose action is the environment's.
+
+        Where it tells its next observation though the episode goes on, the next transition need not be the one that
+        follows: what one of several learners does not see, or has come too late for, is taken for a truncation.
+        """
+        if self._following is not None and not np.array_equal(self._following, transition["observation"]):
+            self.replay.cut(self._following)
+        ended = transition["terminal"] or transition["truncated"]
+        following = None if ended else transition["next_observation"]
+        self._following = None if following is None else np.array(following)
         self.replay.observe({**transition, "action": transition["action"] - self._first_action})
 
     @property
@@ -169,8 +183,7 @@ class Learner:
         Raises:
             DivergedError: The loss is not finite.
         """
-        self.apply(self.gradients())
-        return self.scalars
+        return self.apply(self.gradients())
 
     def gradients(self) -> Mapping[str, Tensor]:
         """Return the gradient of a batch's loss on the present weights, by the parameter's name.
@@ -198,8 +211,8 @@ class Learner:
         named = self.network.named_parameters()
         return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
-    def apply(self, gradients: Mapping[str, Tensor]) -> None:
-        """Step the weights by gradients, which may come from another learner."""
+    def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Step the weights by gradients, which may come from another learner; return what the last batch gave."""
         for name, parameter in self.network.named_parameters():
             parameter.grad = gradients.get(name)
         if self._max_gradient_norm is not None:
@@ -208,6 +221,7 @@ class Learner:
         self.updates += 1
         if self.updates % self._target_update_period == 0:
             self.synchronize_target()
+        return self.scalars
 
     def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
         return {name: self.compute.tensor(array) for name, array in arrays.items() if name in _LEARNT_FROM}

@@ -6,7 +6,7 @@ import inspect
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from agents.agent import Report
 from agents.decision import Decision, Outcome, Turns
-from agents.dqn.parts import DQN
+
+if TYPE_CHECKING:
+    from agents.dqn.parts import DQN  # whose package has an agent that is made of this one
 
 __all__ = ["TurnBasedAgent"]
 

@@ -114,6 +114,14 @@ class ReservoirReplay(SavedReplay):
             ValueError: an observation has another shape or kind than the replay's, or the interval is negative.
         """
         self._newest.observe(transition)
+        self._take_complete()
+
+    def cut(self, observation: Any) -> None:
+        """Ends the running episode, as `RingReplay.cut`."""
+        self._newest.cut(observation)
+        self._take_complete()
+
+    def _take_complete(self) -> None:
         slots = self._newest.valid_slots()
         complete = slots[slots > self._last_slot]
         if not complete.size:

@@ -158,6 +158,19 @@ class RingReplay(SavedReplay):
         if final is not None:
             self._append(final, 0, 0.0, 0, _FINAL)
 
+    def cut(self, observation: Any) -> None:
+        """Ends the running episode, if one runs, as a truncation would have: what followed its last transition is lost.
+
+        Args:
+            observation: what the last transition led to.
+
+        Raises:
+            ValueError: it has another shape or kind than the ring's.
+        """
+        final = self._observations.check("observation", observation)
+        if self._next_age:
+            self._append(final, 0, 0.0, 0, _FINAL)
+
     def _append(self, observation: list[npt.NDArray[Any]], action: int, reward: float, frames: int, kind: int) -> None:
         if self._head >= self._capacity:
             self._forget_oldest()

@@ -68,6 +68,10 @@ def test_epsilon_is_the_share_of_random_actions(epsilon: float) -> None:
     assert np.mean(others) == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / 4000))
 
 
+def test_an_inference_to_warm_up_belongs_to_no_episode() -> None:
+    assert policy().act(np.ones((2, 3), np.float32), Decision(-1, 0, 0, False)) in range(ACTIONS)
+
+
 def test_epsilon_is_asked_for_with_the_decision() -> None:
     asked = []
     network = create_network((2, 3), ACTIONS)

@@ -179,7 +179,8 @@ def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay
     frozen = {"min_replay_history": 10**6, "epsilon_train": 0.3, "seed": 2}
     worlds = [DriftingEnv(noop=True, first_action=1) for _ in range(2)]
     made = make_parts(member, worlds[0], **frozen)
-    AsyncRunner(lambda: worlds[0], made.make_policy, seed=5, default_action="random", **schedule).run(episodes=6)
+    play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
+    AsyncRunner(lambda: worlds[0], made.make_policy, **play_virtually, **schedule).run(episodes=6)
     delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
     seeds = [int(np.random.SeedSequence((5, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(6)]
     play(make_agent(member, delayed, **frozen), delayed, seeds)

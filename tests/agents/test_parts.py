@@ -202,6 +202,48 @@ def test_a_learners_replay_goes_into_files_and_comes_back(tmp_path: Any) -> None
         other.load_replay(tmp_path, 3)
 
 
+def chain(count: int) -> list[dict[str, Any]]:
+    """Transitions of one episode that tell their next observations, as an asynchronous runner's do."""
+    told = [{**t, "terminal": step == count - 1, "reward": 2.0**step} for step, t in enumerate(transitions(count))]
+    return [{**t, "next_observation": then["observation"]} for t, then in zip(told, [*told[1:], told[0]], strict=True)]
+
+
+@pytest.mark.parametrize("eviction", ["oldest", "reservoir"])
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_one_of_several_learners_bootstraps_on_what_follows_in_the_game(horizon: int, eviction: str) -> None:
+    env = DriftingEnv()
+    settings: dict[str, Any] = {"stack_size": 1, "gamma": 0.5, "update_horizon": horizon, "replay_eviction": eviction}
+    learner = DQN(env.observation_space, env.action_space, **settings, replay_capacity=100).make_learner(1, 2)
+    told = chain(9)
+    for transition in told[1::2]:
+        learner.observe(transition)
+    learner.observe(told[8])  # the end, which here follows on
+    expected = {t["observation"].tobytes(): t for t in told[1::2] + told[8:]}
+    batch = learner.replay.sample(200)  # type: ignore[call-arg]
+    seen = set()
+    for row in range(200):
+        key = batch["observation"][row, 0].tobytes()
+        seen.add(key)
+        last = expected[key]
+        reward, discount = last["reward"], 0.0 if last["terminal"] else 0.5
+        if horizon > 1 and last is told[7]:  # two in a row: a return of both
+            reward, discount, last = 2.0**7 + 0.5 * 2.0**8, 0.0, told[8]
+        assert (float(batch["reward"][row]), float(batch["discount"][row])) == (reward, discount)
+        assert batch["next_observation"][row, 0].tolist() == last["next_observation"].tolist()
+    assert seen == set(expected)
+
+
+def test_a_learner_that_sees_every_transition_keeps_each_observation_once() -> None:
+    learners = [parts(DriftingEnv()).make_learner() for _ in range(2)]
+    for transition in chain(20):
+        learners[0].observe(transition)
+        learners[1].observe(
+            {**transition, "next_observation": transition["next_observation"] if transition["terminal"] else None}
+        )
+    one, other = (learner.replay.state_dict() for learner in learners)  # type: ignore[attr-defined]
+    assert_identical(one, other)
+
+
 def test_stacks_are_refused_where_observations_come_one_by_one() -> None:
     env = DriftingEnv()
     with pytest.raises(
