@@ -14,8 +14,8 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
@@ -80,7 +80,9 @@ class ProcessBackend:
         if not sys.platform.startswith("linux") and sys.platform != "darwin":
             raise RuntimeError(f"backend='process' needs Linux, got {sys.platform}: use backend='thread'")
         self._job = job
-        self._environment_payload = _pickled("make_env", (job.make_env, job.terms))
+        _pickled("make_env", job.make_env)
+        _pickled("a default action, strategy or latency", job.terms)
+        self._environment_payload = cloudpickle.dumps((job.make_env, job.terms))
         self._policy_payload = _pickled("make_policy", job.make_policy)
         self._learner_payload = _pickled("make_learner", job.make_learner)
         self._spawn = multiprocessing.get_context("spawn")
@@ -113,11 +115,14 @@ class ProcessBackend:
         self._controls.stop = False
         self._controls.learning = not phase.eval_mode
         restarts, updates = self._restarts, int(self._controls.updates.sum())
-        self._environment.pipe.send(phase)
+        try:
+            self._environment.pipe.send(phase)
+        except OSError:
+            raise self._ended(self._environment) from None
         try:
             record = self._await_record()
         except BaseException:
-            self._controls.stop = True
+            self._halt()
             raise
         finally:
             self._controls.learning = False
@@ -126,6 +131,13 @@ class ProcessBackend:
             record.updates = int(self._controls.updates.sum()) - updates
             record.learner_steps, record.scalars = self._statistics()
         return record
+
+    def _halt(self) -> None:
+        """End the phase; its record is not to be taken for that of the next one."""
+        self._controls.stop = True
+        with suppress(OSError, EOFError):
+            if self._environment.pipe.poll(1):
+                self._environment.pipe.recv()
 
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases."""
@@ -210,7 +222,8 @@ class ProcessBackend:
     def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> _Child:
         ours, theirs = multiprocessing.Pipe()
         process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=True)
-        process.start()
+        with _main_without_file():
+            process.start()
         theirs.close()
         return _Child(name, process, ours, started=time.monotonic_ns())
 
@@ -372,6 +385,21 @@ class ProcessBackend:
                 "`if __name__ == '__main__':`"
             )
         return RunFailed(f"{child.name} ended with exit code {code}")
+
+
+@contextmanager
+def _main_without_file() -> Iterator[None]:
+    """Let children not look for a main script that is no file, as where it came from standard input."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None or os.path.exists(file):
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = file
 
 
 def _pickled(name: str, value: Any) -> bytes:

@@ -102,7 +102,11 @@ class VirtualBackend:
 
     def _infer(self, worker: int, observation: Any, decision: Decision) -> Any:
         """Return a worker's action; one outside the action space is refused, and the default action takes its frame."""
-        action = deepcopy(self._act[worker](deepcopy(observation), decision))
+        try:
+            action = deepcopy(self._act[worker](deepcopy(observation), decision))
+        except Exception as error:
+            error.add_note(f"raised in worker {worker}")
+            raise
         if not self._action_space.contains(action):
             self._refused.add((decision.start, worker))
             self._record.fates["refused"] = self._record.fates.get("refused", 0) + 1

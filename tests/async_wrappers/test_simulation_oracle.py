@@ -23,9 +23,9 @@ from async_wrappers.latency import Correlated, Gamma, LogNormal, Spikes, Trace, 
 from async_wrappers.schedule import decisions
 from async_wrappers.simulation import SimulatedSchedule
 from async_wrappers.stagger import MaxTime, make_stagger
-from tests.async_wrappers.played_latency import MS, Played
+from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import Closing
 from tests.async_wrappers.recording_env import RecordingEnv
-from tests.async_wrappers.stagger_contract import Closing
 from tests.async_wrappers.test_delay_oracle import DEFAULTS, policy
 
 SETTINGS = settings(

@@ -25,8 +25,8 @@ from async_wrappers.stagger import (
     Tickets,
     make_stagger,
 )
-from tests.async_wrappers.played_latency import MS, Played
-from tests.async_wrappers.stagger_contract import StaggerContract
+from async_wrappers.testing.played import MS, Played
+from async_wrappers.testing.staggers import StaggerContract
 
 SETTINGS = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 PER_MS = 1000  # frames per second, so that a frame is a millisecond

@@ -26,8 +26,8 @@ from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spike
 from async_wrappers.runner import Decision
 from async_wrappers.runner.loop import episode_seed
 from async_wrappers.stagger import Conditions, ExpectedTime, MaxTime, Sequential, Stagger, Tickets
+from async_wrappers.testing.played import MS, Played
 from async_wrappers.timing import TimingReport
-from tests.async_wrappers.played_latency import MS, Played
 from tests.async_wrappers.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "2000"))

@@ -12,7 +12,7 @@ from async_wrappers.runner.protocols import Decision, Ready
 from async_wrappers.runner.record import Record
 from async_wrappers.runner.slots import Fate, Finished, Ticket
 from async_wrappers.stagger import make_stagger
-from tests.async_wrappers.played_latency import MS
+from async_wrappers.testing.played import MS
 from tests.async_wrappers.recording_env import EPISODE, RecordingEnv
 
 __all__ = ["FakeTransport", "Stage"]

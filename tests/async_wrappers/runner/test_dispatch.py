@@ -20,7 +20,7 @@ from async_wrappers.runner.dispatch import Dispatcher, Due
 from async_wrappers.schedule import FrameClock
 from async_wrappers.simulation import SimulatedSchedule, modelled_conditions
 from async_wrappers.stagger import Conditions, ExpectedTime, MaxTime, NoStagger, Sequential, Stagger, Tickets
-from tests.async_wrappers.played_latency import MS, Played
+from async_wrappers.testing.played import MS, Played
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "300"))
 RATES = st.sampled_from([60, 59.7275, 50, 1000, Fraction(60_000, 1001), 0.5])

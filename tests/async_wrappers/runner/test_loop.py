@@ -24,7 +24,7 @@ from async_wrappers.runner.record import Record
 from async_wrappers.runner.slots import Controls, Fate
 from async_wrappers.runner.virtual import VirtualBackend
 from async_wrappers.stagger import ExpectedTime, MaxTime, Sequential, Stagger, Tickets
-from tests.async_wrappers.played_latency import MS, Played
+from async_wrappers.testing.played import MS, Played
 from tests.async_wrappers.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv, mixed
 from tests.async_wrappers.runner.fake_transport import BEGIN, FakeTransport, Stage, Timed
 from tests.async_wrappers.runner.test_dispatch import CASES, Case, cases

@@ -15,7 +15,7 @@ from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
 from async_wrappers.schedule import decisions
 from async_wrappers.simulation import Inference, SimulatedSchedule
 from async_wrappers.stagger import Conditions, Stagger
-from tests.async_wrappers.played_latency import ChangesLater, Played
+from async_wrappers.testing.played import ChangesLater, Played
 
 __all__ = ["Closing", "StaggerContract", "Workshop"]
 

@@ -1,0 +1,11 @@
+"""Contract tests for backends and strategies of a user's own; they need pytest and hypothesis.
+
+* `async_wrappers.testing.backends.BackendContract`: what every backend of `AsyncRunner` keeps.
+* `async_wrappers.testing.staggers.StaggerContract`: what every stagger strategy keeps.
+
+Subclass one in a test module, tell it what to test, and pytest runs it.
+"""
+
+import pytest
+
+pytest.register_assert_rewrite("async_wrappers.testing.backends", "async_wrappers.testing.staggers")

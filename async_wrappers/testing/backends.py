@@ -1,0 +1,376 @@
+"""What a backend of `AsyncRunner` keeps, wherever its workers run: subclass `BackendContract` and give it `backend`.
+
+The environment and the policies write down in files what they saw, as they may live in other processes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+
+from async_wrappers.runner import AsyncRunner, Decision
+from async_wrappers.runner.loop import episode_seed
+from async_wrappers.timing import TimingReport
+
+__all__ = ["BackendContract", "PolicyError", "Watching", "Witness"]
+
+LENGTH = 12  # frames of an episode
+SEED = 3
+REFUSED = 5  # from this frame of an episode no action is in the action space
+LARGEST = 10_000
+NOTHING = [-1, -1]  # the default action
+_MULTIPROCESSING = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")  # stay until Python ends
+
+
+class Witness(gym.Env[Any, Any]):
+    """Observes ``[episode, frame]``, pays ``frame % 3`` and writes down what it receives; ends after 12 frames.
+
+    Args:
+        folder: Where it writes.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """See the class."""
+        self.observation_space = gym.spaces.Box(-1, LARGEST, (2,), np.int64)
+        self.action_space = gym.spaces.Box(-1, LARGEST, (2,), np.int64)
+        self._file = (folder / "environment").open("a", buffering=1)
+        self._episode, self._frame = -1, LENGTH
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode."""
+        super().reset(seed=seed)
+        self._episode += 1
+        self._frame = 0
+        print(json.dumps({"seed": seed}), file=self._file)
+        return np.array([self._episode, 0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one frame."""
+        if self._frame >= LENGTH:
+            raise RuntimeError("stepped after the end of an episode")
+        print(json.dumps({"action": np.asarray(action).tolist()}), file=self._file)
+        reward = float(self._frame % 3)
+        self._frame += 1
+        return np.array([self._episode, self._frame]), reward, self._frame == LENGTH, False, {}
+
+    def close(self) -> None:
+        """Write down that it is closed."""
+        if not self._file.closed:
+            print(json.dumps({"closed": True}), file=self._file)
+            self._file.close()
+
+
+class Watching:
+    """A policy that answers with the observation that it was shown, and writes down each call.
+
+    Args:
+        folder: Where it writes.
+        seconds: How long an inference sleeps.
+        refused: From which frame of an episode on it answers with what is no action.
+    """
+
+    def __init__(self, folder: Path, seconds: float, refused: int = REFUSED) -> None:
+        """See the class."""
+        self._file = (folder / f"policy {os.getpid()} {id(self)} {time.monotonic_ns()}").open("a", buffering=1)
+        self._seconds, self._refused = seconds, refused
+
+    def act(self, observation: Any, decision: Decision) -> Any:
+        """Return the observation, or what is no action."""
+        print(json.dumps([observation.tolist(), list(decision)]), file=self._file)
+        time.sleep(self._seconds)
+        answer = observation.copy()
+        observation[:] = 0  # a policy may write into what it was given
+        return answer if decision.start < self._refused else np.array([LARGEST + 1, 0])
+
+
+class PolicyError(RuntimeError):
+    """What a failing policy raises."""
+
+
+class Failing:
+    """A policy that raises at every call."""
+
+    def act(self, observation: Any, decision: Decision) -> Any:
+        """Raise."""
+        raise PolicyError("no idea what to do")
+
+
+class Call(NamedTuple):
+    """One inference: who, on which episode of the environment's life and frame of it, and what it was told."""
+
+    worker: str
+    episode: int
+    frame: int
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Played:
+    """What the runs of one ``with`` block came to.
+
+    Attributes:
+        reports: By run.
+        runs: By episode of the environment's life: the run.
+        seeds: By episode: what it was reset with.
+        actions: By episode: what was received, frame by frame.
+        closed: How often the environment was closed.
+        calls: Of all policies.
+    """
+
+    reports: dict[str, TimingReport]
+    runs: list[str]
+    seeds: list[int]
+    actions: list[list[list[int]]]
+    closed: int
+    calls: list[Call]
+
+    def fresh(self, run: str) -> Iterator[tuple[int, int, list[int]]]:
+        """Yield (episode, frame, action) of each action of a run that is not the default."""
+        for episode, actions in enumerate(self.actions):
+            for frame, action in enumerate(actions):
+                if self.runs[episode] == run and action != NOTHING:
+                    yield episode, frame, action
+
+
+class BackendContract:
+    """Tests of one backend.
+
+    Attributes:
+        backend: As for `AsyncRunner`: a name, a class, or a ``staticmethod`` of a `Job`.
+        workers: How many.
+        fps: Frames per second; an inference takes one and a half frames.
+    """
+
+    backend: Any
+    workers: int = 2
+    fps: int = 50
+
+    _played: Played
+    RUNS: dict[str, dict[str, Any]] = {
+        "episodes": {"episodes": 2},
+        "frames": {"frames": 17},
+        "seconds": {"seconds": 0.1},
+        "evaluation": {"episodes": 1, "eval_mode": True},
+        "whole episodes": {"frames": 2, "whole_episodes": True},
+        "cut": {"episodes": 1, "max_episode_frames": 4},
+    }
+
+    def make_runner(self, make_policy: Any, folder: Path) -> AsyncRunner:
+        """Return the runner that is tested."""
+        return AsyncRunner(
+            partial(Witness, folder),
+            make_policy,
+            self.workers,
+            self.fps,
+            playout=2,
+            slot=1,
+            backend=self.backend,
+            latency=1.5 / self.fps,
+            default_action=NOTHING,
+            seed=SEED,
+        )
+
+    @pytest.fixture
+    def played(self, tmp_path_factory: pytest.TempPathFactory) -> Played:
+        """Return what was played, once for all tests."""
+        cls = type(self)
+        if "_played" not in vars(cls):
+            cls._played = self._play(tmp_path_factory.mktemp("contract"))
+        return cls._played
+
+    def _play(self, folder: Path) -> Played:
+        """Play all runs in one ``with`` block."""
+        seconds = 0.0 if self.backend == "virtual" else 1.5 / self.fps
+        with self.make_runner(partial(Watching, folder, seconds), folder) as runner:
+            reports = {name: runner.run(**length) for name, length in self.RUNS.items()}
+        lines = [json.loads(line) for line in (folder / "environment").read_text().splitlines()]
+        actions: list[list[list[int]]] = []
+        for line in lines:
+            if "seed" in line:
+                actions.append([])
+            elif "action" in line:
+                actions[-1].append(line["action"])
+        return Played(
+            reports,
+            [name for name, report in reports.items() for _ in report.episodes],
+            [line["seed"] for line in lines if "seed" in line],
+            actions,
+            sum("closed" in line for line in lines),
+            [
+                Call(file.name, episode, frame, Decision(*decision))
+                for file in folder.glob("policy *")
+                for (episode, frame), decision in map(json.loads, file.read_text().splitlines())
+            ],
+        )
+
+    def test_a_run_lasts_as_long_as_it_is_asked_to(self, played: Played) -> None:
+        frames = {name: [episode.frames for episode in report.episodes] for name, report in played.reports.items()}
+        assert frames == {
+            "episodes": [LENGTH, LENGTH],
+            "frames": [LENGTH, 17 - LENGTH],
+            "seconds": [self.fps // 10],
+            "evaluation": [LENGTH],
+            "whole episodes": [LENGTH],
+            "cut": [4],
+        }
+        assert all(report.frames["total"] == sum(frames[name]) for name, report in played.reports.items())
+
+    def test_the_environment_is_stepped_once_a_frame_and_closed_once(self, played: Played) -> None:
+        told = [episode.frames for report in played.reports.values() for episode in report.episodes]
+        assert [len(actions) for actions in played.actions] == told
+        assert played.closed == 1
+
+    def test_a_return_is_the_sum_of_what_the_environment_paid(self, played: Played) -> None:
+        scores = [episode.score for report in played.reports.values() for episode in report.episodes]
+        assert scores == [sum(frame % 3 for frame in range(len(actions))) for actions in played.actions]
+
+    def test_runs_of_one_block_go_on_with_the_next_episode_and_its_seed(self, played: Played) -> None:
+        numbers: Counter[bool] = Counter()
+        expected = []
+        for run in played.runs:
+            evaluates = run == "evaluation"
+            expected.append(episode_seed(SEED, int(evaluates), numbers[evaluates]))
+            numbers[evaluates] += 1
+        assert played.seeds == expected
+
+    def test_every_inference_sees_the_frame_that_it_is_told_and_is_told_where_it_is(self, played: Played) -> None:
+        numbers: Counter[bool] = Counter()
+        lived: Counter[bool] = Counter()
+        expected: list[tuple[int, int, bool]] = []
+        for run, actions in zip(played.runs, played.actions, strict=True):
+            evaluates = run == "evaluation"
+            expected.append((numbers[evaluates], lived[evaluates], evaluates))
+            numbers[evaluates] += 1
+            lived[evaluates] += len(actions)
+        for call in self.without_warm_up(played):
+            number, before, evaluates = expected[call.episode]
+            assert call.decision == Decision(number, call.frame, before + call.frame, evaluates)
+        assert {call.episode for call in self.without_warm_up(played)} == set(range(len(expected)))
+
+    def test_each_worker_has_a_policy_of_its_own_and_never_infers_a_frame_twice(self, played: Played) -> None:
+        assert len({call.worker for call in played.calls}) == self.workers
+        each = Counter((call.worker, call.episode, call.frame) for call in self.without_warm_up(played))
+        assert set(each.values()) == {1}
+
+    def test_an_action_is_computed_from_the_frame_that_its_delay_says(self, played: Played) -> None:
+        for run, report in played.reports.items():
+            fresh = list(played.fresh(run))
+            assert report.frames["fresh"] == len(fresh)
+            for episode, frame, (shown_episode, shown_frame) in fresh:
+                assert shown_episode == episode
+                assert shown_frame < frame
+            delays = [frame - start for _, frame, (_, start) in fresh]
+            if delays:
+                assert report.delay_frames["mean"] == pytest.approx(sum(delays) / len(delays))
+                assert report.delay_frames["max"] == max(delays)
+        assert any(True for run in played.reports for _ in played.fresh(run))
+
+    def test_starts_of_an_episodes_actions_increase(self, played: Played) -> None:
+        for actions in played.actions:
+            starts = [start for _, start in actions if start >= 0]
+            assert starts == sorted(set(starts))
+
+    def test_frames_without_an_action_receive_the_default_action_and_are_counted(self, played: Played) -> None:
+        for run, report in played.reports.items():
+            default = sum(
+                actions.count(NOTHING) for name, actions in zip(played.runs, played.actions, strict=True) if name == run
+            )
+            assert report.frames["default"] == default > 0
+
+    def test_an_action_outside_the_action_space_is_refused_and_counted(self, played: Played) -> None:
+        for run, report in played.reports.items():
+            asked = sum(
+                call.frame >= REFUSED and played.runs[call.episode] == run for call in self.without_warm_up(played)
+            )
+            told = report.lost.get("refused", 0)
+            assert asked - self.workers * len(report.episodes) <= told <= asked
+        assert played.reports["episodes"].lost["refused"] > 0
+        assert all(value <= LARGEST for actions in played.actions for action in actions for value in action)
+
+    def test_evaluation_reaches_the_policies_and_training_is_none(self, played: Played) -> None:
+        modes = {(played.runs[call.episode] == "evaluation", call.decision.eval_mode) for call in played.calls}
+        assert modes - {(False, True)} == {(True, True), (False, False)}
+        odd = [call for call in played.calls if call not in self.without_warm_up(played)]
+        assert {call.frame for call in odd} <= {0}
+
+    def test_what_a_policy_raises_comes_out_with_the_worker_named_and_nothing_is_left(
+        self, played: Played, tmp_path: Path
+    ) -> None:
+        before = _Holdings.now()
+        with (
+            pytest.raises(PolicyError, match="no idea what to do") as error,
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # a worker may be started again
+            self.make_runner(Failing, tmp_path).run(frames=20)
+        notes = "\n".join(getattr(error.value, "__notes__", []))
+        assert any(f"worker {worker}" in notes for worker in range(self.workers))
+        del error
+        assert _Holdings.now().beyond(before) == {}
+
+    @staticmethod
+    def without_warm_up(played: Played) -> list[Call]:
+        """Return the calls but for those before the first frame, which are told that they evaluate."""
+        return [
+            call for call in played.calls if not (call.decision.eval_mode and played.runs[call.episode] != "evaluation")
+        ]
+
+
+@dataclass(frozen=True)
+class _Holdings:
+    """What this process holds that a run could leave behind."""
+
+    processes: frozenset[int]
+    threads: frozenset[threading.Thread]
+    descriptors: int
+    shared: frozenset[str]
+
+    @classmethod
+    def now(cls) -> _Holdings:
+        me = psutil.Process()
+        return cls(
+            frozenset(child.pid for child in me.children(recursive=True) if not _stays(child)),
+            frozenset(threading.enumerate()),
+            me.num_fds(),
+            frozenset(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else frozenset(),
+        )
+
+    def beyond(self, before: _Holdings, patience: float = 10.0) -> dict[str, Any]:
+        """Return what there is more than before, once it has had time to go and garbage is collected."""
+        deadline = time.monotonic() + patience
+        while True:
+            gc.collect()
+            now = _Holdings.now()
+            more = {
+                "processes": now.processes - before.processes,
+                "threads": now.threads - before.threads,
+                "descriptors": max(0, now.descriptors - before.descriptors),
+                "shared memory": now.shared - before.shared,
+            }
+            left = {name: value for name, value in more.items() if value}
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.05)
+
+
+def _stays(process: psutil.Process) -> bool:
+    try:
+        command = " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return True
+    return any(name in command for name in _MULTIPROCESSING)

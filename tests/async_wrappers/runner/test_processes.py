@@ -1,0 +1,315 @@
+"""The process backend: what travels, what is restarted, what ends a run, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+
+from async_wrappers import AsyncRunner
+from async_wrappers.runner import Decision
+from async_wrappers.runner.processes import RunFailed
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 60  # seconds in which what must end has ended, on however busy a machine
+
+
+class Endless(gym.Env[Any, Any]):
+    """Pays what an action says, and calls a function on each frame."""
+
+    def __init__(self, on_frame: Callable[[int], None] = lambda frame: None) -> None:
+        self.observation_space = gym.spaces.Box(0, 10**9, (1,), np.int64)
+        self.action_space = gym.spaces.Discrete(8)
+        self._on_frame = on_frame
+
+    def get_action_meanings(self) -> list[str]:
+        return ["NOOP", *"1234567"]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.frame = 0
+        return np.array([0]), {}
+
+    def step(self, action: Any) -> Any:
+        self._on_frame(self.frame)
+        self.frame += 1
+        return np.array([self.frame]), float(action), False, False, {}
+
+
+def make_runner(make_env: Any, make_policy: Any, workers: int = 2, fps: int = 100, **kwargs: Any) -> AsyncRunner:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="workers=")
+        return AsyncRunner(make_env, make_policy, workers, fps, playout=1, slot=1, latency=0.005, **kwargs)
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """See to it that no process is left that was not there before, but for multiprocessing's own two."""
+    me = psutil.Process()
+    before = {child.pid for child in me.children(recursive=True)}
+    yield
+    names = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")
+    left = [child for child in me.children(recursive=True) if child.pid not in before]
+    assert [child for child in left if not any(name in " ".join(child.cmdline()) for name in names)] == []
+
+
+def test_closures_travel_workers_are_forked_with_one_torch_thread_and_a_killed_one_comes_back(tmp_path: Path) -> None:
+    """The policy answers 1 where torch has one thread and the fork server is the parent, and 2 once it was killed."""
+    died = tmp_path / "died"
+
+    class Local:
+        def __init__(self) -> None:
+            import torch
+
+            self.torch = torch
+
+        def act(self, observation: Any, decision: Decision) -> int:
+            if decision.start == 30 and not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            forked = "forkserver" in Path(f"/proc/{os.getppid()}/cmdline").read_text()
+            return (2 if died.exists() else 1) if forked and self.torch.get_num_threads() == 1 else 0
+
+    def check(frame: int) -> None:
+        assert "torch" not in sys.modules, "the environment's process has no use for torch"
+
+    with nothing_left():
+        report = make_runner(lambda: Endless(check), lambda: Local(), workers=1).run(frames=400)
+    assert report.frames["total"] == 400
+    assert report.workers["restarts"] == 1
+    assert report.lost == {"lost": 1}
+    before = sum(span.start < 30 for span in report.spans)
+    after = [span for span in report.spans if span.start > 30]
+    assert before >= 20
+    assert after, "the worker is at work again"
+    assert report.frames["fresh"] <= report.episodes[0].score <= before + 2 * len(after)
+    assert report.frames["fresh"] >= before
+
+
+def test_a_killed_environment_ends_the_run_with_its_exit_code() -> None:
+    def die(frame: int) -> None:
+        if frame == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with nothing_left(), pytest.raises(RunFailed, match=r"^the environment ended with exit code -9$"):
+        make_runner(lambda: Endless(die), lambda: lambda observation: 1).run(frames=1000)
+
+
+@pytest.mark.parametrize("where", ["make_env", "step"])
+def test_what_the_environment_raises_ends_the_run(where: str) -> None:
+    def fail(frame: int) -> None:
+        raise LookupError("no such level")
+
+    def make_env() -> Any:
+        if where == "make_env":
+            fail(0)
+        return Endless(fail)
+
+    with nothing_left(), pytest.raises(LookupError, match="no such level") as error:
+        make_runner(make_env, lambda: lambda observation: 1, workers=1).run(frames=10)
+    assert "raised in the environment; its traceback:\nTraceback" in error.value.__notes__[0]
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's background job ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_run_that_was_interrupted_leaves_the_next_one_its_own_record_and_a_dead_environment_is_told() -> None:
+    def interrupt(frame: int) -> None:
+        if frame == 20:
+            os.kill(os.getppid(), signal.SIGINT)
+
+    with nothing_left(), make_runner(lambda: Endless(interrupt), lambda: lambda observation: 1, workers=1) as runner:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(seconds=1000)
+        assert runner.run(frames=7).frames["total"] == 7
+        assert [episode.frames for episode in runner.run(frames=9).episodes] == [9]
+        (environment,) = (child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline()))
+        environment.kill()
+        while environment.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        with pytest.raises(RunFailed, match=r"^the environment ended with exit code -9$"):
+            runner.run(frames=7)
+
+
+def test_a_policy_that_raises_at_every_call_is_shown_once_by_number_and_ends_the_run_after_the_bound() -> None:
+    def broken(observation: Any) -> int:
+        raise ArithmeticError("not today")
+
+    with (
+        nothing_left(),
+        pytest.warns(RuntimeWarning, match="^worker 0 raised, and is started again:\nTraceback") as warned,
+        pytest.raises(ArithmeticError, match="not today") as error,
+    ):
+        make_runner(Endless, lambda: broken, workers=1).run(frames=10)
+    assert len([warning for warning in warned if "started again" in str(warning.message)]) == 1
+    assert "raised in worker 0" in error.value.__notes__[0]
+
+
+@pytest.mark.parametrize("name", ["make_env", "make_policy"])
+def test_a_factory_that_cannot_be_pickled_is_named_and_what_in_it_cannot(name: str) -> None:
+    lock = threading.Lock()
+    factories: dict[str, Any] = {"make_env": Endless, "make_policy": lambda: lambda observation: 1}
+    factories[name] = lambda: lock
+    with (
+        nothing_left(),
+        pytest.raises(ValueError, match=rf"^{name} cannot be sent to another process: .*lock") as error,
+    ):
+        make_runner(**factories).run(frames=10)
+    assert "\n" not in str(error.value)
+
+
+def test_a_default_action_that_cannot_be_pickled_is_not_blamed_on_the_environment() -> None:
+    lock = threading.Lock()
+    with pytest.raises(ValueError, match=r"^a default action, strategy or latency cannot be sent .*lock"):
+        make_runner(Endless, lambda: lambda observation: 1, default_action=lambda o, a: lock).run(frames=10)
+
+
+# Scripts, notebooks, signals.
+
+SCRIPT = """
+import sys
+import gymnasium as gym
+import numpy as np
+from async_wrappers import AsyncRunner
+from async_wrappers.stagger import Stagger
+
+class Env(gym.Env):
+    observation_space = gym.spaces.Box(0, 10**9, (1,), np.int64)
+    action_space = gym.spaces.Discrete(4)
+    def reset(self, *, seed=None, options=None):
+        self.frame = 0
+        return np.array([0]), {}
+    def step(self, action):
+        self.frame += 1
+        if self.frame == 20:
+            print("playing", flush=True)
+        return np.array([self.frame]), float(action), False, False, {}
+
+class Policy:
+    def __init__(self, action):
+        self.action = action
+    def act(self, observation, decision):
+        return self.action
+
+class EveryFourth(Stagger):
+    playout = 3
+    def offers(self, frame):
+        return int(frame % 4 == 0)
+
+def run(frames, action=2):
+    runner = AsyncRunner(lambda: Env(), lambda: Policy(action), 1, 200, stagger=EveryFourth, latency=0.002,
+                         default_action=0)
+    report = runner.run(frames=frames)
+    print("return", report.episodes[0].score, "of", 2 * report.frames["fresh"], "fresh", report.frames["fresh"])
+
+"""
+GUARDED = SCRIPT + "if __name__ == '__main__':\n    run(int(sys.argv[1]))\n"
+UNGUARDED = SCRIPT + "run(40)\n"
+
+
+def start(arguments: list[str], text: str | None = None, **kwargs: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+        **kwargs,
+    )
+    if text is not None:
+        assert process.stdin is not None
+        process.stdin.write(text)
+        process.stdin.close()
+        process.stdin = None
+    return process
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "script.py"
+    path.write_text(text)
+    return str(path)
+
+
+def assert_played(process: subprocess.Popen[str]) -> None:
+    out, err = process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == 0, err
+    said = next(line for line in out.splitlines() if line.startswith("return")).split()
+    assert said[1] == f"{float(said[3])}"
+    assert int(said[5]) > 0
+
+
+def test_it_works_from_standard_input_as_a_notebooks_cell_does() -> None:
+    assert_played(start(["-"], UNGUARDED))
+
+
+@pytest.mark.slow  # as the one before
+def test_it_works_from_the_command_line() -> None:
+    assert_played(start(["-c", UNGUARDED]))
+
+
+@pytest.mark.slow  # the tests of signals do it too
+def test_it_works_from_a_script_with_a_main_guard(tmp_path: Path) -> None:
+    assert_played(start([script(tmp_path, GUARDED), "40"]))
+
+
+def test_a_script_without_a_main_guard_is_told_in_one_sentence(tmp_path: Path) -> None:
+    process = start([script(tmp_path, UNGUARDED)])
+    _, err = process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == 1
+    assert err.splitlines()[-1].startswith("RuntimeError: AsyncRunner starts processes, which import the main script")
+    assert err.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("whole_group", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_after_a_signal_to_the_main_process_nothing_is_left(
+    tmp_path: Path, sent: signal.Signals, whole_group: bool
+) -> None:
+    """A terminal sends SIGINT to all processes of a run."""
+    shared = set(os.listdir("/dev/shm"))
+    process = start([script(tmp_path, GUARDED), "1000000"], start_new_session=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "playing\n"
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) >= 4  # the environment, the fork server, its worker, the resource tracker
+        if whole_group:
+            os.killpg(process.pid, sent)
+        else:
+            process.send_signal(sent)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert process.returncode == -sent
+        if sent == signal.SIGINT:
+            assert err.rstrip().endswith("KeyboardInterrupt")
+            assert err.count("Traceback") == 1
+        _, alive = psutil.wait_procs(children, PATIENCE)
+        assert alive == []
+        deadline = time.monotonic() + PATIENCE
+        while (left := set(os.listdir("/dev/shm")) - shared) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert left == set()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE)
