@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from async_wrappers.runner.journal import Journal
+from async_wrappers.runner.share import Share
 from async_wrappers.runner.slots import Controls
 from async_wrappers.runner.weights import WeightsBoard
 
@@ -19,7 +20,7 @@ _REST = 0.001  # seconds between two looks while there is nothing to do
 
 
 class Learning:
-    """One of L learners; transition number n belongs to learner n modulo L.
+    """One of L learners, which share the transitions (`Share`).
 
     One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
     weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
@@ -49,9 +50,9 @@ class Learning:
     ) -> None:
         """See the class."""
         self._number, self._learners, self._learner = number, learners, learner
-        self._journal, self._board, self._shared, self._lock = journal, board, shared, lock
+        self._transitions = Share(journal, number, learners)
+        self._board, self._shared, self._lock = board, shared, lock
         self._controls, self._ratio = controls, updates_per_transition
-        self._position = journal.oldest()
         self._observed = 0
         self._updates_here = 0  # made by this process
         self._unpublished = False
@@ -104,13 +105,10 @@ class Learning:
 
     def _observe(self) -> None:
         for _ in range(_AT_ONCE):
-            position, numbered = self._journal.read(self._position)
-            if position == self._position:
+            if (transition := self._transitions.next()) is None:
                 return
-            self._position = position
-            if numbered is not None and numbered.number % self._learners == self._number:
-                self._learner.observe(numbered.transition)
-                self._observed += 1
+            self._learner.observe(transition)
+            self._observed += 1
 
     def _may_learn(self) -> bool:
         if not self._controls.learning or not getattr(self._learner, "ready", True):

@@ -52,7 +52,11 @@ class Learner(Protocol):
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:
-        """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation."""
+        """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation.
+
+        Its next observation is the observation of the transition that is shown next, unless it is terminal or
+        truncated; that also stands where the next one goes to another learner, or was missed.
+        """
         ...
 
     def update(self) -> Mapping[str, float]:

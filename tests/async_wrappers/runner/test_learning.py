@@ -143,21 +143,6 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return clock
 
 
-@settings(max_examples=50, deadline=None, database=None)
-@given(learners=st.integers(1, 4), episodes=st.lists(st.integers(1, 6), max_size=6))
-def test_transition_n_is_observed_by_learner_n_modulo_l_alone(learners: int, episodes: list[int]) -> None:
-    room = Room(learners)
-    room.controls.learning = False
-    for learning in room.learnings:
-        learning.publish_first()
-    for decisions in episodes:
-        room.play(decisions)
-        for learning in room.learnings:
-            learning._observe()
-    for number, learner in enumerate(room.learners):
-        assert learner.seen == list(range(number, sum(episodes), learners))
-
-
 def test_a_learner_that_follows_another_observes_what_the_journal_still_holds(time: Time) -> None:
     room = Room()
     for _ in range(20):
