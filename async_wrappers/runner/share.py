@@ -16,7 +16,8 @@ class Share:
 
     A replay may take a transition's next observation from the transition that it is given next. So the last one before
     a gap (another learner's run, what the journal has overwritten, an episode that was abandoned) is marked truncated:
-    it is bootstrapped on its own next observation. To know, a transition is handed out when the entry after it is there.
+    it is bootstrapped on its own next observation. To know, a transition is held back until the entry after it is
+    there.
 
     Args:
         journal: Where transitions come from.
