@@ -109,23 +109,32 @@ class Console:
     def _checked(self, content: bytes, check_origin: bool) -> bytes:
         unsealed = unseal(content)
         if unsealed is None:
-            Layout(self.rom, content)
+            layout = Layout(self.rom, content)
             if check_origin:
                 raise ValueError(
                     "the state does not say of which ROM it is: if it is of this one, convert it with "
                     "python -m async_wrappers.envs.gameboy convert STATE --rom ROM --out FILE"
                 )
-            return content
+            return self._without_sound(content, layout)
         state, origin = unsealed
         if origin.rom_sha256 != self._origin.rom_sha256:
             raise ValueError(
                 f"the state is of the ROM with SHA-256 {origin.rom_sha256}, got one with {self._origin.rom_sha256}: "
                 "give the ROM that the state was made with"
             )
-        if origin.sound != self._origin.sound:
-            raise ValueError(f"the state was saved with sound={origin.sound}: give sound={origin.sound}")
-        Layout(self.rom, state)
-        return state
+        if self._origin.sound and not origin.sound:
+            raise ValueError("the state was saved without sound: give sound=False")
+        layout = Layout(self.rom, state)
+        return self._without_sound(state, layout) if origin.sound else state
+
+    def _without_sound(self, state: bytes, layout: Layout) -> bytes:
+        """Return a state with the sound's part of one without sound, if that is what this console has."""
+        if self._origin.sound:
+            return state
+        silent = bytearray(state)
+        template = _booted(self.rom, sound=False)
+        layout.write(silent, "sound", Layout(self.rom, template).read(template, "sound"))
+        return bytes(silent)
 
     def _hold(self, buttons: Collection[str]) -> None:
         for button in self._held:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-FRAMES, BUTTONS, X, DIV, WAKES, LINES, SCORE, END = 0xC000, 0xC002, 0xC007, 0xC008, 0xC010, 0xC048, 0xC0A0, 0xFFE1
+FRAMES, BUTTONS, X, DIV, LOOPS, LINES, SCORE, END = 0xC000, 0xC002, 0xC007, 0xC008, 0xC010, 0xC048, 0xC0A0, 0xFFE1
 
 # Of what the game keeps at BUTTONS.
 BIT = {button: bit for bit, button in enumerate(("a", "b", "select", "start", "right", "left", "up", "down"))}
@@ -135,7 +135,7 @@ def _main(kind: str, begin: bytes, busy: bool) -> bytes:
     code.label("loop")
     if not busy:
         code(0x76, 0x00)  # HALT
-    code(0x21, *low_high(WAKES), 0x34)
+    code(0x21, *low_high(LOOPS), 0x34)
     code.jump(0x20, "loop")
     code(0x23, 0x34)
     code.jump(0x18, "loop")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.async_wrappers.gameboy.cartridge import DIV, END, add_score, cartridge, store
+from tests.async_wrappers.gameboy.cartridge import DIV, END, LOOPS, add_score, cartridge, store
 
 RECORDINGS = Path(__file__).parent / "gym_retro"
 BEFORE, FRAMES = 150, 300
@@ -29,7 +29,11 @@ BEFORE, FRAMES = 150, 300
 # memory is seen, the interrupt of the vertical blank has already pushed its return address.
 MEMORY = {0x8000: 0x2000, 0xC000: 0x1000, 0xD000: 0x0FFF, 0xFE00: 0xA0, 0xFF80: 0x70}
 
-_LYC = bytes((0x3E, 0x40, 0xE0, 0x45, 0x3E, 0x50, 0xE0, 0x4A, 0x3E, 0x57, 0xE0, 0x4B))  # LYC, WY, WX
+# LYC, WY, WX, and the palettes of the sprites.
+_LYC = b"".join(
+    bytes((0x3E, value, 0xE0, register))
+    for register, value in {0x45: 0x40, 0x4A: 0x50, 0x4B: 0x57, 0x48: 0xD2, 0x49: 0x1B}.items()
+)
 _WINDOW = bytes((0xF0, 0x40, 0xEE, 0x20, 0xE0, 0x40))  # toggles the window
 _SPRITES = bytes((0x3E, 0x50, 0xEA, 0x00, 0xFE, 0xFA, 0x00, 0xC0, 0xEA, 0x01, 0xFE, 0x3E, 0x01, 0xEA, 0x02, 0xFE))
 _SPRITES_ON = bytes((0xF0, 0x40, 0xF6, 0x02, 0xE0, 0x40))
@@ -80,8 +84,7 @@ def held_buttons() -> list[tuple[str, ...]]:
 def record(rom: bytes, held: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """Play `rom` in stable-retro: nothing for a while, a save state, then `held`.
 
-    Returns the state, and of each frame after it the CRC-32 of the screen and of the memory, and the divider's register
-    as the game read it in its vertical blank.
+    Returns the state, and of each frame after it the CRC-32 of the screen, and what `checked` says of the memory.
     """
     with tempfile.TemporaryDirectory() as folder:
         env = _environment(rom, Path(folder))
@@ -94,23 +97,22 @@ def record(rom: bytes, held: Sequence[tuple[str, ...]]) -> dict[str, Any]:
         for _ in range(BEFORE):
             frame(())
         state = gzip.compress(env.unwrapped.em.get_state(), mtime=0)
-        screens, memories, dividers = [], [], []
+        screens, seen = [], []
         for now in held:
             screens.append(zlib.crc32(frame(now).tobytes()))
             blocks = env.unwrapped.data.memory.blocks
-            memory, divider = checked({base: bytes(blocks[base])[:size] for base, size in MEMORY.items()})
-            memories.append(memory)
-            dividers.append(divider)
+            seen.append(checked({base: bytes(blocks[base])[:size] for base, size in MEMORY.items()}))
         env.close()
-    seen = {"screens": screens, "memories": memories, "dividers": dividers}
-    return {"state": np.frombuffer(state, np.uint8), **{name: np.array(values) for name, values in seen.items()}}
+    return {"state": np.frombuffer(state, np.uint8), "screens": np.array(screens), "seen": np.array(seen)}
 
 
-def checked(blocks: Mapping[int, bytes]) -> tuple[int, int]:
-    """Return the CRC-32 of the memory less one byte, and that byte: where the game keeps the divider's register."""
+def checked(blocks: Mapping[int, bytes]) -> tuple[int, int, int]:
+    """Return the CRC-32 of the memory less two numbers, and those: the divider as the game read it, its loops."""
     work_ram = bytearray(blocks[0xC000])
-    divider, work_ram[DIV - 0xC000] = work_ram[DIV - 0xC000], 0
-    return zlib.crc32(b"".join({**blocks, 0xC000: bytes(work_ram)}.values())), divider
+    divider, loops = work_ram[DIV - 0xC000], int.from_bytes(work_ram[LOOPS - 0xC000 : LOOPS - 0xC000 + 2], "little")
+    for address in (DIV, LOOPS, LOOPS + 1):
+        work_ram[address - 0xC000] = 0
+    return zlib.crc32(b"".join({**blocks, 0xC000: bytes(work_ram)}.values())), divider, loops
 
 
 def _environment(rom: bytes, folder: Path) -> Any:

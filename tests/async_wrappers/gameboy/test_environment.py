@@ -232,6 +232,13 @@ def test_a_button_that_was_held_when_a_state_was_saved_is_let_go(env: GameBoyEnv
     assert env.read("buttons") == 1 << BIT["up"]
 
 
+def test_a_button_of_the_last_episode_can_be_pressed_anew(env: GameBoyEnv) -> None:
+    for _ in range(2):
+        env.reset()
+        env.step(UP)
+        assert env.read("buttons") == 1 << BIT["up"]
+
+
 def test_an_episode_begins_with_the_state_that_is_asked_for(env: GameBoyEnv, tmp_path: Path) -> None:
     env.reset()
     for _ in range(30):
