@@ -203,7 +203,7 @@ def transitions(count: int, reward: float = 0.5) -> list[dict[str, Any]]:
             "interval": 1,
             "terminal": step % 10 == 9,
             "truncated": False,
-            "next_observation": observation,
+            "next_observation": observation if step % 10 == 9 else None,
         }
         for step, observation in enumerate(observations(count))
     ]
