@@ -391,7 +391,7 @@ class Reshaping(torch.nn.Module):
         (
             "c51",
             lambda shape, actions, atoms: Reshaping(),
-            r"^network must take observations \[B, 1, 3\] of float32 \(stack_size first\), and Reshaping does not: ",
+            r"^network must take observations \[B, 1, 3\] of torch.float32 \(stack_size first\), and Reshaping does",
         ),
         (
             "c51",
