@@ -23,6 +23,7 @@ from agents.dqn.learner import DQNLearner
 from agents.dqn.policy import DQNPolicy
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.exploration import Epsilon, linearly_decaying_epsilon
+from agents.fit import check_fit
 from agents.learner import Learner, Replay
 from agents.networks import create_network
 from agents.optimizers import create_optimizer
@@ -229,7 +230,8 @@ class DQN:
             return self.compute.place(self._network())
         with _seeded(self._weights_seed):
             network = self.build_network(self._network)
-            self._check_network(network)
+            blank = torch.from_numpy(np.zeros((1, *self.observation_shape), self.observation_space.dtype))
+            check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
         return self.compute.place(network)
 
     def make_replay(self, capacity: int, seed: int) -> RingReplay | ReservoirReplay:
@@ -270,27 +272,6 @@ class DQN:
             "first_action": self.first_action,
         }
 
-    @torch.no_grad()
-    def _check_network(self, network: nn.Module) -> None:
-        """Try the network on one blank observation."""
-        space, training = self.observation_space, network.training
-        blank = torch.from_numpy(np.zeros((1, *self.observation_shape), space.dtype))
-        try:
-            output = network.eval()(*self.network_inputs(blank))
-        except Exception as error:  # whatever a network of the user's raises
-            what = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ValueError(
-                f"network must take observations [B, {_comma(self.observation_shape)}] of {space.dtype} (stack_size "
-                f"first), and {type(network).__name__} does not: {what}"
-            ) from error
-        network.train(training)
-        shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        if shape != (1, *self.output_shape):
-            raise ValueError(
-                f"network must give [B, {_comma(self.output_shape)}] to agent {self.name!r}, got {shape} from "
-                f"{type(network).__name__} for one observation"
-            )
-
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
         schedule, *numbers = self._epsilon
@@ -310,10 +291,6 @@ class _ReadyMade:
 
     def __call__(self) -> nn.Module:
         return copy.deepcopy(self.network)
-
-
-def _comma(shape: tuple[int, ...]) -> str:
-    return ", ".join(map(str, shape))
 
 
 def _own_seed(seed: int, number: int) -> int:

@@ -203,7 +203,7 @@ def transitions(count: int, reward: float = 0.5) -> list[dict[str, Any]]:
             "interval": 1,
             "terminal": step % 10 == 9,
             "truncated": False,
-            "next_observation": observation,
+            "next_observation": observation if step % 10 == 9 else None,
         }
         for step, observation in enumerate(observations(count))
     ]
@@ -391,7 +391,7 @@ class Reshaping(torch.nn.Module):
         (
             "c51",
             lambda shape, actions, atoms: Reshaping(),
-            r"^network must take observations \[B, 1, 3\] of float32 \(stack_size first\), and Reshaping does not: ",
+            r"^network must take observations \[B, 1, 3\] of torch.float32 \(stack_size first\), and Reshaping does",
         ),
         (
             "c51",

@@ -64,7 +64,7 @@ def transitions(count: int, actions: int = 3, first: int = 0) -> list[dict[str, 
             "interval": 1,
             "terminal": step % 10 == 9,
             "truncated": False,
-            "next_observation": np.zeros(3, np.float32),
+            "next_observation": np.zeros(3, np.float32) if step % 10 == 9 else None,
         }
         for step in range(count)
     ]
