@@ -251,6 +251,11 @@ class Learner:
         """Copy weights into the network that is updated; target and optimiser stay as they are."""
         self.network.load_state_dict(weights)
 
+    def take_over(self, weights: Mapping[str, Tensor]) -> None:
+        """Go on from the weights of a learner that died: its target is not known, so they are the target too."""
+        self.load_weights(weights)
+        self.synchronize_target()
+
     @property
     def optimizer_name(self) -> str:
         """Name of the optimiser's class: its state fits no other one."""

@@ -176,8 +176,9 @@ def run_learner(
         learning = Learning(
             number, shape.learners, learner, journal, board, shared, blocks.shared, controls, updates_per_transition
         )
-        if board.version and hasattr(learner, "load_weights"):  # another learner was here before
-            learner.load_weights((shared or board).snapshot())
+        take_over = getattr(learner, "take_over", getattr(learner, "load_weights", None))
+        if board.version and take_over is not None:  # another learner was here before
+            take_over((shared or board).snapshot())
         try:
             while True:
                 while supervisor.poll(0):
@@ -185,7 +186,7 @@ def run_learner(
                     if command == "close":
                         return
                     supervisor.send((command, _ANSWERS[command](learning, learner, argument)))
-                controls.paused[number] = not controls.learning
+                controls.paused[number] = learning.rests()
                 learning.turn()
         finally:
             learner.close()
@@ -202,6 +203,7 @@ def _statistics(learning: Learning, learner: Any, _: None) -> tuple[list[int], d
 
 def _save(learning: Learning, learner: Any, where: tuple[Path, int, int]) -> None:
     directory, iteration, number = where
+    learning.catch_up()
     write_state(state_file(directory, iteration, number), learner.state_dict())
     if hasattr(learner, "save_replay"):
         learner.save_replay(directory / f"replay_{number}", iteration)

@@ -75,6 +75,15 @@ class Learning:
                 self._shared.publish(self._learner.weights())
             self._board.publish(self._learner.weights())
 
+    def catch_up(self) -> None:
+        """Take over what the other learners have learnt."""
+        if self._shared is not None:
+            self._learner.load_weights(self._shared.snapshot())
+
+    def rests(self) -> bool:
+        """Return whether learning is off and all that was learnt is published."""
+        return not self._controls.learning and not self._unpublished
+
     def turn(self) -> None:
         """Do what is to be done next: observe, update once, publish; or rest a little."""
         self._observe()

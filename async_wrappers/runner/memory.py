@@ -146,4 +146,6 @@ def _functions(space: gym.Space[Any]) -> tuple[Callable[[Array, Any], None], Cal
 
 
 def _write_one(field: Array, value: Any) -> None:
+    if np.shape(value) != field.shape[1:]:
+        raise ValueError(f"a value of shape {np.shape(value)} does not fit its space, whose shape is {field.shape[1:]}")
     field[0] = value

@@ -115,6 +115,8 @@ class ProcessBackend:
         self._controls.stop = False
         self._controls.learning = not phase.eval_mode
         restarts, updates = self._restarts, int(self._controls.updates.sum())
+        if phase.eval_mode:
+            self._let_learners_rest()
         try:
             self._environment.pipe.send(phase)
         except OSError:
@@ -131,6 +133,12 @@ class ProcessBackend:
             record.updates = int(self._controls.updates.sum()) - updates
             record.learner_steps, record.scalars = self._statistics()
         return record
+
+    def _let_learners_rest(self) -> None:
+        """Wait until all that was learnt is published: an evaluation is of one version of the weights."""
+        for number, learner in enumerate(self._learners):
+            while not self._controls.paused[number] and learner.process.is_alive():
+                time.sleep(0.005)
 
     def _halt(self) -> None:
         """End the phase; its record is not to be taken for that of the next one."""

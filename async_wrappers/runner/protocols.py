@@ -44,7 +44,8 @@ class Learner(Protocol):
     Optional:
 
     * ``ready``: False while there is too little to learn from.
-    * ``load_weights(weights)``: take over weights; for a learner that follows one that died, and for several learners.
+    * ``load_weights(weights)``: copy weights into what is updated, and into nothing else; for several learners.
+    * ``take_over(weights)``: go on from the weights of a learner that died; `load_weights`, if there is no such method.
     * ``gradients()`` and ``apply(gradients)``, whose succession is `update`: for several learners, each of which takes
       gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.
     * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,

@@ -20,6 +20,7 @@ class Record:
     Attributes:
         fps: Frames per second that were asked for.
         workers: How many there are.
+        simulated: Whether the clock was, so that frames took exactly what they should.
         playout: The strategy's, in frames.
         begin: When the first frame began.
         end: When the last frame ended.
@@ -42,6 +43,7 @@ class Record:
 
     fps: float
     workers: int
+    simulated: bool = False
     playout: int = 0
     begin: int = 0
     end: int = 0
@@ -84,7 +86,7 @@ class Record:
             },
             lateness_ms=distribution(lateness / 1e6),
             drift_ms=float(lateness[-1] - lateness[0]) / 1e6 if lateness.size else 0.0,
-            fps=total / wall * 1e9 if self.exchanges else self.fps,
+            fps=self.fps if self.simulated else total / wall * 1e9,
             workers={
                 "count": self.workers,
                 "restarts": self.restarts,

@@ -128,7 +128,7 @@ class Controls:
         self.turns = learner[learners : 2 * learners]
         """By learner: how many of the granted turns it has used; written by that learner."""
         self.paused = learner[2 * learners : 3 * learners]
-        """By learner: 1 while it rests; written by that learner."""
+        """By learner: 1 while it rests, with all that it has learnt published; written by that learner."""
 
     @classmethod
     def size(cls, workers: int, learners: int) -> int:

@@ -47,7 +47,7 @@ class VirtualBackend:
         self._log = self._schedule.keep_log()
         counts, clock = self._schedule.counts, self._schedule.clock
         dropped, late = counts.dropped, counts.late
-        self._record = record = Record(float(clock.fps), self._schedule.workers)
+        self._record = record = Record(float(clock.fps), self._schedule.workers, simulated=True)
         frames = episodes = 0
         while phase.goes_on(frames, episodes):
             self._log.clear()
