@@ -225,6 +225,10 @@ class Fatal:
         value = self._array[key]
         return Fatal(value, self._fuse) if isinstance(value, np.ndarray) else value
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._array.shape
+
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self._fuse[0]:
             raise Killed

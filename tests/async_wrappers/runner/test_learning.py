@@ -488,3 +488,32 @@ def test_a_journal_is_made_only_for_learners() -> None:
     shape = Shape(SPACE, ACTION, 1, 0, 10)
     assert shape.journal_of(Blocks(*(Block(shared=False) for _ in range(6)))) is None
     assert isinstance(Room().journal, Journal)
+
+
+def test_a_learner_rests_only_when_what_it_has_learnt_is_published(time: Time) -> None:
+    room = Room()
+    (learning,) = room.learnings
+    learning.publish_first()
+    reading = room.board.begin_reading(0)
+    learning.turn()
+    learning.turn()
+    room.controls.learning = False
+    assert not learning.rests()
+    learning.turn()
+    assert not learning.rests()
+    room.board.end_reading(0, reading)
+    learning.turn()
+    assert learning.rests()
+    assert room.published() == 2
+
+
+def test_of_several_learners_each_catches_up_with_what_the_others_have_learnt(time: Time) -> None:
+    room = Room(2)
+    for learning in room.learnings:
+        learning.publish_first()
+    room.learnings[0].turn()
+    room.learnings[0].turn()
+    before = float(room.learners[1].weights()["count"][0])
+    room.learnings[1].catch_up()
+    assert before == 0
+    assert float(room.learners[1].weights()["count"][0]) == 2

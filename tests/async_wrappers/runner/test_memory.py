@@ -171,3 +171,10 @@ def test_a_block_is_shared_with_a_started_process_and_leaves_nothing_behind(meth
     assert not own
     if method == "spawn":  # the fork server keeps descriptors of its own
         assert len(os.listdir("/proc/self/fd")) <= descriptors + 1  # the resource tracker's
+
+
+@pytest.mark.parametrize("value", [np.zeros(1), np.zeros((1, 3)), 0.0])
+def test_a_value_of_another_shape_is_refused_and_not_stretched(value: Any) -> None:
+    codec = Codec("observation_space", spaces.Box(0, 1, (3,), np.float64))
+    with pytest.raises(ValueError, match=r"^a value of shape .* does not fit its space, whose shape is \(3,\)$"):
+        codec.write(np.zeros(1, codec.dtype), value)
