@@ -127,8 +127,8 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
             ValueError: The state cannot be read, or is not of this game.
         """
         super().reset(seed=seed)
-        self._running = False
-        name, content, start = self._source.next(self._won, (options or {}).get("state"))
+        won, self._running, self._won = self._won, False, False
+        name, content, start = self._source.next(won, (options or {}).get("state"))
         for _ in range(_MOST_STARTS):
             self._load(name, content)
             self._console.frame(draw=self._draw_every > 0)
@@ -143,9 +143,12 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
 
         Raises:
             ResetNeeded: The episode is over, or none has begun.
+            ValueError: There is no such action.
         """
         if not self._running:
             raise ResetNeeded("GameBoyEnv: call reset() before step(): no episode is running")
+        if not 0 <= action < len(self._buttons):
+            raise ValueError(f"action must be a whole number from 0 to {len(self._buttons) - 1}, got {action!r}")
         self._frame += 1
         draw = self._draw_every > 0 and self._frame % self._draw_every == 0
         self._console.frame(self._buttons[action], draw)

@@ -85,6 +85,17 @@ def test_who_changes_the_info_changes_nothing_else(env: GameBoyEnv) -> None:
         info["score_bcd"] = 9_999
 
 
+def test_an_action_may_be_any_kind_of_whole_number_within_the_range(env: GameBoyEnv) -> None:
+    env.reset()
+    for action in (np.int64(A), np.array(A), A):
+        assert env.step(action)[1] == 7
+    frames = env.read("frames")
+    for action in (-1, 7):
+        with pytest.raises(ValueError, match=rf"^action must be a whole number from 0 to 6, got {action}$"):
+            env.step(action)
+    assert env.read("frames") == frames
+
+
 def test_nothing_is_stepped_before_the_first_reset(env: GameBoyEnv) -> None:
     with pytest.raises(ResetNeeded):
         env.step(NOOP)

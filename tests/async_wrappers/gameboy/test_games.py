@@ -315,6 +315,17 @@ def test_a_won_encounter_is_followed_by_the_next_and_a_lost_one_by_itself(tmp_pa
         assert (reward, terminated, info["won"]) == (1 if won else -1, True, won)
 
 
+def test_an_encounter_whose_state_is_missing_is_asked_for_until_it_is_there(tmp_path: Path) -> None:
+    env = pokemon_env(tmp_path, "PokemonBlue-battles", [1])
+    env.reset()
+    env.step(A)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"there is no Squirt_B2\.state"):
+            env.reset()
+    (tmp_path / "Squirt_B1.state").rename(tmp_path / "Squirt_B2.state")
+    assert env.reset()[1]["state"] == "Squirt_B2"
+
+
 def test_an_encounter_that_is_cut_short_is_not_won(tmp_path: Path) -> None:
     env = pokemon_env(tmp_path, "PokemonBlue-battles", [1, 2])
     for _ in range(3):
