@@ -2,11 +2,12 @@
 
 * `RealtimeDelay`: simulate inference latency on any environment, with constants or with a latency model.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
-* `AsyncRunner`: many workers of one slow policy play one environment, on the virtual clock.
+* `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `probe_delay`: finds the hidden delay of an environment.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `async_wrappers.latency`, `async_wrappers.stagger`: latency models and stagger strategies.
+* `async_wrappers.testing`: the contract tests of backends and strategies, for those of your own.
 """
 
 from importlib import import_module
