@@ -37,10 +37,11 @@ import agents.configurables
 import async_wrappers.configurables
 from agents.create import AGENTS
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
-from agents.experiment.evaluate import bootstrap_interval, evaluate
+from agents.experiment.evaluate import bootstrap_interval
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.runner import Runner, create_runner
 from agents.files import write_text_atomically
+from agents.learner import DivergedError
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 flags.DEFINE_string("base_dir", None, "Directory of the run.", flag_values=FLAGS)
@@ -90,7 +91,7 @@ def evaluate_run() -> None:
     makers = ("create_atari_environment", "create_gym_environment")
     runner = _build_runner(base_dir, [f"{maker}.render_mode = 'human'" for maker in makers] if FLAGS.render else [])
     agent = _or_usage_error(runner.trained_agent)
-    episodes = evaluate(agent, runner.environment, FLAGS.episodes, runner.seed, runner.max_steps_per_episode)
+    episodes = runner.evaluation(agent, FLAGS.episodes)
     scores = [episode.score for episode in episodes]
     low, high = bootstrap_interval(scores)
     write_text_atomically(base_dir / "evaluation.json", json.dumps(evaluation_facts(episodes), indent=1) + "\n")
@@ -176,6 +177,9 @@ def main(argv: Sequence[str]) -> int:
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
+    except DivergedError as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\ninterrupted: the same --base_dir goes on from its last checkpoint", file=sys.stderr)
         return 130

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from agents.c51 import C51Agent
 from agents.create import create_agent
 from agents.dqn import DQNAgent
+from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner, TrainRunner, create_runner
-from agents.exploration import identity_epsilon, linearly_decaying_epsilon, zero_epsilon
+from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
+from agents.full_rainbow import FullRainbowAgent
+from agents.implicit_quantile import ImplicitQuantileAgent
 from agents.networks import DuelingHead, ImpalaTorso, LinearHead, MLPTorso, NatureTorso, create_network
 from agents.optimizers import create_optimizer
+from agents.quantile import QuantileAgent
+from agents.rainbow import RainbowAgent
 
 __all__ = ["CONFIGURABLES"]
 
 CONFIGURABLES = (
+    C51Agent,
     DQNAgent,
     DuelingHead,
+    FullRainbowAgent,
     ImpalaTorso,
+    ImplicitQuantileAgent,
     LinearHead,
+    LiveRunner,
     MLPTorso,
     NatureTorso,
+    QuantileAgent,
+    RainbowAgent,
     Runner,
     TrainRunner,
     create_agent,
@@ -26,5 +38,6 @@ CONFIGURABLES = (
     create_runner,
     identity_epsilon,
     linearly_decaying_epsilon,
+    per_actor_epsilon,
     zero_epsilon,
 )

@@ -5,8 +5,13 @@ Nothing here depends on what was asked before, so a resumed run explores as an u
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import gin
 import numpy as np
+
+from agents.decision import Decision
 
 
 @gin.configurable(module="agents")
@@ -45,6 +50,66 @@ def identity_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon:
 def zero_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
     """0 at every frame, the greedy policy; the arguments are those of `linearly_decaying_epsilon`."""
     return 0.0
+
+
+@gin.configurable(module="agents")
+def per_actor_epsilon(
+    decay_period: int,
+    frame: int,
+    warmup_frames: int,
+    epsilon: float,
+    actor: int = 0,
+    actors: int = 1,
+    base: float = 0.4,
+    last_exponent: float = 8.0,
+) -> float:
+    """An epsilon for each actor, the same at every frame (Horgan et al. 2018, Ape-X, section 4).
+
+    base ** linspace(1, last_exponent, actors)[actor]; an actor alone has `base`.
+
+    Args:
+        decay_period: not used.
+        frame: not used.
+        warmup_frames: not used.
+        epsilon: not used.
+        actor: which one, from 0; the agent fills it in for the policy of each worker.
+        actors: how many there are.
+        base: the first actor's epsilon, in [0, 1].
+        last_exponent: of the last actor.
+
+    Raises:
+        ValueError: `actor` is not one of `actors`, or `base` is out of range.
+    """
+    if not 0 <= actor < actors:
+        raise ValueError(f"actor must lie in [0, {actors}), one for each of the actors, got {actor}")
+    if not 0.0 <= base <= 1.0:
+        raise ValueError(f"base must lie in [0, 1], got {base}")
+    return float(base ** np.linspace(1.0, last_exponent, actors)[actor])
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """The probability of a random action, as a function of the decision.
+
+    Attributes:
+        schedule: From (decay period, frame, warm-up, final epsilon) to epsilon in training.
+        decay_period: Frames.
+        warmup: Frames.
+        train: Final epsilon in training.
+        evaluation: Epsilon in evaluation.
+    """
+
+    schedule: Callable[[int, int, int, float], float]
+    decay_period: int
+    warmup: int
+    train: float
+    evaluation: float
+
+    def __call__(self, decision: Decision) -> float:
+        """Return epsilon for a decision."""
+        if decision.eval_mode:
+            return self.evaluation
+        return self.schedule(self.decay_period, decision.frame, self.warmup, self.train)
 
 
 class DecisionRandom:

@@ -1,8 +1,8 @@
 """Q-networks: a torso turns an observation into features, a head turns features into Q-values.
 
 Any torso goes with any head. A torso is an ``nn.Module`` built from the observation shape that carries an integer
-``output_size``; a head is an ``nn.Module`` built from that size and the number of actions. `create_network` picks both
-by name or by factory.
+``output_size``; a head is an ``nn.Module`` built from that size, the number of actions and, for a distribution of
+values, the number of outputs per action (atoms, quantiles). `create_network` picks both by name or by factory.
 """
 
 import difflib
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 TorsoFactory = Callable[[tuple[int, ...]], nn.Module]
-HeadFactory = Callable[[int, int], nn.Module]
+HeadFactory = Callable[..., nn.Module]
 _Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
 
 _HIDDEN_SIZE = 512
@@ -146,65 +146,67 @@ class MLPTorso(nn.Module):
 
 @gin.configurable(module="agents")
 class LinearHead(nn.Module):
-    """One linear layer from features `[B, input_size]` to Q-values `[B, num_actions]`.
+    """One linear layer from features `[B, input_size]` to Q-values `[B, num_actions]`, or to N outputs per action.
 
     Args:
         input_size: Number of features.
         num_actions: Number of actions.
+        outputs: N; None gives one value per action, without an axis for it.
 
     Raises:
-        ValueError: If `input_size` or `num_actions` is not positive.
+        ValueError: If a size is not positive.
     """
 
-    def __init__(self, input_size: int, num_actions: int) -> None:
+    def __init__(self, input_size: int, num_actions: int, outputs: int | None = None) -> None:
         super().__init__()
-        _check_sizes("input_size", [input_size])
-        _check_sizes("num_actions", [num_actions])
-        self.values = nn.Linear(input_size, num_actions)
+        self._shape = _head_shape(input_size, num_actions, outputs)
+        self.values = nn.Linear(input_size, math.prod(self._shape))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map features `[B, input_size]` to Q-values `[B, num_actions]`."""
+        """Map features `[B, input_size]` to `[B, num_actions]` or `[B, num_actions, outputs]`."""
         values: Tensor = self.values(features)
-        return values
+        return values.view(-1, *self._shape)
 
 
 @gin.configurable(module="agents")
 class DuelingHead(nn.Module):
     """Dueling head (Wang et al. 2016, arXiv 1511.06581, eq. 9): Q = V + A - mean of A over the actions.
 
-    Maps features `[B, input_size]` to Q-values `[B, num_actions]`. Both streams are one linear layer on the torso's
-    hidden layer, whereas in the paper each stream has a hidden layer of its own.
+    Maps features `[B, input_size]` to Q-values `[B, num_actions]`, or to N outputs per action, each dueling by itself
+    (Hessel et al. 2018, "Rainbow"). Both streams are one linear layer on the torso's hidden layer, as in Dopamine,
+    whereas in the papers each stream has a hidden layer of its own.
 
     Args:
         input_size: Number of features.
         num_actions: Number of actions.
+        outputs: N; None gives one value per action, without an axis for it.
 
     Raises:
-        ValueError: If `input_size` or `num_actions` is not positive.
+        ValueError: If a size is not positive.
     """
 
-    def __init__(self, input_size: int, num_actions: int) -> None:
+    def __init__(self, input_size: int, num_actions: int, outputs: int | None = None) -> None:
         super().__init__()
-        _check_sizes("input_size", [input_size])
-        _check_sizes("num_actions", [num_actions])
-        self.value = nn.Linear(input_size, 1)
-        self.advantage = nn.Linear(input_size, num_actions)
+        self._shape = _head_shape(input_size, num_actions, outputs)
+        self.value = nn.Linear(input_size, math.prod(self._shape[1:]))
+        self.advantage = nn.Linear(input_size, math.prod(self._shape))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map features `[B, input_size]` to Q-values `[B, num_actions]`."""
-        value: Tensor = self.value(features)
-        advantage: Tensor = self.advantage(features)
+        """Map features `[B, input_size]` to `[B, num_actions]` or `[B, num_actions, outputs]`."""
+        value: Tensor = self.value(features).view(-1, 1, *self._shape[1:])
+        advantage: Tensor = self.advantage(features).view(-1, *self._shape)
         return value + (advantage - advantage.mean(dim=1, keepdim=True))
 
 
 class QNetwork(nn.Module):
-    """Q-values of every action for a batch of observations: a head on a torso.
+    """Q-values of every action for a batch of observations, or their distributions: a head on a torso.
 
     Args:
         observation_shape: Shape of one observation, without the batch, such as `[C, H, W]` or `[n]`.
         num_actions: Number of actions.
         torso: Makes the torso from `observation_shape`, for instance the class `NatureTorso`.
-        head: Makes the head from the torso's `output_size` and `num_actions`.
+        head: Makes the head from the torso's `output_size`, `num_actions` and, unless None, `outputs`.
+        outputs: Outputs per action; None gives one value, without an axis for it.
 
     Raises:
         TypeError: If the torso has no integer `output_size`.
@@ -218,12 +220,13 @@ class QNetwork(nn.Module):
         num_actions: int,
         torso: TorsoFactory,
         head: HeadFactory = LinearHead,
+        outputs: int | None = None,
     ) -> None:
         super().__init__()
         self.observation_shape = _check_sizes("observation_shape", observation_shape)
         (self.num_actions,) = _check_sizes("num_actions", [num_actions])
         self.torso = torso(self.observation_shape)
-        self.head = head(_output_size(self.torso), self.num_actions)
+        self.head = head(output_size(self.torso), self.num_actions, *([] if outputs is None else [outputs]))
 
     def forward(self, observation: Tensor) -> Tensor:
         """Compute the Q-values of a batch.
@@ -233,19 +236,15 @@ class QNetwork(nn.Module):
                 is), in any memory format.
 
         Returns:
-            Q-values `[B, num_actions]`, float32 under autocast too, so that TD errors are not rounded further.
+            Q-values `[B, num_actions]`, or `[B, num_actions, outputs]`, float32 under autocast too, so that TD errors
+            are not rounded further.
 
         Raises:
             TypeError: If `observation` is neither uint8 nor floating point.
             ValueError: If `observation` does not have the shape `[B, *observation_shape]`.
         """
-        if observation.shape[1:] != self.observation_shape:
-            expected = ", ".join(["B", *map(str, self.observation_shape)])
-            raise ValueError(
-                f"observation must have the shape [{expected}], got {list(observation.shape)}; "
-                "add the batch dimension or build the network for this observation_shape"
-            )
-        q_values: Tensor = self.head(self.torso(_as_float32(observation)))
+        check_observation(observation, self.observation_shape)
+        q_values: Tensor = self.head(self.torso(as_float32(observation)))
         return q_values.float()
 
 
@@ -270,6 +269,7 @@ PRESETS: Mapping[str, TorsoFactory] = MappingProxyType(
 def create_network(
     observation_shape: Sequence[int],
     num_actions: int,
+    outputs: int | None = None,
     *,
     torso: str | TorsoFactory = "auto",
     head: str | HeadFactory = "linear",
@@ -279,9 +279,11 @@ def create_network(
     Args:
         observation_shape: Shape of one observation, without the batch, such as `[C, H, W]` or `[n]`.
         num_actions: Number of actions.
+        outputs: Outputs per action, such as atoms or quantiles; None gives one value, without an axis for it.
         torso: "auto" ("nature" for `[C, H, W]` with H and W at least 36, else "mlp"), "nature", "mlp", a name in
             `PRESETS`, or a factory that takes `observation_shape`.
-        head: "linear", "dueling", or a factory that takes `(input_size, num_actions)`.
+        head: "linear", "dueling", or a factory that takes `(input_size, num_actions)` and, where there are any,
+            `outputs`.
 
     Returns:
         The network, with PyTorch's default initialisation.
@@ -290,9 +292,8 @@ def create_network(
         TypeError: If `torso` or `head` is neither a name nor a factory.
         ValueError: If a name is unknown, or a size does not suit the torso or head.
     """
-    return QNetwork(
-        observation_shape, num_actions, torso=_resolve("torso", torso, _TORSOS), head=_resolve("head", head, _HEADS)
-    )
+    torso, head = _resolve("torso", torso, _TORSOS), _resolve("head", head, _HEADS)
+    return QNetwork(observation_shape, num_actions, torso, head, outputs)
 
 
 def count_parameters(module: nn.Module) -> int:
@@ -338,7 +339,18 @@ def _hidden_layer(input_size: int) -> list[nn.Module]:
     return [nn.Flatten(), nn.Linear(input_size, _HIDDEN_SIZE), nn.ReLU(inplace=True)]
 
 
-def _as_float32(observation: Tensor) -> Tensor:
+def check_observation(observation: Tensor, observation_shape: tuple[int, ...]) -> None:
+    """Refuse a batch that is not `[B, *observation_shape]`."""
+    if observation.shape[1:] != observation_shape:
+        expected = ", ".join(["B", *map(str, observation_shape)])
+        raise ValueError(
+            f"observation must have the shape [{expected}], got {list(observation.shape)}; "
+            "add the batch dimension or build the network for this observation_shape"
+        )
+
+
+def as_float32(observation: Tensor) -> Tensor:
+    """Return uint8 as floats in [0, 1], and floats as they are."""
     if observation.dtype == torch.uint8:
         # The conversion makes a fresh tensor, so dividing in place saves a second one and leaves the caller's alone.
         return observation.to(torch.float32).div_(255.0)
@@ -377,6 +389,13 @@ def _image_shape_after(windows: Sequence[tuple[int, int]], observation_shape: Se
     return channels, height, width
 
 
+def _head_shape(input_size: int, num_actions: int, outputs: int | None) -> tuple[int, ...]:
+    """Return the shape of a head's values, without the batch."""
+    _check_sizes("input_size", [input_size])
+    shape = _check_sizes("num_actions", [num_actions])
+    return shape if outputs is None else (*shape, *_check_sizes("outputs", [outputs]))
+
+
 def _check_sizes(argument: str, sizes: Iterable[int]) -> tuple[int, ...]:
     checked = tuple(sizes)
     for size in checked:
@@ -386,7 +405,8 @@ def _check_sizes(argument: str, sizes: Iterable[int]) -> tuple[int, ...]:
     return checked
 
 
-def _output_size(torso: nn.Module) -> int:
+def output_size(torso: nn.Module) -> int:
+    """Return the number of features that a torso says it has."""
     size = getattr(torso, "output_size", None)
     if not isinstance(size, int):
         raise TypeError(

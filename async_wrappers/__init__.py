@@ -1,32 +1,40 @@
 """Realtime reinforcement learning: any Gymnasium environment, made realtime.
 
 * `RealtimeDelay`: simulate inference latency on any environment, with constants or with a latency model.
+* `VectorRealtimeDelay`: the same, with constants, on a vector environment that goes in lockstep.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
+* `DecisionDelay`: shows the policy how late its actions land.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `probe_delay`: finds the hidden delay of an environment.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `async_wrappers.latency`, `async_wrappers.stagger`: latency models and stagger strategies.
 * `async_wrappers.testing`: the contract tests of backends and strategies, for those of your own.
+
+Importing it registers ``async_wrappers/FallingBlocks-v0`` and the Game Boy's games with Gymnasium.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from async_wrappers.delay import RealtimeDelay
-from async_wrappers.observation import AppliedActions, CommittedActions
+from async_wrappers.observation import AppliedActions, CommittedActions, DecisionDelay
+from async_wrappers.registration import register_environments
 
 if TYPE_CHECKING:
     from async_wrappers.planning import plan
     from async_wrappers.probing import probe_delay
     from async_wrappers.regret import decompose
     from async_wrappers.runner import AsyncRunner
+    from async_wrappers.vector import VectorRealtimeDelay
 
 __all__ = [
     "AppliedActions",
     "AsyncRunner",
     "CommittedActions",
+    "DecisionDelay",
     "RealtimeDelay",
+    "VectorRealtimeDelay",
     "__version__",
     "decompose",
     "plan",
@@ -34,7 +42,16 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_WHERE = {"AsyncRunner": "runner", "decompose": "regret", "plan": "planning", "probe_delay": "probing"}
+_WHERE = {
+    "AsyncRunner": "runner",
+    "VectorRealtimeDelay": "vector",
+    "decompose": "regret",
+    "plan": "planning",
+    "probe_delay": "probing",
+}
+
+
+register_environments()
 
 
 def __getattr__(name: str) -> Any:

@@ -124,7 +124,7 @@ def _draw(latency: Latency, found: Plan, options: argparse.Namespace) -> None:
     one = SimulatedSchedule(latency, 1, options.fps, "sequential", seed=options.seed)
     many = SimulatedSchedule(latency, workers, options.fps, "tickets", found.playout, seed=options.seed)
     titles = {"sequential, 1 worker": one, f"tickets, {workers} {'worker' if workers == 1 else 'workers'}": many}
-    timeline(titles, frames=min(max(24, 4 * many.stagger.playout), MOST_DRAWN), path=options.picture)
+    timeline(titles, frames=min(max(24, 4 * (many.stagger.playout or 0)), MOST_DRAWN), path=options.picture)
 
 
 def _workers(options: argparse.Namespace) -> None:

@@ -7,16 +7,19 @@ import gin
 from async_wrappers.delay import RealtimeDelay
 from async_wrappers.envs import create_atari_environment, create_gym_environment
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
-from async_wrappers.observation import AppliedActions, CommittedActions
+from async_wrappers.observation import AppliedActions, CommittedActions, DecisionDelay
+from async_wrappers.runner import AsyncRunner
 from async_wrappers.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 
 __all__ = ["CONFIGURABLES"]
 
 CONFIGURABLES = (
     AppliedActions,
+    AsyncRunner,
     CommittedActions,
     Constant,
     Correlated,
+    DecisionDelay,
     ExpectedTime,
     Gamma,
     LogNormal,

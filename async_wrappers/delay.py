@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["RealtimeDelay"]
 
 
+_UNUSED = {"stagger": "tickets", "playout": "p99"}  # defaults that stand for nothing without a latency; else None
+
 # What the environment showed at the beginning of a frame: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]
 
@@ -87,7 +89,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
-            none, or constants and a latency at the same time.
+            none, constants and a latency at the same time, or what needs a latency without one.
     """
 
     def __init__(
@@ -122,8 +124,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._schedule: Schedule
         self._simulated: SimulatedSchedule | None = None
         if latency is None:
-            for name, value in (("workers", workers), ("fps", fps), ("slot", slot)):
-                if value is not None:
+            given = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
+            for name, value in given.items():
+                if value != _UNUSED.get(name):
                     raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
             self._schedule = PlainSchedule(delay, noops)
         else:
@@ -215,6 +218,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "observation_info": info_then,
         }
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
+
+    @property
+    def playout(self) -> int | None:
+        """Frames from a decision's start to the frame on which its action is due; None if that is when it is ready."""
+        return self._schedule.playout
 
     @property
     def counts(self) -> Counts | None:

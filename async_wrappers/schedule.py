@@ -20,6 +20,7 @@ import operator
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count, repeat
+from operator import floordiv
 from typing import Any, Protocol
 
 __all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "whole_frames"]
@@ -27,6 +28,11 @@ __all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "whole_frames
 
 class Schedule(Protocol):
     """The decisions of one episode after another, told frame by frame."""
+
+    @property
+    def playout(self) -> int | None:
+        """Frames from a start to the frame on which its action is due; None if that is when it has finished."""
+        ...
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode and tell, for frame 0, 1, 2, ...: (start of the action applied on it or None, is it read).
@@ -72,6 +78,11 @@ class PlainSchedule:
         """See the class."""
         self.delay = whole_frames("delay", delay)
         self.noops = whole_frames("noops", noops)
+
+    @property
+    def playout(self) -> int:
+        """See `Schedule.playout`."""
+        return self.delay
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; see `Schedule.frames`."""
@@ -132,6 +143,11 @@ class FrameClock:
         """Return when a frame begins, in nanoseconds."""
         return -(-frame * self._period // self._per)
 
+    def begins(self, frame: int) -> Iterator[int]:
+        """Yield when the frames from `frame` on begin."""
+        ceiled = count(frame * self._period + self._per - 1, self._period)
+        return map(floordiv, ceiled, repeat(self._per))
+
     def frame_at(self, time: int) -> int:
         """Return the first frame that begins at `time` nanoseconds or later."""
         return 0 if time <= 0 else (time - 1) * self._per // self._period + 1
@@ -149,9 +165,11 @@ def whole_frames(name: str, value: Any) -> int:
         value: A number of frames.
 
     Raises:
-        ValueError: `value` is negative, fractional or not a number.
+        ValueError: `value` is negative, fractional or not a number (True is none).
     """
     try:
+        if isinstance(value, bool):
+            raise TypeError
         frames = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number of frames (an int), got {value!r}") from None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from heapq import heappop, heappush, heapreplace
+from itertools import count, tee
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
 from async_wrappers.schedule import FrameClock
-from async_wrappers.stagger import Conditions, Stagger, make_stagger
+from async_wrappers.stagger import Conditions, Stagger, Tickets, make_stagger
 
 __all__ = ["Counts", "Inference", "SimulatedSchedule", "modelled_conditions"]
 
@@ -120,8 +120,17 @@ class SimulatedSchedule:
         self.clock = FrameClock(fps)
         self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
         self.stagger.prepare(modelled_conditions(self.latency, self.workers, self.clock))
-        self._seed = np.random.SeedSequence(seed)
-        self._simulation = _Simulation(self.clock, self.workers, self.stagger, self.latency.stream(self._seed))
+        latencies = self.latency.stream(np.random.SeedSequence(seed))
+        self._simulation: _Simulation
+        if type(self.stagger) is Tickets:  # not a subclass, which may decide otherwise
+            self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies)
+        else:
+            self._simulation = _EventSimulation(self.clock, self.workers, self.stagger, latencies)
+
+    @property
+    def playout(self) -> int | None:
+        """See `Schedule.playout`."""
+        return self.stagger.playout
 
     @property
     def counts(self) -> Counts:
@@ -135,7 +144,8 @@ class SimulatedSchedule:
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; see `Schedule.frames`."""
-        return ((applied and applied[0], bool(readers)) for applied, readers in self.steps(seed))
+        self._begin(seed)
+        return self._simulation.frames()
 
     def steps(self, seed: int | None = None) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
         """Begin an episode and tell, frame by frame, who does what.
@@ -143,76 +153,198 @@ class SimulatedSchedule:
         Yields:
             (start, worker) of the action applied on the frame, or None; and the workers that read the frame.
         """
+        self._begin(seed)
+        return self._simulation.steps()
+
+    def _begin(self, seed: int | None) -> None:
         if seed is not None:
             self._simulation.restart(self.latency.stream(np.random.SeedSequence((seed, 0x1A7E))))
         self._simulation.begin()
-        return iter(self._simulation.step, None)
 
     def first(self) -> tuple[int, int]:
         """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
-        return self._simulation.copy().run_to_next_action()
+        return self._simulation.first()
 
     def in_flight(self, after: int, end: int) -> int | None:
         """Return the start of the decision begun that would be applied first; see `Schedule.in_flight`."""
-        future = self._simulation.copy()
-        future.close(after)
-        return future.run_to_next_action()[0] if future.pending() else None
+        return self._simulation.in_flight(after)
 
     def finished(self) -> int:
         """Return the first frame that began when the inference behind the action applied last had ended."""
-        return self.clock.frame_at(self._simulation.finished)
-
-
-_FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
-
-
-class _Tape:
-    """The draws of a stream by their number, so that what a look ahead has drawn is drawn again by what follows."""
-
-    def __init__(self, stream: LatencyStream) -> None:
-        self._stream = stream
-        self._drawn: deque[int] = deque()
-        self._forgotten = 0
-
-    def draw(self, number: int) -> int:
-        while len(self._drawn) <= number - self._forgotten:
-            self._drawn.append(self._stream.draw())
-        return self._drawn[number - self._forgotten]
-
-    def forget(self, number: int) -> None:
-        """Forget the draws before `number`."""
-        while self._drawn and self._forgotten < number:
-            self._drawn.popleft()
-            self._forgotten += 1
+        return self._simulation.finished()
 
 
 class _Simulation:
-    """One episode after another, event by event; copied to look ahead."""
+    """One episode after another, frame by frame; copied to look ahead. A subclass says what happens on a frame."""
 
-    def __init__(self, clock: FrameClock, workers: int, stagger: Stagger, latencies: LatencyStream) -> None:
+    frame: int  # the next one
+
+    def __init__(self, clock: FrameClock, workers: int, latencies: LatencyStream) -> None:
         self._clock, self._workers = clock, workers
-        self.stagger, self._tape, self._draws = stagger, _Tape(latencies), 0
+        self._latencies: Iterator[int] = iter(latencies.draw, None)
         self.counts = Counts()
         self.log: list[Inference] | None = None
         self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
-        self._tape, self._draws = _Tape(latencies), 0
-        self.stagger.restart()
-
-    def copy(self) -> _Simulation:
-        """Return what goes on in the same way, with the same draws, and changes nothing here."""
-        future = copy(self)
-        future.stagger, future.counts, future.log = deepcopy(self.stagger), Counts(), None
-        future._events, future._idle = self._events.copy(), self._idle.copy()
-        future._due, future._read = self._due.copy(), self._read.copy()
-        return future
+        """Forget all that was learned, and go on with these latencies."""
+        self._latencies = iter(latencies.draw, None)
 
     def begin(self) -> None:
-        self._tape.forget(self._draws)
+        """Begin an episode."""
+        raise NotImplementedError
+
+    def frames(self) -> Iterator[tuple[int | None, bool]]:
+        """Tell the frames from the present one on; see `Schedule.frames`."""
+        raise NotImplementedError
+
+    def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        """Tell the frames from the present one on; see `SimulatedSchedule.steps`."""
+        raise NotImplementedError
+
+    def finished(self) -> int:
+        """Return the first frame that began when the inference behind the action applied last had ended."""
+        raise NotImplementedError
+
+    def in_flight(self, after: int) -> int | None:
+        """Return the start, later than `after`, of what has begun and would be applied first."""
+        raise NotImplementedError
+
+    def copy(self) -> Self:
+        """Return what goes on in the same way, with the same draws, and changes nothing here."""
+        future = copy(self)
+        self._latencies, future._latencies = tee(self._latencies)
+        future.counts, future.log = Counts(), None
+        return future
+
+    def first(self) -> tuple[int, int]:
+        """Return (start, effect) of the next action that is applied."""
+        return self.copy().run_to_next_action()
+
+    def run_to_next_action(self) -> tuple[int, int]:
+        """Run, jumping over frames on which nothing happens, until an action is applied; return (start, effect)."""
+        while True:
+            for start, _ in self.frames():
+                if start is not None:
+                    return start, self.frame - 1
+                eventful = self._next_eventful_frame()
+                if eventful > self.frame:
+                    self.frame = eventful
+                    break
+
+    def _next_eventful_frame(self) -> int:
+        """Return the first frame, from the present one on, on which something may happen."""
+        raise NotImplementedError
+
+
+class _TicketSimulation(_Simulation):
+    """`Tickets`: when a worker takes a ticket, all that comes of it is known, and no event has to be waited for.
+
+    It gives what `_EventSimulation` would, in less time.
+    """
+
+    def __init__(self, clock: FrameClock, workers: int, tickets: Tickets, latencies: LatencyStream) -> None:
+        assert tickets.playout is not None
+        self._slot, self._playout = tickets.slot, tickets.playout
+        super().__init__(clock, workers, latencies)
+
+    def begin(self) -> None:
+        self.frame = 0
+        self._offered = 0  # from this frame on there is a ticket
+        self._free = [(0, worker) for worker in range(self._workers)]  # (from when on, worker), a heap
+        # by the frame on which they land, of the newest action: (start, worker, frame by which it is ready, older ones)
+        self._landing: dict[int, tuple[int, int, int, int]] = {}
+        self._late: list[int] = []  # when actions will have finished that miss their playout, a heap
+        self._applied = (-1, 0, 0, 0)  # the newest action applied
+        self._reader = 0  # the worker that took the last ticket
+
+    def copy(self) -> Self:
+        future = super().copy()
+        future._free, future._landing, future._late = self._free.copy(), self._landing.copy(), self._late.copy()
+        return future
+
+    def frames(self) -> Iterator[tuple[int | None, bool]]:
+        frame_at = self._clock.frame_at
+        free, landing, late, counts = self._free, self._landing, self._late, self.counts
+        inferences, busy, delay = counts.inferences, counts.busy, counts.delay
+        slot, playout = self._slot, self._playout
+        begins = self._clock.begins(self.frame)
+        end = next(begins)
+        for frame in count(self.frame):
+            begin, end = end, next(begins)
+            read = frame >= self._offered and free[0][0] < end
+            if read:  # by the worker that has been free for longest, or is free first
+                since, worker = free[0]
+                latency = next(self._latencies)
+                started = since if since > begin else begin
+                finished = started + latency
+                heapreplace(free, (finished, worker))
+                self._offered = frame + slot
+                self._reader = worker
+                ready, lands = frame_at(finished), frame + playout
+                if ready > lands:
+                    lands = ready
+                    heappush(late, finished)
+                older = landing[lands][3] + 1 if lands in landing else 0
+                landing[lands] = (frame, worker, ready, older)
+                inferences[worker] = inferences.get(worker, 0) + 1
+                busy[worker] = busy.get(worker, 0) + latency
+                if self.log is not None:
+                    self.log.append(Inference(worker, frame, started, finished))
+            start = None
+            if frame in landing:
+                landed = landing.pop(frame)
+                if landed[0] > self._applied[0]:
+                    self._applied, start = landed, landed[0]
+                    counts.fresh += 1
+                    age = frame - start
+                    delay[age] = delay.get(age, 0) + 1
+                else:
+                    counts.dropped += 1
+                if landed[3]:
+                    counts.dropped += landed[3]
+            while late and late[0] < end:
+                heappop(late)
+                counts.late += 1
+            counts.frames += 1
+            self.frame = frame + 1
+            yield start, read
+
+    def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        for start, read in self.frames():
+            applied = None if start is None else self._applied[:2]
+            yield applied, [self._reader] if read else []
+
+    def finished(self) -> int:
+        return self._applied[2]
+
+    def in_flight(self, after: int) -> int | None:
+        after = max(after, self._applied[0])
+        landing = [(lands, newest[0]) for lands, newest in self._landing.items() if newest[0] > after]
+        return min(landing)[1] if landing else None
+
+    def _next_eventful_frame(self) -> int:
+        return min([max(self._offered, self._clock.frame_in(self._free[0][0])), *self._landing])
+
+
+_FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
+
+
+class _EventSimulation(_Simulation):
+    """Any strategy, event by event."""
+
+    def __init__(self, clock: FrameClock, workers: int, stagger: Stagger, latencies: LatencyStream) -> None:
+        self.stagger = stagger
+        super().__init__(clock, workers, latencies)
+
+    def restart(self, latencies: LatencyStream) -> None:
+        super().restart(latencies)
+        self.stagger.restart()
+
+    def begin(self) -> None:
         self.frame = 0
         self._applied = -1  # start of the newest action applied
-        self.finished = 0  # when its inference had ended
+        self._finished = 0  # when its inference had ended
         self._open = True
         self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start, started or finished)
         self._idle: list[tuple[int, int]] = []  # (free since, worker)
@@ -222,110 +354,120 @@ class _Simulation:
         for worker in range(self._workers):
             self._free(worker, 0)
 
-    def close(self, after: int) -> None:
-        """Let nothing start any more, and nothing that began up to start `after` be applied."""
-        self._open = False
-        self._applied = max(self._applied, after)
+    def copy(self) -> Self:
+        future = super().copy()
+        future.stagger = deepcopy(self.stagger)
+        future._events, future._idle = self._events.copy(), self._idle.copy()
+        future._due, future._read = self._due.copy(), self._read.copy()
+        return future
 
-    def pending(self) -> bool:
+    def frames(self) -> Iterator[tuple[int | None, bool]]:
+        return ((applied and applied[0], bool(readers)) for applied, readers in self.steps())
+
+    def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        begins = self._clock.begins(self.frame)
+        end = next(begins)
+        for frame in count(self.frame):
+            begin, end = end, next(begins)
+            offers = self.stagger.offers(frame) if self._open else 0
+            readers: list[int] = []
+            self._run_events(begin)
+            self._start_idle(frame, begin, offers, readers)
+            applied = self._apply(frame)
+            while self._events and (now := self._events[0][0]) < end:
+                self._run_events(now)
+                self._start_idle(frame, now, offers, readers)
+            self.counts.frames += 1
+            self.frame = frame + 1
+            yield applied, readers
+
+    def finished(self) -> int:
+        return self._clock.frame_at(self._finished)
+
+    def in_flight(self, after: int) -> int | None:
+        """Look ahead: nothing starts any more, and nothing that began up to `after` is applied."""
+        future = self.copy()
+        future._open = False
+        future._applied = max(self._applied, after)
+        return future.run_to_next_action()[0] if future._pending() else None
+
+    def _pending(self) -> bool:
         """Return whether an action in flight can still be applied."""
         running = any(kind != _READY and start > self._applied for _, kind, _, start, _ in self._events)
         return running or any(start > self._applied for _, start, *_ in self._due)
 
-    def run_to_next_action(self) -> tuple[int, int]:
-        """Run, jumping over frames on which nothing happens, until an action is applied; return (start, effect)."""
-        while True:
-            frame = self.frame
-            applied, _ = self.step()
-            if applied is not None:
-                return applied[0], frame
-            self.frame = max(self.frame, self._next_eventful_frame())
-
     def _next_eventful_frame(self) -> int:
-        """Return the first frame, from the present one on, on which something may happen."""
         frames = [self._clock.frame_in(self._events[0][0])] if self._events else []
         if self._due:
             frames.append(self._due[0][0])
         opens = self.stagger.opens(self.frame) if self._idle and self._open else None
         return min(frames if opens is None else [*frames, opens], default=self.frame)
 
-    def step(self) -> tuple[tuple[int, int] | None, list[int]]:
-        """Run one frame: return (start, worker) of the action applied on it, and the workers that read it."""
-        frame = self.frame
-        now, end = self._clock.begin(frame), self._clock.begin(frame + 1)
-        offers = self.stagger.offers(frame) if self._open else 0
-        readers: list[int] = []
-        self._run_events(now)
-        self._start_idle(frame, now, offers, readers)
-        applied = self._apply(frame)
-        while self._events and self._events[0][0] < end:
-            now = self._events[0][0]
-            self._run_events(now)
-            self._start_idle(frame, now, offers, readers)
-        self.frame += 1
-        self.counts.frames += 1
-        return applied, readers
-
     def _run_events(self, now: int) -> None:
         """Let everything happen that is to happen by `now`."""
         while self._events and self._events[0][0] <= now:
-            time, kind, worker, start, started = heapq.heappop(self._events)
+            time, kind, worker, start, started = heappop(self._events)
             if kind == _FINISH:
                 released = max(time, self.stagger.finish(worker, started, time))
-                heapq.heappush(self._events, (released, _RELEASE, worker, start, time))
+                if released == time and not (self._events and self._events[0][0] == time):  # it would be next
+                    self._release(worker, start, time, time)
+                    self._free(worker, time)
+                else:
+                    heappush(self._events, (released, _RELEASE, worker, start, time))
             elif kind == _RELEASE:
                 self._release(worker, start, started, time)
                 self._free(worker, time)
             else:
-                heapq.heappush(self._idle, (time, worker))
+                heappush(self._idle, (time, worker))
 
     def _free(self, worker: int, now: int) -> None:
         ready = max(now, self.stagger.start(worker, now))
         if ready > now:
-            heapq.heappush(self._events, (ready, _READY, worker, 0, 0))
+            heappush(self._events, (ready, _READY, worker, 0, 0))
         else:
-            heapq.heappush(self._idle, (now, worker))
+            heappush(self._idle, (now, worker))
 
     def _start_idle(self, frame: int, now: int, offers: int | None, readers: list[int]) -> None:
         """Start the workers that may: the one that has waited longest first, each on a frame it has not inferred."""
         waiting: list[tuple[int, int]] = []
         while self._idle and (offers is None or len(readers) < offers):
-            since, worker = heapq.heappop(self._idle)
+            since, worker = heappop(self._idle)
             if self._read[worker] == frame:
                 waiting.append((since, worker))
                 continue
             self._read[worker] = frame
             readers.append(worker)
             self.stagger.taken(frame)
-            latency = self._tape.draw(self._draws)
-            self._draws += 1
+            latency = next(self._latencies)
             self.counts.inferences[worker] = self.counts.inferences.get(worker, 0) + 1
             self.counts.busy[worker] = self.counts.busy.get(worker, 0) + latency
             if self.log is not None:
                 self.log.append(Inference(worker, frame, now, now + latency))
-            heapq.heappush(self._events, (now + latency, _FINISH, worker, frame, now))
+            heappush(self._events, (now + latency, _FINISH, worker, frame, now))
             self._run_events(now)  # an inference that takes no time has ended
         for free in waiting:
-            heapq.heappush(self._idle, free)
+            heappush(self._idle, free)
 
     def _release(self, worker: int, start: int, finished: int, now: int) -> None:
-        arrival, due = self._clock.frame_at(now), start + self.stagger.playout
-        if self.stagger.playout and arrival > due:
-            self.counts.late += 1
-        heapq.heappush(self._due, (max(arrival, due), start, now, worker, finished))
+        lands, playout = self._clock.frame_at(now), self.stagger.playout
+        if playout is not None:
+            due = start + playout
+            self.counts.late += lands > due
+            lands = max(lands, due)
+        heappush(self._due, (lands, start, now, worker, finished))
 
     def _apply(self, frame: int) -> tuple[int, int] | None:
         """Choose among the actions that are due, and count."""
         best: tuple[int, int, int, int] | None = None
         while self._due and self._due[0][0] <= frame:
-            _, start, released, worker, finished = heapq.heappop(self._due)
+            _, start, released, worker, finished = heappop(self._due)
             candidate = (-start, released, worker, finished)
             self.counts.dropped += best is not None or start <= self._applied
             if start > self._applied and (best is None or candidate < best):
                 best = candidate
         if best is None:
             return None
-        self._applied, self.finished = -best[0], best[3]
+        self._applied, self._finished = -best[0], best[3]
         self.stagger.applied(frame)
         age = frame - self._applied
         self.counts.fresh += 1

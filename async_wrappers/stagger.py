@@ -56,8 +56,9 @@ class Stagger:
     strategy says, a worker reads the newest frame when it starts, and never the same frame twice.
     """
 
-    playout: int = 0
-    """Frames from a start to the frame on which its action is due; 0 means as soon as it is released."""
+    playout: int | None = None
+    """Frames from a start to the frame on which its action is due, after which it is late; None: when it is released.
+    """
 
     def prepare(self, conditions: Conditions) -> None:
         """Settle what depends on the conditions: before the first episode, and before each where they are measured."""

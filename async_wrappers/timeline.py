@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["timeline"]
+__all__ = ["DROPPED", "EFFECT", "INFERENCE", "MOST_ROWS", "WAIT", "timeline"]
 
 MOST_ROWS = 24  # workers in a picture
 
@@ -58,10 +58,10 @@ def timeline(
     return figure
 
 
-_INFERENCE: dict[str, Any] = {"facecolor": "0.8", "edgecolor": "black", "linewidth": 0.8}
-_DROPPED: dict[str, Any] = {**_INFERENCE, "facecolor": "white", "linestyle": "--"}
-_WAIT: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.2}
-_EFFECT: dict[str, Any] = {"color": "black", "marker": "v", "markersize": 5, "linestyle": "none"}
+INFERENCE: dict[str, Any] = {"facecolor": "0.8", "edgecolor": "black", "linewidth": 0.8}
+DROPPED: dict[str, Any] = {**INFERENCE, "facecolor": "white", "linestyle": "--"}
+WAIT: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.2}
+EFFECT: dict[str, Any] = {"color": "black", "marker": "v", "markersize": 5, "linestyle": "none"}
 _FRESH: dict[str, Any] = {"facecolor": "black", "edgecolor": "black", "linewidth": 0.5}
 _DEFAULT: dict[str, Any] = {**_FRESH, "facecolor": "white", "hatch": "////"}
 
@@ -71,10 +71,10 @@ def _legend() -> list[Any]:
     from matplotlib.patches import Patch
 
     return [
-        Patch(label="inference", **_INFERENCE),
-        Patch(label="inference whose action is dropped", **_DROPPED),
-        Line2D([], [], label="action waits", **_WAIT),
-        Line2D([], [], label="action takes effect", **_EFFECT),
+        Patch(label="inference", **INFERENCE),
+        Patch(label="inference whose action is dropped", **DROPPED),
+        Line2D([], [], label="action waits", **WAIT),
+        Line2D([], [], label="action takes effect", **EFFECT),
         Patch(label="frame with an action", **_FRESH),
         Patch(label="frame with the default action", **_DEFAULT),
     ]
@@ -102,10 +102,10 @@ def _draw(ax: Axes, title: str, schedule: SimulatedSchedule, frames: int) -> Non
 def _draw_inference(ax: Axes, inference: Inference, effect: int | None, clock: FrameClock, dropped: bool) -> None:
     began, ended = (float(time * clock.fps / 1_000_000_000) for time in (inference.started, inference.finished))
     row, above = inference.worker + 0.15, inference.worker - 0.27
-    ax.barh(row, ended - began, left=began, height=0.42, zorder=3, **(_DROPPED if dropped else _INFERENCE))
+    ax.barh(row, ended - began, left=began, height=0.42, zorder=3, **(DROPPED if dropped else INFERENCE))
     if effect is not None:
-        ax.plot([ended, ended, effect], [row - 0.21, above, above], zorder=3, **_WAIT)
-        ax.plot(effect, above, zorder=4, clip_on=False, **_EFFECT)
+        ax.plot([ended, ended, effect], [row - 0.21, above, above], zorder=3, **WAIT)
+        ax.plot(effect, above, zorder=4, clip_on=False, **EFFECT)
 
 
 def _draw_defaults(ax: Axes, fresh: set[int], frames: int, bottom: int) -> None:

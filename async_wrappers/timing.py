@@ -1,4 +1,4 @@
-"""The timing report that every run ends with: text, JSON, and a trace for Perfetto."""
+"""The timing report that every run ends with: text, JSON, a trace for Perfetto, and a picture."""
 
 from __future__ import annotations
 
@@ -17,21 +17,42 @@ __all__ = ["EpisodeTiming", "Span", "TimingReport", "distribution"]
 
 @dataclass(frozen=True)
 class EpisodeTiming:
-    """One episode: its return, and its length in frames."""
+    """One episode.
+
+    Attributes:
+        score: Its return.
+        frames: Its length.
+        number: Its number in its kind of phase.
+        began: When its first frame began, in nanoseconds on the run's time line; no part of what makes two equal.
+    """
 
     score: float
     frames: int
+    number: int = 0
+    began: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Span:
-    """One inference on the run's time line, in nanoseconds: who, on which frame of which episode, from when to when."""
+    """One inference on the run's time line, in nanoseconds.
+
+    Attributes:
+        worker: Who inferred.
+        episode: Number of the episode.
+        start: Frame of the episode whose observation was read.
+        began: When it began.
+        ended: When the action was there.
+        effect: Frame on which the action took effect; None if it never did.
+        applied: When that frame began.
+    """
 
     worker: int
     episode: int
     start: int
     began: int
     ended: int
+    effect: int | None = None
+    applied: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +78,7 @@ class TimingReport:
         playout_frames: Frames from a decision's start to when its action is due; 0 where that is when it is ready.
         lost: Inferences that gave no action, by what became of them.
         updates: Updates of all learners.
+        scalars: What the last update told, by name.
     """
 
     latency_ms: dict[str, float]
@@ -74,6 +96,7 @@ class TimingReport:
     playout_frames: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     updates: int = 0
+    scalars: dict[str, float] = field(default_factory=dict)
 
     @property
     def updates_per_frame(self) -> float:
@@ -101,25 +124,40 @@ class TimingReport:
         }
 
     def to_json(self, path: str | Path) -> None:
-        """Write the report as JSON; what no value was seen of is null."""
-        _write(Path(path), json.dumps(_without_nan(self.to_dict()), indent=1, allow_nan=False) + "\n")
+        """Write the report as JSON; what no value was seen of is null, as is what JSON has no number for."""
+        _write(Path(path), json.dumps(_as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
 
     def to_trace(self, path: str | Path) -> None:
-        """Write the inferences in the trace event format, which Perfetto and chrome://tracing open."""
-        events = [
-            {
-                "name": f"o_{span.start}",
-                "cat": "inference",
-                "ph": "X",
-                "ts": span.began / 1e3,
-                "dur": (span.ended - span.began) / 1e3,
-                "pid": 0,
-                "tid": span.worker,
-                "args": {"episode": span.episode, "start": span.start},
-            }
-            for span in self.spans
-        ]
+        """Write the run in the trace event format, which Perfetto and chrome://tracing open.
+
+        A row for each worker, with its inferences, and one for the environment, with the actions that took effect.
+        """
+        workers = int(self.workers["count"])
+        rows = [*(f"worker {worker}" for worker in range(workers)), "environment"]
+        events = [event for row, name in enumerate(rows) for event in _row(row, name)]
+        for span in self.spans:
+            events.append(_inference(span))
+            if span.applied is not None:
+                events.append(_application(span, workers))
         _write(Path(path), json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
+
+    def to_png(self, path: str | Path, begin: float = 0.0, seconds: float = 1.0) -> None:
+        """Draw who inferred when, and histograms of delay and interval; needs matplotlib.
+
+        Args:
+            path: Where to.
+            begin: From where on in the run the time line is drawn, in seconds.
+            seconds: How much of it. The histograms are of the whole run.
+
+        Raises:
+            ValueError: `seconds` is not positive.
+        """
+        from async_wrappers.timing_picture import timing_picture
+
+        path = Path(path)
+        temporary = path.with_name(path.name + ".tmp")
+        timing_picture(self, begin, seconds).savefig(temporary, dpi=130, format="png")
+        os.replace(temporary, path)
 
     def __str__(self) -> str:
         """Summarize for a person."""
@@ -149,6 +187,43 @@ class TimingReport:
         )
 
 
+def _row(row: int, name: str) -> list[dict[str, Any]]:
+    """Return the events that name a row of a trace and give it its place."""
+    of = {"ph": "M", "pid": 0, "tid": row}
+    return [
+        {**of, "name": "thread_name", "args": {"name": name}},
+        {**of, "name": "thread_sort_index", "args": {"sort_index": row}},
+    ]
+
+
+def _inference(span: Span) -> dict[str, Any]:
+    return {
+        "name": f"o_{span.start}",
+        "cat": "inference" if span.effect is not None else "inference,dropped",
+        "ph": "X",
+        "ts": span.began / 1e3,
+        "dur": (span.ended - span.began) / 1e3,
+        "pid": 0,
+        "tid": span.worker,
+        "args": {"episode": span.episode, "start": span.start},
+    }
+
+
+def _application(span: Span, row: int) -> dict[str, Any]:
+    assert span.effect is not None
+    assert span.applied is not None
+    return {
+        "name": f"a_{span.start}",
+        "cat": "action",
+        "ph": "i",
+        "s": "t",
+        "ts": span.applied / 1e3,
+        "pid": 0,
+        "tid": row,
+        "args": {"episode": span.episode, "frame": span.effect, "delay": span.effect - span.start},
+    }
+
+
 def distribution(values: Sequence[float] | Iterable[float]) -> dict[str, float]:
     """Return mean, std, p50, p95, p99 and max; all nan where there is no value."""
     array = np.asarray(list(values), np.float64)
@@ -169,13 +244,13 @@ def _line(d: dict[str, float]) -> str:
     return f"mean {d['mean']:.2f}, p50 {d['p50']:.2f}, p95 {d['p95']:.2f}, p99 {d['p99']:.2f}, max {d['max']:.2f}"
 
 
-def _without_nan(value: Any) -> Any:
-    """Return plain data with None for nan, which is not JSON."""
+def _as_json(value: Any) -> Any:
+    """Return plain data with None for nan and the infinities, which are not JSON."""
     if isinstance(value, dict):
-        return {key: _without_nan(each) for key, each in value.items()}
+        return {key: _as_json(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_without_nan(each) for each in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+        return [_as_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write(path: Path, text: str) -> None:

@@ -42,13 +42,13 @@ def frames() -> Iterator[np.ndarray]:
 
 
 class Ours:
-    """A ring of `size` observations."""
+    """A ring of `size` observations, of the class `kind`."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, kind: Any = RingReplay) -> None:
         self.size = size
-        self._replay = RingReplay((SIDE, SIDE), np.uint8, capacity=size, stack_size=STACK, batch_size=BATCH)
-        self.nbytes = self._replay.nbytes
-        self.sample = self._replay.sample
+        self.replay = kind((SIDE, SIDE), np.uint8, capacity=size, stack_size=STACK, batch_size=BATCH)
+        self.nbytes = self.replay.nbytes
+        self.sample = self.replay.sample
 
     def observe_each(self) -> Iterator[float]:
         """Store transitions for ever, yielding the seconds that each took."""
@@ -64,7 +64,7 @@ class Ours:
                 "next_observation": frame if terminal else None,
             }
             begin = time.perf_counter()
-            self._replay.observe(transition)
+            self.replay.observe(transition)
             yield time.perf_counter() - begin
 
 
@@ -110,9 +110,10 @@ def fill(name: str, replay: Ours | Peer) -> None:
     )
 
 
-def million_bytes() -> int:
+def million_bytes(kind: Any = RingReplay) -> int:
     """Return the bytes of our replay of a million; its pages are untouched and take no memory."""
-    return Ours(1_000_000).nbytes
+    nbytes: int = Ours(1_000_000, kind).nbytes
+    return nbytes
 
 
 class Timed:

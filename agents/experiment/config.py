@@ -21,6 +21,7 @@ from agents.files import write_text_atomically
 __all__ = ["CONFIG", "ConfigError", "find_gin_files", "load_config", "save_config"]
 
 CONFIG = "config.gin"
+DOPAMINE_NAMES = "docs/dopamine_names.md says what Dopamine's names are here"
 
 
 class ConfigError(ValueError):
@@ -62,6 +63,17 @@ def load_config(
             gin.parse_config(binding)
     with _told_in_one_sentence("gin configuration", known):
         gin.finalize()
+    _check_parameters(known)
+
+
+def _check_parameters(known: dict[str, list[str]]) -> None:
+    """Refuse what gin lets pass: a wrong parameter of an agent that hands on those it does not know."""
+    for statement in _statements(gin.config_str()):
+        owner, _, parameter = statement.rpartition(".")
+        owner = owner.rpartition("/")[2].rpartition(".")[2]
+        if parameter not in known.get(owner, [parameter]):
+            hint = _hint(_close_parameters(owner, parameter, known))
+            raise ConfigError(f"gin configuration: {owner} has no parameter {parameter!r}{hint}")
 
 
 def save_config(base_dir: Path) -> Path:
@@ -120,8 +132,11 @@ def _where(source: str, message: str) -> str:
 
 def _sentence(error: Exception, known: dict[str, list[str]]) -> str:
     first_line = str(error).splitlines()[0]
+    if isinstance(error, ImportError) and "'dopamine" in first_line:
+        return f"this is a file of Dopamine's ({first_line}); {DOPAMINE_NAMES}"
     if name := re.search(r"No configurable matching (?:reference )?'@?(?:.*[/.])?(.+?)(?:\(\))?'", first_line):
-        return f"nothing is named {name[1]!r}{_hint(_close_names(name[1], known))}"
+        pointer = f"; {DOPAMINE_NAMES}" if name[1].startswith("Jax") else ""
+        return f"nothing is named {name[1]!r}{_hint(_close_names(name[1], known))}{pointer}"
     if name := re.search(r"Configurable '(?:.*\.)?(.+?)' doesn't have a parameter named '(.+?)'", first_line):
         return f"{name[1]} has no parameter {name[2]!r}{_hint(_close_parameters(name[1], name[2], known))}"
     if name := re.search(r"No bindings specified for '(.+?)/gin.macro'", first_line):

@@ -23,9 +23,10 @@ from agents.agent import Agent
 from agents.create import create_agent
 from agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
 from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
+from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import Metrics
 
-__all__ = ["DifferentExperiment", "Runner", "TrainRunner", "create_runner"]
+__all__ = ["SCHEDULES", "DifferentExperiment", "Length", "Runner", "TrainRunner", "create_runner", "newest_bundle"]
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]
@@ -35,7 +36,7 @@ class DifferentExperiment(ValueError):
     """The directory holds checkpoints of an experiment that this one cannot continue."""
 
 
-class _Length(NamedTuple):
+class Length(NamedTuple):
     """How long a phase is: so many episodes, or if that is None, at least so many frames."""
 
     frames: int
@@ -105,8 +106,8 @@ class Runner:
         self.report_episodes = report_episodes
         self.max_steps_per_episode = max_steps_per_episode
         self._lengths = {
-            Phase.TRAIN: _Length(training_steps, training_episodes),
-            Phase.EVAL: _Length(evaluation_steps, evaluation_episodes),
+            Phase.TRAIN: Length(training_steps, training_episodes),
+            Phase.EVAL: Length(evaluation_steps, evaluation_episodes),
         }
         self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
         self.environment = create_environment_fn()
@@ -116,6 +117,7 @@ class Runner:
         self._history: list[dict[str, Any]] = []
         self._progress: tqdm[Any] | None = None
         self._create_agent = create_agent_fn
+        self._create_environment = create_environment_fn
         self._initial_checkpoint = initial_checkpoint
         self._resumed = False
         self.start_iteration = 0
@@ -138,14 +140,17 @@ class Runner:
             except (OSError, ValueError) as error:
                 logging.warning("checkpoint %d is not used: %s", number, error)
                 continue
-            self._episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
-            self._frames = bundle["frames"]
-            self._history = bundle["logs"]
-            self.start_iteration = bundle["current_iteration"] + 1
+            self._take_counts(bundle)
             return True
         if self._initial_checkpoint is not None:
-            _load_policy(self.agent, *_newest_bundle(Path(self._initial_checkpoint)))
+            _load_policy(self.agent, *newest_bundle(Path(self._initial_checkpoint)))
         return False
+
+    def _take_counts(self, bundle: Mapping[str, Any]) -> None:
+        self._episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
+        self._frames = bundle["frames"]
+        self._history = bundle["logs"]
+        self.start_iteration = bundle["current_iteration"] + 1
 
     def run_experiment(self) -> None:
         """Run the iterations that are still to do; each ends with a checkpoint."""
@@ -177,7 +182,7 @@ class Runner:
         self._save(iteration)
         print(_one_line(line), flush=True)
 
-    def _run_phase(self, phase: Phase, length: _Length) -> list[Episode]:
+    def _run_phase(self, phase: Phase, length: Length) -> list[Episode]:
         """Play whole episodes: so many, or until at least so many frames have passed."""
         self.agent.eval_mode = phase != Phase.TRAIN
         if length.episodes is not None:
@@ -246,8 +251,12 @@ class Runner:
             ValueError: There is no good checkpoint.
         """
         agent = self._create_agent(self.environment, seed=self.seed)
-        _load_policy(agent, *_newest_bundle(self.base_dir))
+        _load_policy(agent, *newest_bundle(self.base_dir))
         return agent
+
+    def evaluation(self, agent: Agent, episodes: int) -> list[Episode]:
+        """Play evaluation episodes with an agent, whose seeds depend on the run's seed and their number alone."""
+        return evaluate(agent, self.environment, episodes, self.seed, self.max_steps_per_episode)
 
 
 @gin.configurable(module="agents")
@@ -260,7 +269,7 @@ class TrainRunner(Runner):
         del self._lengths[Phase.EVAL]
 
 
-SCHEDULES: Mapping[str, type[Runner]] = {"continuous_train_and_eval": Runner, "continuous_train": TrainRunner}
+SCHEDULES: dict[str, type[Runner]] = {"continuous_train_and_eval": Runner, "continuous_train": TrainRunner}
 
 
 @gin.configurable(module="agents")
@@ -269,7 +278,8 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
 
     Args:
         base_dir: Where checkpoints and metrics go.
-        schedule: ``"continuous_train_and_eval"`` (`Runner`) or ``"continuous_train"`` (`TrainRunner`).
+        schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`) or ``"realtime"``
+            (`LiveRunner`).
 
     Raises:
         ValueError: An unknown schedule.
@@ -283,7 +293,7 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
 _ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
 
 
-def _newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
+def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
     """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
     if path.is_dir():
         for number, bundle in Checkpointer(path).load_each():

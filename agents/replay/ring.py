@@ -7,21 +7,21 @@ g mod capacity, so the live slots are the newest `capacity` of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from agents.replay import segments
+from agents.replay.observations import ObservationArrays
+from agents.replay.saved import SavedReplay
 from agents.replay.segments import Arrays, Segment
 
 _STEP, _TERMINAL, _FINAL = 0, 1, 2  # what a slot holds: an action, one that terminated the episode, no action
 _PIECE = 4096  # slots that go to or come from a file at a time, which bounds the memory a load needs
 
 
-class RingReplay:
+class RingReplay(SavedReplay):
     """Uniform experience replay (Mnih et al. 2015, Methods, Algorithm 1) with n-step returns (Sutton 1988).
 
     A sampled transition at decision t with m <= `update_horizon` steps has the reward
@@ -35,8 +35,8 @@ class RingReplay:
 
     def __init__(
         self,
-        observation_shape: tuple[int, ...],
-        observation_dtype: npt.DTypeLike,
+        observation_shape: Any,
+        observation_dtype: Any,
         *,
         capacity: int = 1_000_000,
         stack_size: int = 1,
@@ -49,8 +49,9 @@ class RingReplay:
         """Makes an empty ring.
 
         Args:
-            observation_shape: shape of one observation, such as `[H, W]`.
-            observation_dtype: dtype of one observation.
+            observation_shape: shape of one observation, such as `[H, W]`; for a Dict space, a mapping of them by key
+                (`observation_schema` makes both arguments from a space).
+            observation_dtype: dtype of one observation; for a Dict space, a mapping alike.
             capacity: slots in the ring; an episode of T transitions takes T + 1 slots.
             stack_size: observations in a stack, k.
             update_horizon: decisions in a return, n.
@@ -62,11 +63,11 @@ class RingReplay:
         Raises:
             ValueError: an argument is out of its range.
         """
-        self._observation_shape = tuple(observation_shape)
-        self._dtype = np.dtype(observation_dtype)
         self._capacity, self._stack, self._horizon = capacity, stack_size, update_horizon
         self._gamma, self._discount_by, self._batch_size = gamma, discount_by, batch_size
         self._check_arguments()
+        self._observations = ObservationArrays(observation_shape, observation_dtype, capacity)
+        self._arrays = self._observations.arrays
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self._allocate()
         self._reset(head=0, add_count=0)
@@ -80,12 +81,9 @@ class RingReplay:
             raise ValueError(f"gamma must lie in [0, 1], got {self._gamma}")
         if self._discount_by not in ("decision", "frame"):
             raise ValueError(f"discount_by must be 'decision' or 'frame', got {self._discount_by!r}")
-        if self._dtype.hasobject:
-            raise ValueError(f"observation_dtype must be a plain dtype such as uint8, got {self._dtype}")
 
     def _allocate(self) -> None:
         # np.zeros asks for zeroed pages, which take no memory before they are written.
-        self._observation = np.zeros((self._capacity, *self._observation_shape), self._dtype)
         self._action = np.zeros(self._capacity, np.int64)
         self._reward = np.zeros(self._capacity, np.float32)
         self._interval = np.zeros(self._capacity, np.int32)
@@ -93,7 +91,7 @@ class RingReplay:
         self._kind = np.zeros(self._capacity, np.uint8)
         self._steps = np.zeros(self._capacity, np.int32)  # steps of the return from here, 0: not valid
         self._fields: Arrays = {
-            "observation": self._observation,
+            **self._observations.fields("observation"),
             "action": self._action,
             "reward": self._reward,
             "interval": self._interval,
@@ -150,8 +148,8 @@ class RingReplay:
         """
         terminal = bool(transition["terminal"])
         ended = terminal or bool(transition["truncated"])
-        observation = self._checked("observation", transition["observation"])
-        final = self._checked("next_observation", transition["next_observation"]) if ended else None
+        observation = self._observations.check("observation", transition["observation"])
+        final = self._observations.check("next_observation", transition["next_observation"]) if ended else None
         interval = int(transition["interval"])
         _at_least("interval", interval, 0, "frames")
         kind = _TERMINAL if terminal else _STEP
@@ -160,22 +158,31 @@ class RingReplay:
         if final is not None:
             self._append(final, 0, 0.0, 0, _FINAL)
 
-    def _checked(self, name: str, value: Any) -> npt.NDArray[Any]:
-        observation = np.asarray(value)
-        if observation.shape != self._observation_shape:
-            raise ValueError(f"{name} must have shape {self._observation_shape}, got {observation.shape}")
-        if observation.dtype != self._dtype and not np.can_cast(observation.dtype, self._dtype, "same_kind"):
-            raise ValueError(f"{name} must have dtype {self._dtype}, got {observation.dtype}, cast it first")
-        return observation
+    def cut(self, observation: Any) -> None:
+        """Ends the running episode, if one runs, as a truncation would have: what followed its last transition is lost.
 
-    def _append(self, observation: npt.NDArray[Any], action: int, reward: float, interval: int, kind: int) -> None:
+        Args:
+            observation: what the last transition led to.
+
+        Raises:
+            ValueError: it has another shape or kind than the ring's.
+        """
+        final = self._observations.check("observation", observation)
+        if self._next_age:
+            self._append(final, 0, 0.0, 0, _FINAL)
+
+    def _append(self, observation: list[npt.NDArray[Any]], action: int, reward: float, frames: int, kind: int) -> None:
         if self._head >= self._capacity:
             self._forget_oldest()
         position = self._head % self._capacity
-        self._observation[position] = observation
+        if len(observation) == 1:  # a loop over one would take a tenth of the whole call
+            self._arrays[0][position] = observation[0]
+        else:
+            for array, value in zip(self._arrays, observation, strict=True):
+                array[position] = value
         self._action[position] = action
         self._reward[position] = reward
-        self._interval[position] = interval
+        self._interval[position] = frames
         self._age[position] = self._next_age
         self._kind[position] = kind
         self._head += 1
@@ -191,26 +198,26 @@ class RingReplay:
             position = (oldest + later) % self._capacity
             same_episode = self._age.item(position) == age + later
             if same_episode and self._steps.item(position):
-                self._steps[position] = 0
-                self._valid -= 1
+                self._make_invalid(position)
 
     def _complete_steps(self, kind: int) -> None:
-        """Makes the transitions valid whose steps the newest slot completes."""
-        age = self._next_age
+        """Makes the transitions valid whose steps the newest slot completes; the ring is large enough for them."""
+        age, last = self._next_age, self._head - 1
         if age >= self._horizon:
-            self._make_valid(self._horizon)
+            self._make_valid((last - self._horizon) % self._capacity, self._horizon)
         if kind == _FINAL:
             for steps in range(1, min(self._horizon - 1, age) + 1):
-                self._make_valid(steps)
+                self._make_valid((last - steps) % self._capacity, steps)
 
-    def _make_valid(self, steps: int) -> None:
-        """Makes the transition `steps` before the newest slot valid; the ring is large enough to hold its stack."""
-        self._steps[(self._head - 1 - steps) % self._capacity] = steps
+    def _make_valid(self, position: int, steps: int) -> None:
+        """Lets a transition be sampled, with a return of so many steps."""
+        self._steps[position] = steps
         self._valid += 1
 
-    def _oldest(self) -> int:
-        """The oldest live slot."""
-        return max(0, self._head - self._capacity)
+    def _make_invalid(self, position: int) -> None:
+        """Lets a transition be sampled no more."""
+        self._steps[position] = 0
+        self._valid -= 1
 
     def _live_positions(self) -> npt.NDArray[np.int64]:
         """Positions of the live slots, oldest slot first."""
@@ -229,7 +236,7 @@ class RingReplay:
 
     # Sampling.
 
-    def sample(self, batch_size: int | None = None) -> dict[str, npt.NDArray[Any]]:
+    def sample(self, batch_size: int | None = None) -> dict[str, Any]:
         """Draws transitions independently and uniformly from all valid ones.
 
         The arrays are fresh at every call. "observation" and "next_observation" are views of one array and
@@ -247,10 +254,36 @@ class RingReplay:
         Raises:
             ValueError: no transition is valid yet, or `batch_size` is less than 1.
         """
-        batch_size = self._batch_size if batch_size is None else batch_size
-        _at_least("batch_size", batch_size, 1, "transition")
-        positions = self._draw_positions(batch_size)
+        return self._transitions(self._draw(batch_size))
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
+        """Puts given transitions together.
+
+        Args:
+            slots: where they begin, `[B]`, each one of `valid_slots`.
+            update_horizon: n, at least 1, where it is to be less than the constructor's.
+
+        Returns:
+            As `sample`.
+
+        Raises:
+            ValueError: no valid transition begins at one of the slots.
+        """
+        valid = self._are_valid(slots)
+        if not valid.all():
+            raise ValueError(f"slots must be those of valid transitions, got {slots[~valid][0]}")
+        return self._transitions(slots % self._capacity, update_horizon)
+
+    def _are_valid(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Whether a valid transition begins at each of the slots, which may be long overwritten."""
+        live = (slots >= self._oldest()) & (slots < self._head)
+        return live & (self._steps.take(slots % self._capacity) > 0)
+
+    def _transitions(self, positions: npt.NDArray[np.int64], horizon: int | None = None) -> dict[str, Any]:
+        """Puts the transitions at `positions` together."""
         steps = self._steps.take(positions)
+        if horizon is not None:
+            steps = np.minimum(steps, horizon)
         observation, next_observation = self._stacks(positions, steps)
         reward, discount = self._returns(positions, steps)
         return {
@@ -263,9 +296,15 @@ class RingReplay:
             "index": self._slot_numbers(positions),
         }
 
-    def _draw_positions(self, batch_size: int) -> npt.NDArray[np.int64]:
+    def _draw(self, batch_size: int | None) -> npt.NDArray[np.int64]:
+        """Positions of valid transitions, drawn for a batch."""
+        batch_size = self._batch_size if batch_size is None else batch_size
+        _at_least("batch_size", batch_size, 1, "transition")
         if not self._valid:
             raise ValueError("the replay holds no valid transition yet, observe more before sampling")
+        return self._draw_positions(batch_size)
+
+    def _draw_positions(self, batch_size: int) -> npt.NDArray[np.int64]:
         live = min(self._head, self._capacity)
         positions = self._rng.integers(live, size=batch_size)
         if self._steps.take(positions).all():
@@ -279,18 +318,21 @@ class RingReplay:
         """The live slot at each position: the newest one not beyond the head."""
         return self._head - 1 - (self._head - 1 - positions) % self._capacity
 
-    def _stacks(
-        self, positions: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _stacks(self, positions: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]) -> tuple[Any, Any]:
         """The stacks at `positions` and `steps` later, two views of one array, zeros before the episode's first."""
         around = positions[:, None] + self._window
         if self._horizon > 1:
             around[:, self._stack :] += steps[:, None]
-        window = self._observation.take(around, axis=0, mode="wrap")
         age = self._age.take(positions)
-        if age.min() < self._stack - 1:
-            self._blank(window, age, steps)
-        return window[:, : self._stack], window[:, -self._stack :]
+        begins = age.min() < self._stack - 1
+        windows = []
+        for array in self._arrays:
+            window = array.take(around, axis=0, mode="wrap")
+            if begins:
+                self._blank(window, age, steps)
+            windows.append(window)
+        observation = self._observations.nest([window[:, : self._stack] for window in windows])
+        return observation, self._observations.nest([window[:, -self._stack :] for window in windows])
 
     def _blank(self, window: npt.NDArray[Any], age: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]) -> None:
         """Sets to zero what lies before the episode's first observation."""
@@ -324,82 +366,10 @@ class RingReplay:
 
     # Checkpointing.
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that `load_state_dict` needs to continue bit for bit; the arrays are copies, oldest slot first."""
-        positions = self._live_positions()
-        return {**self._counters(), "slots": {name: array[positions] for name, array in self._fields.items()}}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues where `state_dict` was called; the ring's own seed is forgotten.
-
-        Raises:
-            ValueError: the state comes from a ring with other constructor arguments; nothing is changed then.
-        """
-        self._check_facts(state["facts"])
-        self._put(max(0, state["head"] - self._capacity), state["slots"])
-        self._restore_counters(state)
-
-    def save(self, directory: Path, number: int) -> list[str]:
-        """Writes the slots appended since the last save or load, and the index `index_{number}.json` of this moment.
-
-        Args:
-            directory: where the files go; made if missing. In a new directory every live slot is written.
-            number: names the moment; an index of the same number is replaced.
-
-        Returns:
-            The names of the files that `load` needs: the segments, oldest first, and the index.
-
-        Raises:
-            OSError: a file could not be written; the earlier indexes still load then.
-        """
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        listed = [segment for segment in self._segments if segment.stop > self._oldest()]
-        if not all(segment.is_whole(directory) for segment in listed):
-            listed = []
-        first = listed[-1].stop if listed else self._oldest()
-        if first < self._head:
-            listed.append(segments.write_segment(directory, first, self._head, self._pieces(first)))
-        self._segments = listed
-        index = segments.write_index(directory, number, listed, self._counters())
-        return [*(segment.name for segment in listed), index]
-
-    def load(self, directory: Path, number: int) -> None:
-        """Rebuilds the ring and its generator as they were at `save(directory, number)`; later saves go on from there.
-
-        Raises:
-            FileNotFoundError: the index or one of its segments is missing.
-            ValueError: the index comes from a ring with other constructor arguments, or a file is torn. The ring is
-                left empty if a checksum fails half-way, and unchanged by every other error.
-        """
-        directory = Path(directory)
-        listed, counters = segments.read_index(directory, number)
-        self._check_facts(counters["facts"])
-        segments.check_whole(directory, listed)
-        self._reset(head=0, add_count=0)
-        for segment in listed:
-            first = segment.first
-            for piece in segments.read_segment(directory, segment):
-                if piece.keys() != self._fields.keys():
-                    raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
-                first += self._put(first, piece)
-        self._restore_counters(counters)
-        self._segments = listed
-
-    def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """Deletes the indexes in `directory` whose number is not in `keep`, and the segments no kept index lists.
-
-        Raises:
-            ValueError: a kept index cannot be read; nothing has been deleted then.
-            OSError: a file could not be deleted.
-        """
-        segments.prune(Path(directory), keep)
-
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without the seed."""
         return {
-            "observation_shape": list(self._observation_shape),
-            "observation_dtype": self._dtype.str,
+            **self._observations.facts(),
             "capacity": self._capacity,
             "stack_size": self._stack,
             "update_horizon": self._horizon,
@@ -407,13 +377,6 @@ class RingReplay:
             "discount_by": self._discount_by,
             "batch_size": self._batch_size,
         }
-
-    def _check_facts(self, facts: Mapping[str, Any]) -> None:
-        for name, own in self.facts().items():
-            if facts.get(name) != own:
-                raise ValueError(
-                    f"{name} must be as in the saved replay, {facts.get(name)!r}, got {own!r}, make the replay alike"
-                )
 
     def _counters(self) -> dict[str, Any]:
         return {
@@ -423,24 +386,33 @@ class RingReplay:
             "generator": self._rng.bit_generator.state,
         }
 
-    def _restore_counters(self, counters: Mapping[str, Any]) -> None:
+    def _restore(self, counters: Mapping[str, Any], moment: Arrays) -> None:
         self._reset(head=counters["head"], add_count=counters["add_count"])
         self._rng.bit_generator.state = counters["generator"]
 
+    def clear(self) -> None:
+        """Forgets every transition; the generator goes on from where it is."""
+        self._reset(head=0, add_count=0)
+
+    def _oldest(self) -> int:
+        return max(0, self._head - self._capacity)
+
+    def _names(self) -> list[str]:
+        return list(self._fields)
+
     def _pieces(self, first: int) -> Iterator[Arrays]:
-        """The slots from `first` to the head as views, cut so that none crosses the ring's seam."""
+        """The slots from `first` on as views, cut so that none crosses the ring's seam."""
         while first < self._head:
             start = first % self._capacity
             stop = min(start + _PIECE, self._capacity, start + self._head - first)
             yield {name: array[start:stop] for name, array in self._fields.items()}
             first += stop - start
 
-    def _put(self, first: int, slots: Mapping[str, npt.NDArray[Any]]) -> int:
-        """Writes values `[slots, ...]` into the slots from `first` on; returns how many there are."""
-        count = len(slots["kind"])
+    def _put(self, first: int, piece: Arrays) -> int:
+        count = len(piece["kind"])
         positions = np.arange(first, first + count) % self._capacity
         for name, array in self._fields.items():
-            array[positions] = slots[name]
+            array[positions] = piece[name]
         return count
 
 

@@ -1,6 +1,7 @@
 """Append-only files of a replay: segments of slots, and indexes that list the segments of one moment.
 
-A segment is written once under a name no other segment has and is never changed; an index is a small JSON file.
+A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. What
+changes from moment to moment, such as priorities, is written anew for each index, as a segment that it alone lists.
 Every file appears under its final name only when it is complete and on disk.
 """
 
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 import json
 import secrets
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,13 +54,8 @@ def write_segment(directory: Path, first: int, stop: int, pieces: Iterable[Array
         OSError: the file could not be written.
         ValueError: an array holds objects.
     """
-    arrays = {f"{field}_{i}": values for i, piece in enumerate(pieces) for field, values in piece.items()}
     name = f"segment_{first:012d}_{stop:012d}_{secrets.token_hex(6)}.npz"
-    if any(values.dtype.hasobject for values in arrays.values()):
-        raise ValueError("pieces must hold plain arrays, got one of objects, which only a pickle could store")
-    # mypy would match the fields with np.savez's own arguments, hence the Any. Its allow_pickle is not in NumPy 2.0.
-    fields: dict[str, Any] = arrays
-    write_atomically(directory / name, lambda file: np.savez(file, **fields))
+    write_atomically(directory / name, lambda file: _write_pieces(file, pieces))
     return Segment(name, first, stop, (directory / name).stat().st_size)
 
 
@@ -91,20 +88,29 @@ def read_segment(directory: Path, segment: Segment) -> Iterator[Arrays]:
         raise ValueError(_torn(directory, segment)) from error
 
 
-def write_index(directory: Path, number: int, segments: list[Segment], facts: Mapping[str, Any]) -> str:
-    """Writes `index_{number}.json` with the segments and the plain `facts`, over an older one; returns its name.
+def write_index(
+    directory: Path, number: int, segments: list[Segment], moment: list[Segment], facts: Mapping[str, Any]
+) -> str:
+    """Writes `index_{number}.json` over an older one; returns its name.
+
+    Args:
+        directory: where the file goes; it must exist.
+        number: names the moment.
+        segments: what other indexes may list too, oldest first.
+        moment: what this index alone lists.
+        facts: plain data.
 
     Raises:
         OSError: the file could not be written.
     """
-    content = {**facts, "segments": [asdict(segment) for segment in segments]}
-    text = json.dumps(content, indent=1, sort_keys=True).encode()
+    listed = {"segments": [asdict(segment) for segment in segments], "moment": [asdict(each) for each in moment]}
+    text = json.dumps({**facts, **listed}, indent=1, sort_keys=True).encode()
     write_atomically(directory / _index_name(number), lambda file: file.write(text))
     return _index_name(number)
 
 
-def read_index(directory: Path, number: int) -> tuple[list[Segment], dict[str, Any]]:
-    """Reads what `write_index` wrote: the segments, oldest first, and the facts.
+def read_index(directory: Path, number: int) -> tuple[list[Segment], list[Segment], dict[str, Any]]:
+    """Reads what `write_index` wrote: the segments, those of the moment, and the facts.
 
     Raises:
         FileNotFoundError: there is no such index.
@@ -113,7 +119,8 @@ def read_index(directory: Path, number: int) -> tuple[list[Segment], dict[str, A
     path = directory / _index_name(number)
     try:
         facts = json.loads(path.read_bytes())
-        return [Segment(**segment) for segment in facts.pop("segments")], facts
+        listed = [Segment(**segment) for segment in facts.pop("segments")]
+        return listed, [Segment(**segment) for segment in facts.pop("moment", [])], facts
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a whole index file, load another number") from error
 
@@ -127,12 +134,21 @@ def prune(directory: Path, keep: Iterable[int]) -> None:
     """
     indexes = {_index_name(number): number for number in keep}
     kept = [number for name, number in indexes.items() if (directory / name).is_file()]
-    listed = {segment.name for number in kept for segment in read_index(directory, number)[0]}
+    listed = {segment.name for number in kept for each in read_index(directory, number)[:2] for segment in each}
     # Indexes go first: a crash in between leaves segments too many, never an index without its segments.
     _delete(path for path in directory.glob("index_*.json") if path.name not in indexes)
     _delete(path for path in directory.glob("segment_*.npz") if path.name not in listed)
     _delete(directory.glob("index_*.json.tmp"))
     _delete(directory.glob("segment_*.npz.tmp"))
+
+
+def _write_pieces(file: IO[bytes], pieces: Iterable[Arrays]) -> None:
+    """Writes what np.savez would write of all pieces, but needs no more than one of them in memory."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for number, piece in enumerate(pieces):
+            for field, values in piece.items():
+                with archive.open(f"{field}_{number}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, values, allow_pickle=False)
 
 
 def _pieces(names: list[str]) -> Iterator[list[str]]:

@@ -176,7 +176,7 @@ def run_learner(
         learning = Learning(
             number, shape.learners, learner, journal, board, shared, blocks.shared, controls, updates_per_transition
         )
-        if board.version:  # another learner was here before
+        if board.version and hasattr(learner, "load_weights"):  # another learner was here before
             learner.load_weights((shared or board).snapshot())
         try:
             while True:
@@ -215,11 +215,18 @@ def _restore(learning: Learning, learner: Any, where: tuple[Path, int, int]) -> 
     learning.publish_again()
 
 
+def _forget(learning: Learning, learner: Any, what: tuple[Path, set[int], int]) -> None:
+    directory, keep, number = what
+    if hasattr(learner, "forget_replays"):
+        learner.forget_replays(directory / f"replay_{number}", keep)
+
+
 _ANSWERS: dict[str, Callable[[Learning, Any, Any], Any]] = {
     "publish": _publish,
     "statistics": _statistics,
     "save": _save,
     "restore": _restore,
+    "forget": _forget,
 }
 
 

@@ -150,7 +150,7 @@ class Dispatcher:
                 heapq.heappush(self._idle, (time, worker))
 
     def _release(self, worker: int, start: int, finished: int, now: int) -> None:
-        arrival, due = self._clock.frame_at(now), start + self._stagger.playout
-        if self._stagger.playout and arrival > due:
-            self.late += 1
-        heapq.heappush(self._due, (max(arrival, due), start, now, worker, finished))
+        arrival, playout = self._clock.frame_at(now), self._stagger.playout
+        due = arrival if playout is None else max(arrival, start + playout)
+        self.late += playout is not None and arrival > start + playout
+        heapq.heappush(self._due, (due, start, now, worker, finished))

@@ -11,7 +11,7 @@ from async_wrappers.runner.memory import Block, Codec
 
 __all__ = ["FrameRing"]
 
-_ABSENT = -1
+_ABSENT = np.iinfo(np.int64).min  # the number of no frame
 
 
 class FrameRing:

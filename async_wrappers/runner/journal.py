@@ -31,13 +31,18 @@ class Journal:
         block: Shared memory of `size(...)` bytes.
         observation_space: Of the observations.
         action_space: Of the actions.
-        capacity: Entries kept, at least 3.
+        capacity: Entries kept, at least 3: two that are being written, and one to read.
+
+    Raises:
+        ValueError: `capacity` is too small.
     """
 
     def __init__(
         self, block: Block, observation_space: gym.Space[Any], action_space: gym.Space[Any], capacity: int
     ) -> None:
         """See the class."""
+        if capacity < _WRITTEN + 1:
+            raise ValueError(f"journal must be >= {_WRITTEN + 1} entries, got {capacity}")
         self._observation = Codec("observation_space", observation_space)
         self._action = Codec("action_space", action_space)
         self._capacity = capacity
@@ -80,12 +85,23 @@ class Journal:
         self._counts[0] += 1
 
     def abandon(self) -> None:
-        """The decision applied last will never be complete: the run ended in the middle of an episode."""
-        self._applied = int(self._counts[0])
+        """The decision applied last will never be complete: the run ended in the middle of an episode.
+
+        Where there is a decision before it, what it saw stays: it is that one's next observation.
+        """
+        complete = int(self._counts[0])
+        if complete and self._views[(complete - 1) % self._capacity]["kind"] != _FINAL:
+            self._views[complete % self._capacity]["kind"] = _FINAL
+            complete += 1
+            self._counts[0] = complete
+        self._applied = complete
 
     def begin_writing(self) -> None:
-        """Become the writer; what was left incomplete is abandoned."""
-        self._applied = int(self._counts[0])
+        """Become the writer; what the one before, who may have died at any moment, left incomplete is abandoned."""
+        self.abandon()
+        # If there is an entry, the last one is final and the one before it the last transition.
+        last = self._views[(self._applied - 2) % self._capacity]
+        self._counts[1] = last["number"][0] + 1 if self._applied else 0
 
     def _complete(self, reward: float, interval: int, kind: int) -> None:
         number = int(self._counts[0])
@@ -97,7 +113,7 @@ class Journal:
 
     def oldest(self) -> int:
         """Return the first entry that can still be read."""
-        return max(0, int(self._counts[0]) + 3 - self._capacity)
+        return max(0, int(self._counts[0]) + _WRITTEN - self._capacity)
 
     def read(self, position: int) -> tuple[int, Numbered | None]:
         """Return the position after `position` and the transition there, if there is one.
@@ -127,6 +143,7 @@ class Journal:
 
 
 _RUNNING, _TERMINAL, _TRUNCATED, _FINAL = range(4)
+_WRITTEN = 2  # entries after the last complete one that the writer may be at
 
 
 def _entry(observation: Codec, action: Codec) -> np.dtype[Any]:

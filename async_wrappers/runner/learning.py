@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from async_wrappers.runner.journal import Journal
+from async_wrappers.runner.share import Share
 from async_wrappers.runner.slots import Controls
 from async_wrappers.runner.weights import WeightsBoard
 
@@ -19,7 +20,7 @@ _REST = 0.001  # seconds between two looks while there is nothing to do
 
 
 class Learning:
-    """One of L learners; transition number n belongs to learner n modulo L.
+    """One of L learners, which share the transitions (`Share`).
 
     One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
     weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
@@ -49,12 +50,12 @@ class Learning:
     ) -> None:
         """See the class."""
         self._number, self._learners, self._learner = number, learners, learner
-        self._journal, self._board, self._shared, self._lock = journal, board, shared, lock
+        self._transitions = Share(journal, number, learners)
+        self._board, self._shared, self._lock = board, shared, lock
         self._controls, self._ratio = controls, updates_per_transition
-        self._position = journal.oldest()
         self._observed = 0
         self._updates_here = 0  # made by this process
-        self._unpublished_since: int | None = None  # monotonic time
+        self._unpublished = False
         self.steps: list[int] = []
         """How long each update took, in nanoseconds, until somebody clears it."""
         self.scalars: Mapping[str, Any] = {}
@@ -77,37 +78,40 @@ class Learning:
     def turn(self) -> None:
         """Do what is to be done next: observe, update once, publish; or rest a little."""
         self._observe()
-        if self._may_learn():
-            began = time.monotonic_ns()
-            self._update()
-            self.steps.append(time.monotonic_ns() - began)
-            self._updates_here += 1
-            self._controls.updates[self._number] += 1
-            if self._unpublished_since is None:
-                self._unpublished_since = time.monotonic_ns()
-            if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
-                time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
-        elif self._unpublished_since is None:
+        turn = self._has_turn()
+        owes = self._unpublished and turn is not None  # the last turn's weights come first
+        if turn is not False and not owes and self._may_learn():
+            self._learn()
+        else:
             time.sleep(_REST)
         self._publish()
-        if self._controls.granted > self._controls.turns[self._number] and self._unpublished_since is None:
+        if turn and not self._unpublished:
             self._controls.turns[self._number] += 1
+
+    def _has_turn(self) -> bool | None:
+        """Return whether a turn is granted and not yet used; None where turns are not granted one by one."""
+        granted = self._controls.granted
+        return None if granted < 0 else bool(self._controls.turns[self._number] < granted)
+
+    def _learn(self) -> None:
+        began = time.monotonic_ns()
+        self._update()
+        self.steps.append(time.monotonic_ns() - began)
+        self._updates_here += 1
+        self._controls.updates[self._number] += 1
+        self._unpublished = True
+        if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
+            time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
 
     def _observe(self) -> None:
         for _ in range(_AT_ONCE):
-            position, numbered = self._journal.read(self._position)
-            if position == self._position:
+            if (transition := self._transitions.next()) is None:
                 return
-            self._position = position
-            if numbered is not None and numbered.number % self._learners == self._number:
-                self._learner.observe(numbered.transition)
-                self._observed += 1
+            self._learner.observe(transition)
+            self._observed += 1
 
     def _may_learn(self) -> bool:
-        granted, turns = self._controls.granted, int(self._controls.turns[self._number])
         if not self._controls.learning or not getattr(self._learner, "ready", True):
-            return False
-        if granted >= 0 and (turns >= granted or self._unpublished_since is not None):
             return False
         return self._ratio is None or self._updates_here < self._ratio * self._observed
 
@@ -119,18 +123,20 @@ class Learning:
         gradients = self._learner.gradients()
         with self._alone():
             self._learner.load_weights(self._shared.snapshot())
-            self.scalars = self._learner.apply(gradients)
+            self.scalars = self._learner.apply(gradients) or getattr(self._learner, "scalars", {})
             self._shared.publish(self._learner.weights())
 
     def _publish(self) -> None:
-        """Publish if nobody reads the copy that is to be written, or for longer than an inference takes."""
-        if self._unpublished_since is None:
+        """Publish if nobody reads the copy that is to be written, or has had time enough since the last flip."""
+        if not (self._unpublished and self._may_publish()):
             return
-        overdue = time.monotonic_ns() - self._unpublished_since > self._controls.patience
-        if overdue or self._board.idle():
-            with self._alone():
+        with self._alone():
+            if self._may_publish():  # still: another learner may have flipped the copies before it gave the lock away
                 self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
-            self._unpublished_since = None
+                self._unpublished = False
+
+    def _may_publish(self) -> bool:
+        return self._board.idle() or self._board.age() > self._controls.patience
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

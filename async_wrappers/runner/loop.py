@@ -23,6 +23,7 @@ from async_wrappers.latency import Latency
 from async_wrappers.runner.crew import Crew, Running
 from async_wrappers.runner.dispatch import Dispatcher, Due
 from async_wrappers.runner.journal import Journal
+from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Ready, Transport
 from async_wrappers.runner.record import Record
 from async_wrappers.runner.slots import Controls, Fate, Finished
@@ -121,6 +122,7 @@ class EnvironmentLoop:
         now: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """See the class."""
+        refuse_oracles(env)
         self._env, self._transport, self._terms = env, transport, terms
         self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
         self._clock, self._stagger = FrameClock(terms.fps), deepcopy(terms.stagger)  # a strategy serves one loop
@@ -156,7 +158,7 @@ class EnvironmentLoop:
                 gc.enable()
         record.dropped += self._dispatcher.dropped - before[0]
         record.late = self._dispatcher.late - before[1]
-        record.playout = self._stagger.playout
+        record.playout = self._stagger.playout or 0
         return record
 
     def _play_episode(self, phase: Phase, episode: int, played: int) -> int:
@@ -203,7 +205,7 @@ class EnvironmentLoop:
             transitions.abandon()
         self._last_deadline = self._begin + self._clock.begin(frame)
         self._record.end = max(self._last_deadline, self._now())
-        self._record.episodes.append(EpisodeTiming(score, frame))
+        self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin))
         self._record.effects.append(effects)
         return frame
 

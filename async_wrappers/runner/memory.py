@@ -113,16 +113,15 @@ class Codec:
 
 
 def _layout(name: str, space: gym.Space[Any]) -> Any:
-    """Return what `np.dtype` takes."""
-    if isinstance(space, spaces.Dict):
-        return [(str(key), np.dtype(_layout(name, each))) for key, each in space.spaces.items()]
-    if isinstance(space, spaces.Tuple):
-        return [(f"f{number}", np.dtype(_layout(name, each))) for number, each in enumerate(space.spaces)]
+    """Return what `np.dtype` takes; the parts of a space are named by their place, for keys need not be names."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return [(f"f{place}", np.dtype(_layout(name, each))) for place, each in enumerate(parts)]
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         assert space.dtype is not None
         return (space.dtype, space.shape)
     raise ValueError(
-        f"{name} must be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: {space}"
+        f"{name} must be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, got {space}"
     )
 
 
@@ -130,7 +129,7 @@ def _functions(space: gym.Space[Any]) -> tuple[Callable[[Array, Any], None], Cal
     """Return how a value is written into an array [1] of its layout, and read from it."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-        children = [(key, f"f{key}" if isinstance(key, int) else str(key), *_functions(each)) for key, each in parts]
+        children = [(key, f"f{place}", *_functions(each)) for place, (key, each) in enumerate(parts)]
 
         def write_all(field: Array, value: Any) -> None:
             for key, name, write, _ in children:
@@ -143,7 +142,7 @@ def _functions(space: gym.Space[Any]) -> tuple[Callable[[Array, Any], None], Cal
         return write_all, read_all
     if isinstance(space, spaces.Discrete):
         return _write_one, lambda field: field[0]
-    return _write_one, lambda field: field[0].copy()
+    return _write_one, lambda field: np.array(field[0])  # an array also where the shape is ()
 
 
 def _write_one(field: Array, value: Any) -> None:

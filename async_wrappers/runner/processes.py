@@ -149,6 +149,11 @@ class ProcessBackend:
         for number, learner in enumerate(self._learners):
             self._ask(learner, "restore", (directory, iteration, number))
 
+    def forget(self, directory: Path, keep: set[int]) -> None:
+        """Let the learners delete the replays of all other iterations."""
+        for number, learner in enumerate(self._learners):
+            self._ask(learner, "forget", (directory, keep, number))
+
     def close(self) -> None:
         """End all children, at the latest by force, and release the memory."""
         if self._closed:
@@ -195,7 +200,8 @@ class ProcessBackend:
         self._shape = Shape(observation_space, action_space, workers, learners, self._job.journal)
         self._shape.resize(self._blocks)
         self._controls = self._shape.controls(self._blocks)
-        self._controls.granted = -1
+        self._controls.granted = -1 if self._job.terms.stagger.granted is None else 0
+        self._controls.patience = 1 << 62  # nobody knows yet how long an inference takes
         self._learners = [self._learner(number) for number in range(learners)]
         layouts = [self._expect(learner, "layout")[1] for learner in self._learners]
         if layouts:

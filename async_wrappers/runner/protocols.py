@@ -47,11 +47,16 @@ class Learner(Protocol):
     * ``load_weights(weights)``: take over weights; for a learner that follows one that died, and for several learners.
     * ``gradients()`` and ``apply(gradients)``, whose succession is `update`: for several learners, each of which takes
       gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.
-    * ``save(directory)`` and ``restore(directory)``: keep and restore what `state_dict` leaves out, such as a replay.
+    * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
+      keep)``: what `state_dict` leaves out.
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:
-        """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation."""
+        """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation.
+
+        Its next observation is the observation of the transition that is shown next, unless it is terminal or
+        truncated; that also stands where the next one goes to another learner, or was missed.
+        """
         ...
 
     def update(self) -> Mapping[str, float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class Record:
         intervals = [after[1] - before[1] for applied in self.effects for before, after in itertools.pairwise(applied)]
         lateness = np.asarray(self.lateness, np.float64)
         wall = max(self.end - self.begin, 1)
-        busy = sum(min(span.ended, self.end) - min(span.began, self.end) for span in self.spans)
+        busy = sum(max(min(span.ended, self.end) - max(span.began, self.begin), 0) for span in self.spans)
         return TimingReport(
             latency_ms=distribution(latency / 1e6 for latency in self.latencies),
             interval_ms=distribution(interval * frame / 1e6 for interval in intervals),
@@ -89,13 +90,36 @@ class Record:
                 "restarts": self.restarts,
                 "busy_share": busy / (wall * self.workers),
             },
-            episodes=tuple(self.episodes),
-            spans=tuple(
-                Span(span.worker, span.episode, span.start, span.began - self.begin, span.ended - self.begin)
-                for span in self.spans
-            ),
+            episodes=tuple(replace(episode, began=episode.began - self.begin) for episode in self.episodes),
+            spans=tuple(self._placed()),
             exchange_us=distribution(exchange / 1e3 for exchange in self.exchanges) if self.exchanges else None,
             playout_frames=self.playout,
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
+            scalars=self.scalars,
         )
+
+    def _placed(self) -> Iterator[Span]:
+        """Yield the inferences on the run's time line, with what became of their actions.
+
+        Of several that read the same frame, the action that took effect is that of the one that ended first.
+        """
+        effects = {
+            (episode.number, start): (effect, episode.began + round(effect * 1e9 / self.fps))
+            for episode, applied in zip(self.episodes, self.effects, strict=True)
+            for start, effect in applied
+        }
+        first: dict[tuple[int, int], Span] = {}
+        for span in self.spans:
+            key = span.episode, span.start
+            first[key] = min(first.get(key, span), span, key=lambda each: (each.ended, each.worker))
+        for span in self.spans:
+            key = span.episode, span.start
+            effect, applied = effects[key] if key in effects and first[key] is span else (None, None)
+            yield replace(
+                span,
+                began=span.began - self.begin,
+                ended=span.ended - self.begin,
+                effect=effect,
+                applied=None if applied is None else applied - self.begin,
+            )

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ import gymnasium as gym
 from async_wrappers.latency import as_latency
 from async_wrappers.runner.job import Backend, Job
 from async_wrappers.runner.loop import Phase, Terms
+from async_wrappers.runner.state import read_state, state_file, write_state
 from async_wrappers.schedule import FrameClock
 from async_wrappers.stagger import make_stagger
 from async_wrappers.timing import TimingReport
@@ -168,6 +169,9 @@ class AsyncRunner:
         whole_episodes: bool = False,
         max_episode_frames: int | None = None,
         eval_mode: bool | None = None,
+        phase: int | None = None,
+        first_episode: int | None = None,
+        frames_before: int | None = None,
     ) -> TimingReport:
         """Play, and report.
 
@@ -178,6 +182,9 @@ class AsyncRunner:
             whole_episodes: With frames or seconds: play the last episode to its end.
             max_episode_frames: Cut episodes after so many frames.
             eval_mode: Instead of the runner's own.
+            phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
+            first_episode: Number of the first episode, if not that after the last run's.
+            frames_before: Frames lived through before, as policies are told, if not those of the runs before.
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
@@ -190,25 +197,28 @@ class AsyncRunner:
         if seconds is not None:
             frames = math.ceil(_seconds(seconds) * self._fps)
         evaluates = self._eval_mode if eval_mode is None else eval_mode
-        first_episode, frames_before = self._played[evaluates] if self._goes_on else (0, 0)
-        phase = Phase(
-            number=int(evaluates),
+        played, lived = self._played[evaluates] if self._goes_on else (0, 0)
+        what = Phase(
+            number=int(evaluates) if phase is None else phase,
             frames=None if frames is None else _whole("frames", frames, 1),
             episodes=None if episodes is None else _whole("episodes", episodes, 1),
             whole_episodes=whole_episodes,
             eval_mode=evaluates,
-            first_episode=first_episode,
-            frames_before=frames_before,
+            first_episode=played if first_episode is None else first_episode,
+            frames_before=lived if frames_before is None else frames_before,
             max_episode_frames=(
                 None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
             ),
         )
         try:
-            report = self._open().play(phase).report()
+            report = self._open().play(what).report()
         finally:
             if not self._stays:
                 self.close()
-        self._played[evaluates] = first_episode + len(report.episodes), frames_before + report.frames["total"]
+        self._played[evaluates] = (
+            what.first_episode + len(report.episodes),
+            what.frames_before + report.frames["total"],
+        )
         return report
 
     def save(self, directory: str | Path, iteration: int = 0) -> None:
@@ -218,6 +228,32 @@ class AsyncRunner:
     def restore(self, directory: str | Path, iteration: int = 0) -> None:
         """Let the learners read what `save` wrote."""
         self._with_learners().restore(Path(directory), iteration)
+
+    def take_states(self, directory: str | Path, iteration: int = 0) -> list[Any]:
+        """Return what `save` wrote of each learner's ``state_dict``, and delete the files: for one's own checkpoint.
+
+        `put_states` writes them again, for `restore`.
+        """
+        paths = [state_file(Path(directory), iteration, number) for number in range(self._job.learners)]
+        states = [read_state(path) for path in paths]
+        for path in paths:
+            path.unlink()
+        return states
+
+    def put_states(self, directory: str | Path, iteration: int, states: Sequence[Any]) -> None:
+        """Write learners' states where `restore` finds them.
+
+        Raises:
+            ValueError: They are not as many as there are learners.
+        """
+        if len(states) != self._job.learners:
+            raise ValueError(f"learners must be {len(states)}, as many as were saved, got {self._job.learners}")
+        for number, state in enumerate(states):
+            write_state(state_file(Path(directory), iteration, number), state)
+
+    def forget(self, directory: str | Path, keep: set[int]) -> None:
+        """Let the learners delete what they have saved beside their state (replays), but for these iterations."""
+        self._with_learners().forget(Path(directory), keep)
 
     def close(self) -> None:
         """End all parts; a later run starts them anew."""
@@ -283,6 +319,8 @@ def _cores() -> int:
 
 def _whole(name: str, value: Any, least: int) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}") from None

@@ -1,40 +1,101 @@
-"""Files of a learner's state: tensors and plain data, written to a temporary name and renamed."""
+"""Files of a learner's state: tensors, arrays and plain data, and nothing that could run when it is read.
+
+A file is NumPy's ``.npz``: the arrays, and under ``structure`` the JSON of what they lie in. It needs torch only where
+there are tensors. It is written to a temporary name and renamed, so that it is whole or absent.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
-import sys
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from async_wrappers.runner.tensors import as_array, as_given, axes_by_stride, is_dense, is_tensor
+
 __all__ = ["read_state", "state_file", "write_state"]
+
+Array = npt.NDArray[Any]
 
 
 def state_file(directory: Path, iteration: int, number: int) -> Path:
     """Return where learner `number` keeps its state of an iteration."""
-    return directory / f"learner_{number}.{iteration}.pt"
+    return directory / f"learner_{number}.{iteration}.npz"
 
 
 def write_state(path: Path, state: Any) -> None:
-    """Write a state; with torch, where the process has it, in a form that `torch.load` reads."""
+    """Write a state.
+
+    Raises:
+        ValueError: Something in it is neither a tensor or array, nor None, bool, int, float, str, list, tuple, mapping.
+    """
+    arrays: list[Array] = []
+    structure = json.dumps(_described(state, arrays, "state_dict()"))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    torch = sys.modules.get("torch")
     with temporary.open("wb") as file:
-        if torch is None:
-            pickle.dump(state, file)
-        else:
-            torch.save(state, file)
+        np.savez(file, *arrays, structure=np.array(structure))
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
 
 
 def read_state(path: Path) -> Any:
-    """Return what `write_state` wrote."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        return torch.load(path, weights_only=True)
-    with path.open("rb") as file:
-        return pickle.load(file)
+    """Return what `write_state` wrote; tensors on the CPU, mappings as dicts.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is damaged, or another kind of file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return _made(json.loads(str(file["structure"])), file)
+    except (ValueError, KeyError, IndexError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is damaged, or not a learner's state: {error}") from error
+
+
+def _described(value: Any, arrays: list[Array], where: str) -> Any:
+    """Return JSON that tells of a value, whose arrays are put into `arrays`."""
+    if is_tensor(value) or isinstance(value, np.ndarray | np.generic):
+        return _stored(value, arrays, where)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        pairs = [(key, each, f"{where}[{key!r}]") for key, each in value.items()]
+        return {"dict": [[_described(key, arrays, at), _described(each, arrays, at)] for key, each, at in pairs]}
+    if isinstance(value, list | tuple):
+        parts = [_described(each, arrays, f"{where}[{place}]") for place, each in enumerate(value)]
+        return {"list" if isinstance(value, list) else "tuple": parts}
+    raise ValueError(f"a learner's state must be tensors, arrays and plain data, got {type(value).__name__} at {where}")
+
+
+def _stored(value: Any, arrays: list[Array], where: str) -> dict[str, list[Any]]:
+    """Put an array away in the order in which its bytes lie, which channels last, for one, has of its own."""
+    array, torch_dtype = as_array(value)
+    if array.dtype.hasobject:
+        raise ValueError(
+            f"a learner's state must be tensors, arrays and plain data, got an array of objects at {where}"
+        )
+    axes = list(axes_by_stride(array) if is_dense(array) else range(array.ndim))
+    arrays.append(array.transpose(axes))
+    return {"array": [len(arrays) - 1, axes, torch_dtype, isinstance(value, np.generic)]}
+
+
+def _made(structure: Any, file: Any) -> Any:
+    """Return the value that `_described` told of."""
+    if not isinstance(structure, dict):
+        return structure
+    ((kind, parts),) = structure.items()
+    if kind == "array":
+        number, axes, torch_dtype, is_scalar = parts
+        array = file[f"arr_{number}"].transpose(np.argsort(axes))
+        return array[()] if is_scalar else as_given(array, torch_dtype)
+    if kind == "dict":
+        return {_made(key, file): _made(each, file) for key, each in parts}
+    made = [_made(each, file) for each in parts]
+    return tuple(made) if kind == "tuple" else made

@@ -8,6 +8,7 @@ from typing import Any
 from async_wrappers.default_action import make_default_action
 from async_wrappers.runner.job import Job
 from async_wrappers.runner.loop import Phase, episode_seed
+from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Decision, as_act
 from async_wrappers.runner.record import Record
 from async_wrappers.simulation import Inference, SimulatedSchedule
@@ -36,6 +37,7 @@ class VirtualBackend:
         self._seed = terms.seed
         self._schedule = SimulatedSchedule(terms.latency, terms.workers, terms.fps, terms.stagger)
         self._env = job.make_env()
+        refuse_oracles(self._env)
         self._action_space = self._env.action_space
         try:
             self._default_action = make_default_action(terms.default_action, self._env)
@@ -63,7 +65,7 @@ class VirtualBackend:
             episodes += 1
         record.lateness = [0] * frames
         record.dropped, record.late = counts.dropped - dropped, counts.late - late
-        record.playout = self._schedule.stagger.playout
+        record.playout = self._schedule.playout or 0
         return record
 
     def close(self) -> None:
@@ -97,7 +99,8 @@ class VirtualBackend:
             score += float(reward)
             frame += 1
             over = terminated or truncated or frame == phase.max_episode_frames
-        self._record.episodes.append(EpisodeTiming(score, frame))
+        began = self._schedule.clock.begin(played)
+        self._record.episodes.append(EpisodeTiming(score, frame, number, began))
         self._record.effects.append(effects)
         return frame
 

@@ -7,7 +7,8 @@ discarded. N workers cost no N copies of a large model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.runner.memory import Block
+from async_wrappers.runner.tensors import as_array, as_given, is_dense
 
 __all__ = ["Reading", "WeightsBoard", "WeightsLayout"]
 
@@ -46,8 +48,8 @@ class WeightsLayout:
         entries: list[_Entry] = []
         offset = 0
         for name, value in weights.items():
-            array, torch_dtype = _as_array(value)
-            strides = array.strides if _is_dense(array) else np.empty(array.shape, array.dtype).strides
+            array, torch_dtype = as_array(value)
+            strides = array.strides if is_dense(array) else np.empty(array.shape, array.dtype).strides
             entries.append(_Entry(name, array.dtype.str, array.shape, strides, offset, torch_dtype))
             offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         return cls(tuple(entries), offset)
@@ -86,7 +88,8 @@ class WeightsBoard:
         self.layout = layout
         self._latest = block.array(np.int64, 1)
         self._generations = block.array(np.int64, 2, 8)
-        self._reading = block.array(np.int8, workers, 24)  # 1 + the copy that a worker reads, 0 for none
+        self._flipped = block.array(np.int64, 1, 24)  # when the newest version became the newest
+        self._reading = block.array(np.int8, workers, 32)  # 1 + the copy that a worker reads, 0 for none
         begin = self._header(workers)
         self._copies = [
             [self._view(block, entry, begin + copy * layout.size) for entry in layout.entries] for copy in (0, 1)
@@ -94,7 +97,7 @@ class WeightsBoard:
 
     @staticmethod
     def _header(workers: int) -> int:
-        return -(-(24 + workers) // _ALIGNMENT) * _ALIGNMENT
+        return -(-(32 + workers) // _ALIGNMENT) * _ALIGNMENT
 
     @classmethod
     def size(cls, layout: WeightsLayout, workers: int) -> int:
@@ -120,14 +123,19 @@ class WeightsBoard:
         copy = version % 2
         self._generations[copy] |= 1
         for entry, target in zip(self.layout.entries, self._copies[copy], strict=True):
-            target[...] = _as_array(weights[entry.name])[0]
+            target[...] = as_array(weights[entry.name])[0]
         self._generations[copy] += 1
         self._latest[0] = version
+        self._flipped[0] = time.monotonic_ns()
         return version
 
     def idle(self) -> bool:
         """Return whether no worker reads the copy that `publish` would write."""
         return not bool((self._reading == 1 + (self.version + 1) % 2).any())
+
+    def age(self) -> int:
+        """Return for how long the newest version has been the newest, in nanoseconds."""
+        return time.monotonic_ns() - int(self._flipped[0])
 
     def begin_reading(self, worker: int) -> Reading:
         """Note which version a worker is about to read in place."""
@@ -152,50 +160,19 @@ class WeightsBoard:
     def weights(self, copy: int) -> dict[str, Any]:
         """Return views of one copy by name: tensors where tensors were laid out."""
         return {
-            entry.name: _as_given(view, entry.torch_dtype)
+            entry.name: as_given(view, entry.torch_dtype)
             for entry, view in zip(self.layout.entries, self._copies[copy], strict=True)
         }
 
     def snapshot(self) -> dict[str, Any]:
         """Return a copy of the newest version, whole even if a writer is at work."""
         while True:
-            version, generation = self.version, self._generations.copy()
-            copied = {name: _cloned(value) for name, value in self.weights(version % 2).items()}
-            if self._generations[version % 2] == generation[version % 2]:
+            copy = self.version % 2
+            generation = int(self._generations[copy])
+            copied = {name: _cloned(value) for name, value in self.weights(copy).items()}
+            if generation % 2 == 0 and int(self._generations[copy]) == generation:
                 return copied
 
 
-def _as_array(value: Any) -> tuple[Array, str | None]:
-    """Return a NumPy array of the same bytes, and the torch type's name; bfloat16 travels as int16."""
-    if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value), None
-    import torch
-
-    tensor = value.detach().cpu()
-    name = str(tensor.dtype).removeprefix("torch.")
-    return (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy(), name
-
-
-def _as_given(array: Array, torch_dtype: str | None) -> Any:
-    if torch_dtype is None:
-        return array
-    import torch
-
-    tensor = torch.from_numpy(array)
-    return tensor.view(torch.bfloat16) if torch_dtype == "bfloat16" else tensor
-
-
 def _cloned(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value.clone()
-
-
-def _is_dense(array: Array) -> bool:
-    """Return whether the array's bytes lie without gaps or overlaps, in whatever order of axes."""
-    order: Sequence[int] = sorted(range(array.ndim), key=lambda axis: array.strides[axis])
-    expected = array.itemsize
-    for axis in order:
-        if array.shape[axis] > 1:
-            if array.strides[axis] != expected:
-                return False
-            expected *= array.shape[axis]
-    return True
+    return value.copy(order="K") if isinstance(value, np.ndarray) else value.clone()

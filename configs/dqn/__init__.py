@@ -1,1 +1,1 @@
-"""DQN: Atari, CartPole, Acrobot."""
+"""DQN: Atari, CartPole, Acrobot, falling blocks."""

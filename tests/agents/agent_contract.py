@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ WORLDS: dict[str, World] = {
 }
 
 
-def play(agent: Agent, environment: Environment, seeds: range, eval_mode: bool = False) -> list[list[Any]]:
+def play(agent: Agent, environment: Environment, seeds: Iterable[int], eval_mode: bool = False) -> list[list[Any]]:
     """Play an episode for each seed and return the actions that the agent chose."""
     agent.eval_mode = eval_mode
     episodes = []

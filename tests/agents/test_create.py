@@ -9,8 +9,13 @@ import pytest
 
 import agents.configurables  # noqa: F401 - the gin names
 from agents.baselines import NoopAgent, RandomAgent
+from agents.c51 import C51Agent
 from agents.create import AGENTS, create_agent
 from agents.dqn import DQNAgent
+from agents.full_rainbow import FullRainbowAgent
+from agents.implicit_quantile import ImplicitQuantileAgent
+from agents.quantile import QuantileAgent
+from agents.rainbow import RainbowAgent
 from tests.agents.agent_contract import play
 from tests.agents.drifting_env import DriftingEnv
 
@@ -22,7 +27,19 @@ def no_bindings() -> Iterator[None]:
     gin.clear_config()
 
 
-@pytest.mark.parametrize(("name", "kind"), [("dqn", DQNAgent), ("random", RandomAgent), ("noop", NoopAgent)])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("dqn", DQNAgent),
+        ("c51", C51Agent),
+        ("rainbow", RainbowAgent),
+        ("full_rainbow", FullRainbowAgent),
+        ("quantile", QuantileAgent),
+        ("implicit_quantile", ImplicitQuantileAgent),
+        ("random", RandomAgent),
+        ("noop", NoopAgent),
+    ],
+)
 def test_a_name_makes_its_agent(name: str, kind: type) -> None:
     assert type(create_agent(DriftingEnv(noop=True), name)) is kind
     assert name in AGENTS
@@ -46,11 +63,18 @@ def test_the_seed_reaches_the_agent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("jax_dqn", "; did you mean 'dqn'?"), ("randm", "; did you mean 'random'?"), ("quantile", "")]
+    ("name", "hint"),
+    [
+        ("jax_dqn", "; did you mean 'dqn'? (docs/dopamine_names.md)"),
+        ("jax_rainbow", "; did you mean 'rainbow'? (docs/dopamine_names.md)"),
+        ("randm", "; did you mean 'random'?"),
+        ("ppo", ""),
+    ],
 )
 def test_an_unknown_name_lists_the_known_ones_and_the_closest(name: str, hint: str) -> None:
     with pytest.raises(ValueError) as caught:
         create_agent(DriftingEnv(), name)
     assert str(caught.value).splitlines()[0] == (
-        f"create_agent.agent_name must be one of 'dqn', 'noop', 'random', got {name!r}{hint}"
+        f"create_agent.agent_name must be one of 'dqn', 'c51', 'rainbow', 'full_rainbow', 'quantile', "
+        f"'implicit_quantile', 'noop', 'random', got {name!r}{hint}"
     )

@@ -67,7 +67,7 @@ class TestContract(AgentContract):
 
     def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
         assert isinstance(agent, DQNAgent)
-        return {**super().state(agent, directory, iteration), "replay": agent._replay.state_dict()}
+        return {**super().state(agent, directory, iteration), "replay": agent._learner.replay.state_dict()}
 
     def test_the_agent_of_these_tests_learns_and_reports(self) -> None:
         env, reports = DriftingEnv(noop=True), []
@@ -248,11 +248,11 @@ class TestAgainstTheRules:
                 finals = [*saw, transition.final] if transition.final else stack(life, asked[: j + 2], world.stack_size)
                 expected[slot + j] = (saw, finals[-world.stack_size :], transition)
             slot += len(lived) + bool(lived)  # the final observation takes a slot too
-        assert agent._replay.valid_slots().tolist() == sorted(expected)
-        assert agent._replay.add_count == len(expected)
+        assert agent._learner.replay.valid_slots().tolist() == sorted(expected)
+        assert agent._learner.replay.add_count == len(expected)
         if not expected:
             return
-        batch = agent._replay.sample(100)
+        batch = agent._learner.replay.sample(100)
         for row, index in enumerate(batch["index"].tolist()):
             saw, then, transition = expected[index]
             assert batch["observation"][row].tolist() == saw
@@ -265,7 +265,7 @@ class TestAgainstTheRules:
         agent, told, lives = World(5, 0, 1, False, [(3, True, False, None), (5, False, False, None)]).live()
         assert [len(life.actions) for life, _ in lives] == [3, 5]
         assert not any(isinstance(item, Transition) for item in told)
-        assert (agent._replay.add_count, agent._turns.frames) == (0, 8)
+        assert (agent._learner.replay.add_count, agent._turns.frames) == (0, 8)
 
     def test_under_delay_a_transition_waits_for_a_decision_that_starts_after_it(self) -> None:
         # s = 0 1 2 3..., e = 3 4 5 6...: transition 0 is complete on frame 4, when decision 1 of s = 1 is made;
@@ -285,7 +285,7 @@ class TestUpdates:
         update = agent._learner.update
 
         def update_and_tell() -> Any:
-            found.append((agent._training_steps, agent._replay.add_count))
+            found.append((agent._training_steps, agent._learner.replay.add_count))
             return update()
 
         agent._learner.update = update_and_tell  # type: ignore[method-assign]
@@ -343,9 +343,9 @@ class TestUpdates:
         agent = make_agent(env, min_replay_history=2)
         found = self.updates(agent)
         play(agent, env, range(2))
-        before = (len(found), agent._replay.add_count, agent._training_steps)
+        before = (len(found), agent._learner.replay.add_count, agent._training_steps)
         play(agent, env, range(10), eval_mode=True)
-        assert (len(found), agent._replay.add_count, agent._training_steps) == before
+        assert (len(found), agent._learner.replay.add_count, agent._training_steps) == before
 
     @pytest.mark.parametrize("horizon", [2, 5])
     def test_they_wait_until_an_n_step_return_is_complete(self, horizon: int) -> None:
@@ -386,10 +386,10 @@ class TestUpdates:
                 max_gradient_norm=max_gradient_norm,
                 optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1.0),
             )
-            before = nn.utils.parameters_to_vector(agent._network.parameters()).detach().clone()
+            before = nn.utils.parameters_to_vector(agent._learner.network.parameters()).detach().clone()
             play(agent, env, range(1))
             assert agent._learner.updates == 1
-            after = nn.utils.parameters_to_vector(agent._network.parameters()).detach()
+            after = nn.utils.parameters_to_vector(agent._learner.network.parameters()).detach()
             norms.append(float((after - before).norm()))
         assert norms[0] > 1e-2
         assert norms[1] == pytest.approx(1e-3, rel=0.01)
@@ -408,7 +408,7 @@ class TestUpdates:
             2: (rewards[2] + rewards[3] / 8, 0.5**5),
             3: (rewards[3], 0.5**2),
         }
-        batch = agent._replay.sample(64)
+        batch = agent._learner.replay.sample(64)
         got = zip(batch["index"].tolist(), batch["reward"].tolist(), batch["discount"].tolist(), strict=True)
         assert {index: (reward, discount) for index, reward, discount in got} == expected
 
@@ -578,7 +578,7 @@ class TestArguments:
             env = DriftingEnv(lengths=[40])
             agent = make_agent(env, seed=seed)
             play(agent, env, range(1))
-            samples.append(agent._replay.sample(20)["index"].tolist())
+            samples.append(agent._learner.replay.sample(20)["index"].tolist())
         assert samples[0] == samples[1] != samples[2]
 
     def test_a_cut_episode_needs_its_last_observation(self) -> None:

@@ -127,11 +127,40 @@ class TestTarget:
             learner.update()
         assert learner.state_dict()["target"]["values"].tolist() == [[7.0, 9.0], [4.0, 2.0]]
 
-    def test_loaded_weights_go_into_both_networks(self) -> None:
+    def test_loaded_weights_are_copied_into_the_network_and_not_into_the_target(self) -> None:
         learner, network = learner_with_another_target(OneBatch())
-        learner.load_weights({"values": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})
+        weights = {"values": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
+        learner.load_weights(weights)
+        weights["values"].zero_()
         assert network.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-        assert learner.state_dict()["target"]["values"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+        assert learner.state_dict()["target"]["values"].tolist() == [[7.0, 9.0], [4.0, 2.0]]
+
+
+class TestGradients:
+    def test_an_update_is_their_application(self) -> None:
+        one, _ = learner_with_another_target(OneBatch(), target_update_period=2)
+        other, _ = learner_with_another_target(OneBatch(), target_update_period=2)
+        for _ in range(5):
+            scalars = one.update()
+            other.apply(other.gradients())
+            assert_identical(dict(scalars), dict(other.scalars))
+        assert_identical(one.state_dict(), other.state_dict())
+
+    def test_taking_them_changes_no_weights(self) -> None:
+        learner, _ = learner_with_another_target(OneBatch())
+        before = deepcopy(learner.state_dict())
+        gradients = learner.gradients()
+        assert_identical(learner.state_dict(), {**before, "batches": 1})
+        assert gradients["values"].tolist() == [[0.0, -0.25], [0.0, 0.0]]
+
+    def test_those_of_one_learner_step_another(self) -> None:
+        # The other one's batch has an error of 1, this one's of 1/4.
+        here, network = learner_with_another_target(OneBatch())
+        there, _ = learner_with_another_target(OneBatch(reward=1.0))
+        here.gradients()
+        here.apply(deepcopy(dict(there.gradients())))
+        assert network.values.tolist() == [[5.0, 2.0], [1.0, 3.0]]
+        assert (here.updates, there.updates) == (1, 0)
 
 
 class TestState:
@@ -158,7 +187,7 @@ class TestState:
     def test_what_it_observes_goes_to_the_replay(self) -> None:
         replay = OneBatch()
         learner, _ = learner_with_another_target(replay)
-        transition = {"reward": 1.0}
+        transition = {"reward": 1.0, "action": 2, "terminal": True, "truncated": False}
         learner.observe(transition)
         assert replay.seen == [transition]
         learner.close()

@@ -68,6 +68,10 @@ def test_epsilon_is_the_share_of_random_actions(epsilon: float) -> None:
     assert np.mean(others) == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / 4000))
 
 
+def test_an_inference_to_warm_up_belongs_to_no_episode() -> None:
+    assert policy().act(np.ones((2, 3), np.float32), Decision(-1, 0, 0, False)) in range(ACTIONS)
+
+
 def test_epsilon_is_asked_for_with_the_decision() -> None:
     asked = []
     network = create_network((2, 3), ACTIONS)
@@ -77,12 +81,24 @@ def test_epsilon_is_asked_for_with_the_decision() -> None:
     assert asked == [decision for _, decision in questions(5)]
 
 
-def test_loaded_weights_are_copied_and_acted_on() -> None:
-    acting, other = policy(weights=0), policy(weights=1)
+def test_loaded_weights_are_acted_on_in_place() -> None:
+    acting, other, third = policy(weights=0), policy(weights=1), policy(weights=2)
     observation = questions(1)[0][0]
-    weights = {name: tensor.clone() for name, tensor in other._network.state_dict().items()}
+    weights = {name: tensor.clone() for name, tensor in other.weights().items()}
     assert not torch.equal(acting.q_values(observation), other.q_values(observation))
     acting.load_weights(weights, version=1)
-    for tensor in weights.values():
-        tensor.zero_()
     assert torch.equal(acting.q_values(observation), other.q_values(observation))
+    for name, tensor in weights.items():  # somebody else writes new ones into the same memory
+        tensor.copy_(third.weights()[name])
+    assert torch.equal(acting.q_values(observation), third.q_values(observation))
+    assert {name: tensor.data_ptr() for name, tensor in acting.weights().items()} == {
+        name: tensor.data_ptr() for name, tensor in weights.items()
+    }
+    assert not any(tensor.requires_grad for tensor in acting.weights().values())
+
+
+def test_actions_are_numbered_from_the_first_one() -> None:
+    network = create_network((2, 3), ACTIONS)
+    numbered = [DQNPolicy(network, ACTIONS, lambda d: 0.5, 0, Compute("cpu"), first_action=first) for first in (0, 7)]
+    for question in questions(20):
+        assert numbered[1].act(*question) == numbered[0].act(*question) + 7

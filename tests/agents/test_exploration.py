@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.exploration import DecisionRandom, identity_epsilon, linearly_decaying_epsilon, zero_epsilon
+from agents.exploration import (
+    DecisionRandom,
+    identity_epsilon,
+    linearly_decaying_epsilon,
+    per_actor_epsilon,
+    zero_epsilon,
+)
 
 KEYS = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40), st.booleans())
 Key = tuple[int, int, bool]
@@ -48,6 +54,26 @@ class TestEpsilon:
     def test_identity_and_zero(self) -> None:
         assert [identity_epsilon(10, frame, 5, 0.3) for frame in (0, 7, 99)] == [0.3, 0.3, 0.3]
         assert [zero_epsilon(10, frame, 5, 0.3) for frame in (0, 7, 99)] == [0.0, 0.0, 0.0]
+
+
+class TestPerActorEpsilon:
+    @pytest.mark.parametrize(
+        ("actor", "actors", "expected"),
+        [(0, 1, 0.4), (0, 8, 0.4), (1, 8, 0.4**2), (7, 8, 0.4**8), (1, 3, 0.4**4.5), (2, 3, 0.4**8)],
+    )
+    def test_table(self, actor: int, actors: int, expected: float) -> None:
+        for frame in (0, 10**6):
+            assert per_actor_epsilon(10, frame, 5, 0.01, actor, actors) == pytest.approx(expected)
+
+    def test_it_falls_from_actor_to_actor(self) -> None:
+        epsilons = [per_actor_epsilon(0, 0, 0, 0.0, actor, 20) for actor in range(20)]
+        assert epsilons == sorted(epsilons, reverse=True)
+
+    def test_wrong_arguments_are_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"^actor must lie in \[0, 2\), one for each of the actors, got 2"):
+            per_actor_epsilon(0, 0, 0, 0.0, 2, 2)
+        with pytest.raises(ValueError, match=r"^base must lie in \[0, 1\], got 2"):
+            per_actor_epsilon(0, 0, 0, 0.0, base=2)
 
 
 class TestDecisionRandom:

@@ -110,6 +110,39 @@ def test_dueling_q_values_order_actions_by_advantage() -> None:
     assert torch.equal(head(features).argsort(dim=1), head.advantage(features).argsort(dim=1))
 
 
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("head", ["linear", "dueling"])
+def test_a_preset_of_any_size_gives_distributions_on_the_meta_device(name: str, head: str) -> None:
+    with torch.device("meta"):
+        network = create_network((1, 84, 84), 5, 51, torso=name, head=head)
+        assert network(torch.empty(2, 1, 84, 84, dtype=torch.uint8)).shape == (2, 5, 51)
+
+
+@pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
+def test_any_head_on_any_torso_gives_as_many_outputs_per_action_as_asked_for(torso: str, head: str) -> None:
+    network = create_network(ATARI, 6, 4, torso=torso, head=head)
+    assert network(images(3)).shape == (3, 6, 4)
+    assert network(images(0)).shape == (0, 6, 4)
+
+
+def test_each_output_of_a_dueling_head_duels_by_itself() -> None:
+    head = DuelingHead(8, 4, 3)
+    features = torch.randn(5, 8)
+    torch.testing.assert_close(head(features).mean(dim=1), head.value(features))
+    single = DuelingHead(8, 4)
+    with torch.no_grad():  # the outputs number 1 of all actions, alone
+        single.value.weight.copy_(head.value.weight[1:2])
+        single.value.bias.copy_(head.value.bias[1:2])
+        single.advantage.weight.copy_(head.advantage.weight[1::3])
+        single.advantage.bias.copy_(head.advantage.bias[1::3])
+    torch.testing.assert_close(head(features)[:, :, 1], single(features))
+
+
+def test_outputs_that_are_not_positive_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^outputs must be > 0, got 0"):
+        create_network(ATARI, 6, 0)
+
+
 @pytest.mark.parametrize("torso", SMALL_TORSOS)
 def test_uint8_agrees_with_the_same_image_as_float_in_zero_to_one(torso: str) -> None:
     network = seeded_network(torso)

@@ -58,7 +58,7 @@ def test_negative_frames_are_refused_by_argument_and_value(name: str, value: int
 
 
 @pytest.mark.parametrize("name", ["delay", "noops"])
-@pytest.mark.parametrize("value", [1.5, 2.0, float("nan"), "3", None, [1], np.float64(2.0)])
+@pytest.mark.parametrize("value", [1.5, 2.0, float("nan"), "3", None, [1], np.float64(2.0), True, np.True_])
 def test_anything_but_a_whole_number_is_refused_by_argument_and_value(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=rf"^{name} must be .* frames") as error:
         PlainSchedule(**{name: value})  # type: ignore[arg-type]

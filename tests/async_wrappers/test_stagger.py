@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from fractions import Fraction
 from itertools import islice, pairwise
 from typing import Any
@@ -378,6 +379,21 @@ def test_an_action_that_is_in_time_to_the_nanosecond_is_not_late() -> None:
         assert schedule.counts.late == late
 
 
+def test_tickets_without_a_playout_are_due_on_the_frame_that_they_read() -> None:
+    for latency, late in ((0, 0), (1, 21)):
+        schedule = SimulatedSchedule(Played([latency]), 1, PER_MS, "tickets", playout=0, slot=1)
+        list(islice(schedule.steps(), 21))
+        assert schedule.counts.late == late
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "none", "max_time", "expected_time"])
+def test_an_action_that_is_due_when_it_has_finished_is_never_late(strategy: str) -> None:
+    schedule = SimulatedSchedule(Played([5 * MS, 1, 9 * MS]), 2, PER_MS, strategy)
+    list(islice(schedule.steps(), 100))
+    assert schedule.counts.fresh > 0
+    assert schedule.counts.late == 0
+
+
 @SETTINGS
 @given(
     latencies=st.lists(st.integers(0, 15 * MS), min_size=1, max_size=30),
@@ -403,8 +419,41 @@ def test_tickets_have_one_reader_per_slot_and_no_action_before_its_playout(
             assert effects[inference.start] == due
         elif due < 100:
             assert any(start > inference.start and effect <= due for start, effect in effects.items())
-        late += playout > 0 and arrival > inference.start + playout and inference.finished < 100 * MS
+        late += arrival > inference.start + playout and inference.finished < 100 * MS
     assert schedule.counts.late == late
+
+
+class OtherTickets(Tickets):
+    """The same, which the simulation cannot know: it goes event by event."""
+
+
+@settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    latencies=st.lists(st.one_of(st.integers(0, 30 * MS), st.integers(0, 30).map(lambda ms: ms * MS)), min_size=1),
+    workers=st.integers(1, 6),
+    playout=st.integers(0, 12),
+    slot=st.integers(1, 4),
+    episodes=st.lists(st.tuples(st.none() | st.just(7), st.integers(0, 60)), min_size=1, max_size=3),
+    fps=st.sampled_from([1000, 59.7275, 60]),
+)
+def test_tickets_are_simulated_as_any_strategy_is(
+    latencies: list[int], workers: int, playout: int, slot: int, episodes: list[tuple[int | None, int]], fps: float
+) -> None:
+    def live(stagger: Stagger) -> Any:
+        schedule = SimulatedSchedule(Played(latencies), workers, fps, stagger)
+        log = schedule.keep_log()
+        for seed, frames in episodes:
+            steps = schedule.steps(seed)
+            yield schedule.first()
+            for frame in range(frames):
+                told = next(steps)
+                newest = -1 if told[0] is None else told[0][0]
+                look_ahead = [schedule.in_flight(after, frame + 1) for after in (-1, newest, frame - 2)]
+                yield told, look_ahead, schedule.finished(), deepcopy(schedule.counts), len(log)
+        yield log
+
+    for one, other in zip(live(Tickets(playout, slot)), live(OtherTickets(playout, slot)), strict=True):
+        assert one == other
 
 
 @pytest.mark.parametrize("playout", ["99", "p", "p0", "p101", "p-5", "late", "P99", "p9 9", -1, 1.5, None, [3]])

@@ -537,7 +537,7 @@ def test_exactly_one_length_must_be_given(asked: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["frames", "seconds", "episodes"])
-@pytest.mark.parametrize("value", [0, -1, -0.5, float("nan"), float("inf"), "ten"])
+@pytest.mark.parametrize("value", [0, -1, -0.5, float("nan"), float("inf"), "ten", "1/0", True])
 def test_a_length_that_is_none_is_refused_by_argument_and_value(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"^{name} must be ") as error:
         play().run(**{name: value})
@@ -576,6 +576,8 @@ BAD = [
     ({"slot": 0}, "slot", "0"),
     ({"slot": -2}, "slot", "-2"),
     ({"slot": 1.5}, "slot", "1.5"),
+    ({"slot": True}, "slot", "True"),
+    ({"playout": True}, "playout", "True"),
     ({"stagger": "ticket"}, "stagger", "'ticket'"),
     ({"stagger": None}, "stagger", "None"),
     ({"default_action": "noops"}, "default_action", "'noops'"),
@@ -608,6 +610,7 @@ def test_a_bad_argument_is_refused_by_the_wrapper_by_name_and_value(
         ({"backend": None}, "backend", "None"),
         ({"seed": -1}, "seed", "-1"),
         ({"seed": 1.5}, "seed", "1.5"),
+        ({"seed": True}, "seed", "True"),
     ],
 )
 def test_a_bad_argument_is_refused_by_the_runner_by_name_and_value(
@@ -637,7 +640,9 @@ def test_constants_and_a_latency_exclude_each_other(constants: dict[str, int]) -
     assert all(f"{name}={value}" in str(error.value) for name, value in constants.items())
 
 
-@pytest.mark.parametrize("arguments", [{"workers": 4}, {"fps": 60}, {"slot": 1}])
+@pytest.mark.parametrize(
+    "arguments", [{"workers": 4}, {"fps": 60}, {"slot": 1}, {"stagger": "none"}, {"playout": 5}, {"playout": 0}]
+)
 def test_what_needs_a_latency_is_refused_without_one(arguments: dict[str, Any]) -> None:
     ((name, value),) = arguments.items()
     with pytest.raises(ValueError, match=rf"^{name}={value!r} needs a latency"):

@@ -110,7 +110,7 @@ class TestMistakes:
     def test_an_unknown_file_names_the_nearest(self) -> None:
         assert refused(files=("configs/dqn/cartpol.gin",)) == (
             "--gin_files configs/dqn/cartpol.gin: no such file; did you mean configs/dqn/cartpole.gin or "
-            "configs/dqn/acrobot.gin?"
+            "configs/c51/cartpole.gin?"
         )
         assert "did you mean configs/dqn/cartpole.gin" in refused(files=("cartpole.gin",))
         assert refused(files=("zzzzz",)) == "--gin_files zzzzz: no such file"
@@ -122,6 +122,19 @@ class TestMistakes:
         )
         assert "did you mean DQNAgent" in refused("JaxDQNAgent.gamma = 0.5")
 
+    def test_a_file_of_dopamines_points_to_the_page_of_names(self) -> None:
+        write("rainbow.gin", "import dopamine.jax.agents.rainbow.rainbow_agent", "JaxRainbowAgent.num_atoms = 51")
+        message = refused(files=("rainbow.gin",))
+        assert message.startswith("--gin_files rainbow.gin")
+        assert "this is a file of Dopamine's (No module named 'dopamine')" in message.replace("\n", " ")
+        assert message.endswith("docs/dopamine_names.md says what Dopamine's names are here")
+
+    @pytest.mark.parametrize("name", ["JaxRainbowAgent", "JaxQuantileAgent", "JaxFullRainbowAgent"])
+    def test_a_name_of_dopamines_points_to_ours_and_to_the_page(self, name: str) -> None:
+        message = refused(f"{name}.num_atoms = 51")
+        assert f"did you mean {name.removeprefix('Jax')}" in message
+        assert message.endswith("docs/dopamine_names.md says what Dopamine's names are here")
+
     def test_an_unknown_name_in_a_file_is_told_with_its_line(self) -> None:
         write("mine.gin", "DQNAgent.gamma = 0.5", "", "RealtimDelay.delay = 3")
         message = refused(files=("mine.gin",))
@@ -132,6 +145,16 @@ class TestMistakes:
         assert refused("DQNAgent.gama = 0.5") == (
             "--gin_bindings 'DQNAgent.gama = 0.5': DQNAgent has no parameter 'gama'; did you mean DQNAgent.gamma?"
         )
+
+    @pytest.mark.parametrize("agent", ["C51Agent", "RainbowAgent", "FullRainbowAgent", "agents.QuantileAgent"])
+    def test_an_unknown_parameter_of_an_agent_that_extends_another_names_the_nearest(self, agent: str) -> None:
+        name = agent.rpartition(".")[2]
+        message = refused(f"{agent}.num_atom = 5")
+        assert message.startswith(
+            f"gin configuration: {name} has no parameter 'num_atom'; did you mean {name}.num_atoms"
+        )
+        assert f"did you mean {name}.gamma" in refused(f"{agent}.gama = 0.5")
+        load(f"{agent}.gamma = 0.5", f"{agent}.num_atoms = 5")
 
     def test_a_parameter_of_another_thing_names_that_one(self) -> None:
         assert "did you mean RealtimeDelay.delay?" in refused("DQNAgent.delay = 3")

@@ -13,9 +13,10 @@ import torch
 
 import agents.configurables
 import async_wrappers.configurables
-from agents.dqn import DQNAgent
+from agents.create import AGENTS
 from agents.experiment.config import load_config, save_config
 from agents.experiment.runner import Runner, create_runner
+from agents.turn_based import TurnBasedAgent
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
@@ -64,6 +65,12 @@ def test_there_are_files() -> None:
         "configs/dqn/atari.gin",
         "configs/dqn/cartpole.gin",
         "configs/paper/atari.gin",
+        "configs/paper/rainbow.gin",
+    } <= set(FILES)
+    assert {
+        f"configs/{agent}/{environment}.gin"
+        for agent in ("c51", "rainbow", "full_rainbow", "quantile", "implicit_quantile")
+        for environment in ("atari", "cartpole", "acrobot")
     } <= set(FILES)
 
 
@@ -80,7 +87,7 @@ def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path) -> Non
     history = min(int(gin.query_parameter("DQNAgent.min_replay_history")), 20)
     small = (f"DQNAgent.min_replay_history = {history}", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
     runner = build(name, tmp_path, *small)
-    assert isinstance(runner.agent, DQNAgent)
+    assert isinstance(runner.agent, TurnBasedAgent)
     learner, seed = runner.agent._learner, count()
     decisions = 0
     while not learner.updates and decisions < 2000:
@@ -121,9 +128,18 @@ def test_files_of_the_paper_differ_in_nothing_but_the_schedule(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", FILES)
+def test_a_file_plays_the_agent_of_its_folder(name: str) -> None:
+    load(name)
+    folder = Path(name).parent.name
+    if folder in AGENTS:
+        assert gin.query_parameter("create_agent.agent_name") == folder
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_a_file_says_its_units_and_departures(name: str) -> None:
-    text = (ROOT / name).read_text()
-    included = re.search(r'^include "(.+)"$', text, re.MULTILINE)
-    told = text + ((ROOT / included[1]).read_text() if included else "")
-    assert text.startswith("# ")
+    text = told = (ROOT / name).read_text()
+    while included := re.search(r'^include "(.+)"$', text, re.MULTILINE):
+        text = (ROOT / included[1]).read_text()
+        told += text
+    assert told.startswith("# ")
     assert "Units:" in told

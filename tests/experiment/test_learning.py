@@ -1,4 +1,4 @@
-"""DQN learns CartPole, and a delay costs it: runs of minutes, asked for with ``-m slow``."""
+"""Every agent learns CartPole, and a delay costs DQN: runs of minutes each, asked for with ``-m slow``."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def no_bindings() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def trained(base_dir: Path, seed: int, *bindings: str) -> list[float]:
+def trained(base_dir: Path, seed: int, *bindings: str, agent: str = "dqn") -> list[float]:
     """The returns of a run's final evaluation."""
     names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(["configs/dqn/cartpole.gin"], [f"Runner.seed = {seed}", *bindings], names, search_paths=[ROOT])
+    load_config([f"configs/{agent}/cartpole.gin"], [f"Runner.seed = {seed}", *bindings], names, search_paths=[ROOT])
     runner: Runner = create_runner(base_dir)
     runner.run_experiment()
     row: Row = compare_with_baselines(runner)[-1]
@@ -67,3 +67,13 @@ def test_cartpole_is_solved_on_every_seed_and_a_delay_of_four_frames_costs_retur
     delayed = [trained(tmp_path / f"delayed {seed}", seed, "RealtimeDelay.delay = 4") for seed in SEEDS]
     low, _ = difference_interval([x for scores in prompt for x in scores], [x for scores in delayed for x in scores])
     assert low > 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("agent", ["c51", "rainbow", "full_rainbow", "quantile", "implicit_quantile"])
+def test_cartpole_is_solved_by_every_agent_of_the_family(agent: str, seed: int, tmp_path: Path) -> None:
+    scores = trained(tmp_path, seed, agent=agent)
+    assert len(scores) == 100
+    assert sum(scores) / 100 >= SOLVED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -253,6 +254,14 @@ class TestExitCodes:
         assert done.err.rstrip().endswith("ZeroDivisionError: the game broke")
         assert (place / "run" / "config.gin").is_file()
         assert [line["iteration"] for line in lines(place / "run")] == [0]
+
+    def test_1_in_one_sentence_when_the_loss_is_not_finite(self, place: Path, call: Any) -> None:
+        rate = "create_optimizer.learning_rate = 1e30"
+        done = call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", rate)
+        assert done.code == 1
+        assert re.fullmatch(r"train\.py: the loss of update \d+ is (nan|inf), and learning stops .*\n", done.err)
+        (path,) = place.glob("diverged_batch_*.pt")
+        assert str(path) in done.err
 
     def test_130_when_interrupted_and_the_same_base_dir_goes_on(self, place: Path, call: Any) -> None:
         many = ("--gin_bindings", "Runner.num_iterations = 100000")

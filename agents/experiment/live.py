@@ -1,0 +1,205 @@
+"""Training and evaluation against a real clock: the runner's phases, played by workers and learners beside the game."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+from absl import logging
+
+from agents.agent import Agent
+from agents.experiment.episode import Episode, Phase
+from agents.experiment.metrics import Metrics
+from agents.experiment.runner import SCHEDULES, DifferentExperiment, Length, Runner, newest_bundle
+from agents.resolved import resolved
+from agents.turn_based import TurnBasedAgent
+
+__all__ = ["LiveRunner"]
+
+TIMING = "timing"
+
+
+@gin.configurable(module="agents")
+class LiveRunner(Runner):
+    """The iterations of `Runner`, live: the environment does not wait while the agent's workers think and learn.
+
+    Its other parameters are bound as ``Runner``'s. Each phase leaves its timing report in ``base_dir/timing``.
+
+    Args:
+        base_dir: Where checkpoints, metrics and timing reports go; an experiment begun there is continued.
+        create_async_runner_fn: Plays: ``@AsyncRunner``, whose workers, frames per second and so on gin binds.
+
+    Raises:
+        ValueError: An agent that does not learn, or an environment that delays on its own.
+    """
+
+    def __init__(self, base_dir: str | Path, create_async_runner_fn: Callable[..., Any] = gin.REQUIRED) -> None:
+        """See the class."""
+        super().__init__(base_dir)
+        if not isinstance(self.agent, TurnBasedAgent):
+            raise ValueError(f"create_runner.schedule = 'realtime' needs an agent that learns, got {self.agent!r}")
+        if self.report_episodes:
+            raise ValueError(
+                f"Runner.report_episodes must be 0 where create_runner.schedule = 'realtime', got "
+                f"{self.report_episodes}: its table is of turn-based play; bind Runner.evaluation_episodes instead"
+            )
+        if _is_wrapped_in(self.environment, "RealtimeDelay"):
+            raise ValueError(
+                "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
+                "it out of the wrappers where create_runner.schedule = 'realtime'"
+            )
+        self._create_async_runner = create_async_runner_fn
+        self._live: Any = None
+        self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
+        self._replays = 0  # the iteration whose replays belong to it
+
+    def resume(self) -> bool:
+        """Continue from the newest good checkpoint; see `Runner.resume`."""
+        self._resumed = True
+        for _, bundle in self._checkpointer.load_each():
+            self._check_identity(bundle.get("identity", {}))
+            if "learners" not in bundle:
+                raise DifferentExperiment(
+                    f"base_dir {self.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
+                )
+            self._take_counts(bundle)
+            self._learners = bundle["learners"]
+            self._replays = bundle["replays"]
+            return True
+        if self._initial_checkpoint is not None:
+            raise ValueError("Runner.initial_checkpoint is not used where create_runner.schedule = 'realtime'")
+        return False
+
+    def run_experiment(self) -> None:
+        """Run the iterations that are still to do; each ends with a checkpoint, and so does an interrupted one."""
+        if not self._resumed:
+            self.resume()
+        metrics = Metrics(self.base_dir, self._history)
+        self._metrics = metrics
+        try:
+            with self._open() as self._live:
+                for iteration in range(self.start_iteration, self.num_iterations):
+                    try:
+                        self._run_iteration(iteration, metrics)
+                    except KeyboardInterrupt:
+                        self._save_interrupted(iteration)
+                        raise
+                    self.start_iteration = iteration + 1
+        finally:
+            metrics.close()
+
+    def evaluation(self, agent: Agent, episodes: int) -> list[Episode]:
+        """Play evaluation episodes live, with the newest checkpoint's weights."""
+        bundle = newest_bundle(self.base_dir)[1]
+        self._learners, self._replays = bundle["learners"], bundle["replays"]
+        with self._open() as live:
+            report = live.run(
+                episodes=episodes, eval_mode=True, phase=Phase.FINAL, max_episode_frames=self.max_steps_per_episode
+            )
+        return [Episode(episode.score, episode.frames) for episode in report.episodes]
+
+    def _open(self) -> Any:
+        """Start environment, workers and learners, the learners in the state of the last checkpoint."""
+        assert isinstance(self.agent, TurnBasedAgent)
+        parts = self.agent.parts
+        runner = self._create_async_runner(
+            resolved(self._create_environment), parts.make_policy, make_learner=parts.make_learner, seed=self.seed
+        )
+        if self._learners:
+            runner.__enter__()
+            try:
+                self._restore(runner)
+            except BaseException:
+                runner.close()
+                raise
+        return runner
+
+    def _run_phase(self, phase: Phase, length: Length) -> list[Episode]:
+        begin = time.perf_counter()
+        report = self._live.run(
+            frames=length.frames if length.episodes is None else None,
+            episodes=length.episodes,
+            whole_episodes=True,
+            max_episode_frames=self.max_steps_per_episode,
+            eval_mode=phase != Phase.TRAIN,
+            phase=int(phase),
+            first_episode=self._episodes[phase],
+            frames_before=self._frames,
+        )
+        episodes = [Episode(episode.score, episode.frames) for episode in report.episodes]
+        self._episodes[phase] += len(episodes)
+        if phase == Phase.TRAIN:
+            self._frames += sum(episode.frames for episode in episodes)
+        self._note(report, phase, time.perf_counter() - begin)
+        if self._progress is not None:
+            self._progress.update(sum(episode.frames for episode in episodes))
+        return episodes
+
+    def _note(self, report: Any, phase: Phase, seconds: float) -> None:
+        """Keep the phase's timing report, and its main numbers as scalars."""
+        name = phase.name.lower()
+        directory = self.base_dir / TIMING
+        directory.mkdir(parents=True, exist_ok=True)
+        report.to_json(directory / f"{name}.{self.start_iteration}.json")
+        told, tag = report.to_dict(), f"{name.capitalize()}Timing"
+        frames = told["frames"]
+        scalars = {
+            "FreshShare": frames["fresh"] / max(frames["total"], 1),
+            "DelayFrames": told["delay_frames"]["mean"],
+            "LatencyMs": told["latency_ms"]["mean"],
+            "LatenessMsP99": told["lateness_ms"]["p99"],
+            "MissedDeadlines": frames["missed_deadlines"],
+            "FramesPerSecond": told["fps"],
+            "UpdatesPerFrame": told["updates_per_frame"],
+        }
+        for scalar, value in scalars.items():
+            self._metrics.scalar(f"{tag}/{scalar}", value, self._frames)
+        for scalar, value in report.scalars.items():
+            self._metrics.scalar(scalar, value, self._frames)
+        logging.info("%s phase, %.1f s:\n%s", name, seconds, report)
+
+    def _save(self, iteration: int) -> None:
+        self._write_checkpoint(iteration, iteration)
+
+    def _save_interrupted(self, iteration: int) -> None:
+        """Keep what the learners have learnt in an iteration that was cut off, and that will be begun again."""
+        self._write_checkpoint(iteration, iteration - 1)
+
+    def _write_checkpoint(self, iteration: int, done: int) -> None:
+        directory = self._checkpointer.directory
+        self._live.save(directory, iteration)
+        learners = self._live.take_states(directory, iteration)
+        bundle = {
+            "identity": self._identity(),
+            "agent": {"learner": learners[0]},
+            "learners": learners,
+            "replays": iteration,
+            "current_iteration": done,
+            "episodes": {phase.name: count for phase, count in self._episodes.items()},
+            "frames": self._frames,
+            "logs": self._history,
+        }
+        kept = self._checkpointer.save(iteration, bundle)
+        self._live.forget(directory, kept)
+
+    def _restore(self, runner: Any) -> None:
+        directory = self._checkpointer.directory
+        runner.put_states(directory, self._replays, self._learners)
+        runner.restore(directory, self._replays)
+        runner.take_states(directory, self._replays)  # they are in the checkpoint
+
+
+def _is_wrapped_in(environment: Any, name: str) -> bool:
+    """Return whether one of the wrappers has this name."""
+    while isinstance(environment, gym.Wrapper):
+        if type(environment).__name__ == name:
+            return True
+        environment = environment.env
+    return False
+
+
+SCHEDULES["realtime"] = LiveRunner

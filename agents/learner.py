@@ -1,0 +1,328 @@
+"""From transitions to weights: what every learner of values has in common. The loss is the agent's own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from agents import losses
+from agents.compute import Compute
+from agents.exploration import DecisionRandom
+from agents.files import write_atomically
+from agents.noisy import resample_noise
+from agents.optimizers import create_optimizer
+
+__all__ = ["Batch", "DivergedError", "Learner", "Replay"]
+
+Batch = Mapping[str, Tensor]
+Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+class Replay(Protocol):
+    """What the learner needs of a replay memory."""
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """Store a transition."""
+        ...
+
+    def cut(self, observation: Any) -> None:
+        """End the running episode with the observation that its last transition led to."""
+        ...
+
+    def sample(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Return a batch: observation, action, reward, discount, next_observation, index; with priorities, weight."""
+        ...
+
+    def __len__(self) -> int:
+        """Return how many transitions can be sampled."""
+        ...
+
+    @property
+    def add_count(self) -> int:
+        """Transitions ever observed."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what two replays must share to load one another's files."""
+        ...
+
+    def save(self, directory: Path, number: int) -> object:
+        """Write what is new, and an index of this moment."""
+        ...
+
+    def load(self, directory: Path, number: int) -> None:
+        """Restore the moment of an index."""
+        ...
+
+    def prune(self, directory: Path, keep: Iterable[int]) -> None:
+        """Delete what no index in `keep` needs."""
+        ...
+
+
+class Ring(Protocol):
+    """What it needs besides for a one-step loss, and of a replay whose batches have weights."""
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int) -> Mapping[str, npt.NDArray[Any]]:
+        """Return the transitions of an index, for an n-step return of another n."""
+        ...
+
+    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
+        """Tell what transitions are worth."""
+        ...
+
+
+class DivergedError(RuntimeError):
+    """The loss is not finite; the message names the file that holds the batch."""
+
+
+class Learner:
+    """Steps weights by the gradient of a loss that the subclass gives (`losses`), and keeps a target network.
+
+    Args:
+        network: Updated in place.
+        replay: Where transitions go and batches come from.
+        target_update_period: Updates between two copies of the weights into the target network.
+        optimizer: Makes the optimiser from the parameters.
+        double: Let the online network choose the action that the target network values (van Hasselt et al. 2016).
+        max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
+        compute: Where updates run; the network must have been placed there.
+        min_replay_history: Transitions observed before it is ready to update.
+        one_step_loss: Add to the loss of each n-step return that of its first step alone.
+        priority_epsilon: Added to a transition's loss to make its priority, where the replay has priorities.
+        first_action: Number of the first action.
+        seed: Of what a loss draws: noise, quantiles.
+        diverged_dir: Where the batch goes whose loss is not finite.
+
+    Attributes:
+        updates: Updates done.
+        scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
+
+    Raises:
+        ValueError: A period below one update.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        replay: Replay,
+        *,
+        target_update_period: int = 2000,
+        optimizer: Optimizer = create_optimizer,
+        double: bool = False,
+        max_gradient_norm: float | None = None,
+        compute: Compute | None = None,
+        min_replay_history: int = 0,
+        one_step_loss: bool = False,
+        priority_epsilon: float = 1e-10,
+        first_action: int = 0,
+        seed: int = 0,
+        diverged_dir: str | Path = ".",
+    ) -> None:
+        """See the class."""
+        if target_update_period < 1:
+            raise ValueError(f"target_update_period must be >= 1 update, got {target_update_period}")
+        self.compute = compute or Compute()
+        self.network = network
+        self.target = copy.deepcopy(network).requires_grad_(False)
+        self.replay = replay
+        self.double = double
+        self._optimizer = optimizer(network.parameters())
+        self._max_gradient_norm = max_gradient_norm
+        self._target_update_period = target_update_period
+        self._min_replay_history = min_replay_history
+        self._one_step_loss = one_step_loss
+        self._priority_epsilon = priority_epsilon
+        self._first_action = first_action
+        self._random = DecisionRandom(seed)
+        self._diverged_dir = Path(diverged_dir)
+        self._batches = 0
+        self._following: npt.NDArray[Any] | None = None  # what the last transition led to, where that is known
+        self.updates = 0
+        self.scalars: Mapping[str, Tensor] = {}
+
+    def losses(self, batch: Batch, rng: np.random.Generator) -> Tensor:
+        """Return the loss [B] of each transition of a batch.
+
+        Args:
+            batch: What the replay gives, as tensors on the device.
+            rng: All that the loss draws comes from here; it is another one for each batch.
+        """
+        raise NotImplementedError
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """Store a transition, whose action is the environment's.
+
+        Where it tells its next observation though the episode goes on, the next transition need not be the one that
+        follows: what one of several learners does not see, or has come too late for, is taken for a truncation.
+        """
+        if self._following is not None and not np.array_equal(self._following, transition["observation"]):
+            self.replay.cut(self._following)
+        ended = transition["terminal"] or transition["truncated"]
+        following = None if ended else transition["next_observation"]
+        self._following = None if following is None else np.array(following)
+        self.replay.observe({**transition, "action": transition["action"] - self._first_action})
+
+    @property
+    def ready(self) -> bool:
+        """Whether the replay holds enough to learn from."""
+        return len(self.replay) > 0 and self.replay.add_count > self._min_replay_history
+
+    def update(self) -> Mapping[str, Tensor]:
+        """Learn from one batch.
+
+        Returns:
+            Scalars by name, as tensors: reading one waits for the device.
+
+        Raises:
+            DivergedError: The loss is not finite.
+        """
+        return self.apply(self.gradients())
+
+    def gradients(self) -> Mapping[str, Tensor]:
+        """Return the gradient of a batch's loss on the present weights, by the parameter's name.
+
+        Raises:
+            DivergedError: The loss is not finite.
+        """
+        arrays = self.replay.sample()
+        batch = self._tensors(arrays)
+        rng = self._random.draw(0, self._batches, eval_mode=False)
+        self._batches += 1
+        resample_noise(self.network, rng)
+        resample_noise(self.target, rng)
+        each = self.losses(batch, rng)
+        if self._one_step_loss:
+            each = each + self.losses(self._tensors(cast(Ring, self.replay).transitions(arrays["index"], 1)), rng)
+        loss = losses.importance_weighted(each, batch["weight"]) if "weight" in batch else each.mean()
+        self._check_finite(loss, arrays)
+        if "weight" in batch:
+            priority = each.detach().cpu().numpy().astype(np.float64) + self._priority_epsilon
+            cast(Ring, self.replay).set_priorities(arrays["index"], priority)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.scalars = {"Loss": loss.detach()}
+        named = self.network.named_parameters()
+        return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
+
+    def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Step the weights by gradients, which may come from another learner; return what the last batch gave."""
+        for name, parameter in self.network.named_parameters():
+            parameter.grad = gradients.get(name)
+        if self._max_gradient_norm is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self._max_gradient_norm)
+        self._optimizer.step()
+        self.updates += 1
+        if self.updates % self._target_update_period == 0:
+            self.synchronize_target()
+        return self.scalars
+
+    def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
+        return {name: self.compute.tensor(array) for name, array in arrays.items() if name in _LEARNT_FROM}
+
+    def _check_finite(self, loss: Tensor, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        if torch.isfinite(loss):
+            return
+        path = (self._diverged_dir / f"diverged_batch_{self.updates}.pt").resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self.state_dict()}, file))
+        raise DivergedError(
+            f"the loss of update {self.updates} is {float(loss.detach())}, and learning stops before it spoils the "
+            f"weights: they and the batch are in {path}; a smaller learning rate or a max_gradient_norm may help"
+        )
+
+    def synchronize_target(self) -> None:
+        """Copy the weights into the target network."""
+        self.target.load_state_dict(self.network.state_dict())
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights that a policy needs; not a copy."""
+        weights: dict[str, Tensor] = self.network.state_dict()
+        return weights
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy weights into the network that is updated; target and optimiser stay as they are."""
+        self.network.load_state_dict(weights)
+
+    @property
+    def optimizer_name(self) -> str:
+        """Name of the optimiser's class: its state fits no other one."""
+        return type(self._optimizer).__name__
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights, target, optimiser and counts; not the replay."""
+        return {
+            "kind": type(self).__name__,
+            "network": self.network.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "updates": self.updates,
+            "batches": self._batches,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ValueError: It is the state of another kind of learner, network or optimiser; nothing has been changed.
+        """
+        self.check_state(state)
+        self.network.load_state_dict(state["network"])
+        self.target.load_state_dict(state["target"])
+        settings = [{**group} for group in self._optimizer.param_groups]
+        self._optimizer.load_state_dict(state["optimizer"])
+        for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
+            group.update(setting, params=group["params"])  # a new learning rate is taken, the moments are kept
+        self.updates = state["updates"]
+        self._batches = state["batches"]
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Refuse the state of another kind of learner or network in one sentence.
+
+        Raises:
+            ValueError: As said.
+        """
+        if (kind := state.get("kind")) != type(self).__name__:
+            raise ValueError(
+                f"the state is that of a {kind}, and this is a {type(self).__name__}: make the agent alike"
+            )
+        here, there = (
+            {name: list(tensor.shape) for name, tensor in weights.items()}
+            for weights in (self.network.state_dict(), state["network"])
+        )
+        for name in [*here, *there]:
+            if here.get(name) != there.get(name):
+                raise ValueError(
+                    f"the state is that of another network ({name} has the shape {there.get(name)} there, "
+                    f"{here.get(name)} here): make the network alike"
+                )
+
+    def save_replay(self, directory: Path, iteration: int) -> None:
+        """Write the replay into `directory`, for `load_replay` of the same number."""
+        self.replay.save(directory, iteration)
+
+    def load_replay(self, directory: Path, iteration: int) -> None:
+        """Restore the replay.
+
+        Raises:
+            OSError: A file is missing.
+            ValueError: A file is torn, or of another kind of replay.
+        """
+        self.replay.load(directory, iteration)
+
+    def forget_replays(self, directory: Path, keep: set[int]) -> None:
+        """Delete the replay files that no iteration in `keep` needs."""
+        self.replay.prune(directory, keep)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+_LEARNT_FROM = frozenset({"observation", "action", "reward", "discount", "next_observation", "weight"})

@@ -1,0 +1,41 @@
+"""The hyperparameters of Dopamine's Rainbow: C51 with n-step returns and prioritised replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gin
+import gymnasium as gym
+
+from agents.c51.parts import C51
+
+__all__ = ["Rainbow"]
+
+
+@gin.configurable("RainbowAgent", module="agents")
+class Rainbow(C51):
+    """The hyperparameters of Dopamine's Rainbow (Castro et al. 2018; Hessel et al. 2018), ``RainbowAgent`` in gin.
+
+    Args:
+        observation_space: A Box.
+        action_space: Discrete.
+        update_horizon: n of the n-step return, in decisions.
+        replay_scheme: ``"prioritized"`` or ``"uniform"``.
+        shared: Those of `C51` and `DQN`.
+    """
+
+    name = "rainbow"
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        update_horizon: int = 3,
+        replay_scheme: str = "prioritized",
+        **shared: Any,
+    ) -> None:
+        """See the class."""
+        super().__init__(
+            observation_space, action_space, update_horizon=update_horizon, replay_scheme=replay_scheme, **shared
+        )

@@ -1,0 +1,59 @@
+"""Callables that gin binds, with their values written down: a child process has an empty gin."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gin
+
+__all__ = ["Resolved", "resolved"]
+
+
+@dataclass(frozen=True, eq=False)
+class Resolved:
+    """Calls `function` with `bindings`, over which the caller's arguments win, as gin would have it."""
+
+    function: Callable[..., Any]
+    bindings: dict[str, Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        given = inspect.signature(self.function).bind_partial(*args).arguments
+        bound = {name: value for name, value in self.bindings.items() if name not in given}
+        return self.function(*args, **{**bound, **kwargs})
+
+
+def resolved(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with what gin binds to it now, so that it needs no gin; others are returned as they are.
+
+    What `function` calls in its turn is not resolved, but for callables among the bound values.
+    """
+    if isinstance(function, partial):
+        return partial(resolved(function.func), *function.args, **function.keywords)
+    # A reference such as @scope/name is a function that enters the scope around the configurable.
+    scope = inspect.getclosurevars(function).nonlocals.get("scope_components") if inspect.isfunction(function) else None
+    configurable = inspect.unwrap(function, stop=_is_configurable)
+    if not _is_configurable(configurable):
+        return function
+    with gin.config_scope(scope):
+        bindings = gin.get_bindings(configurable)
+    values = {name: _resolved_value(value) for name, value in bindings.items()}
+    return Resolved(inspect.unwrap(configurable), values)
+
+
+def _resolved_value(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_resolved_value(each) for each in value)
+    return resolved(value) if callable(value) else value
+
+
+def _is_configurable(function: Callable[..., Any]) -> bool:
+    try:
+        gin.get_bindings(function, resolve_references=False)
+    except (ValueError, TypeError):  # not registered, or not hashable
+        return False
+    return True

@@ -1,0 +1,11 @@
+"""Falling blocks at the Game Boy's frame rate: an open game that never waits for a policy.
+
+* `FallingBlocksEnv`: the Gymnasium environment, registered as ``async_wrappers/FallingBlocks-v0``.
+* `Game`: the rules alone, one frame at a time, without Gymnasium.
+* `field`, `pieces`, `generator`, `observation`, `rendering`: what they are made of.
+"""
+
+from async_wrappers.envs.falling_blocks.environment import FallingBlocksEnv
+from async_wrappers.envs.falling_blocks.game import Game
+
+__all__ = ["FallingBlocksEnv", "Game"]

@@ -1,0 +1,194 @@
+"""The rules, one frame at a time, on integers: no Gymnasium, no NumPy, no clock.
+
+Times are frames of 1/59.7275 s. docs/falling_blocks.md says which numbers are the original's and which are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from async_wrappers.envs.falling_blocks.field import EMPTY_FIELD, STRIDE, clear_rows, field_of, full_rows, rows_of
+from async_wrappers.envs.falling_blocks.generator import PieceGenerator
+from async_wrappers.envs.falling_blocks.pieces import ENTRY, NO_PIECE, SHAPES
+
+__all__ = ["DOWN", "GRAVITY", "LEFT", "MAX_LEVEL", "RIGHT", "TURN_LEFT", "TURN_RIGHT", "Game"]
+
+# Buttons, as bits.
+TURN_RIGHT, TURN_LEFT, LEFT, RIGHT, DOWN = (1 << bit for bit in range(5))
+_SIDEWAYS = LEFT | RIGHT
+
+# Frames per row, for levels 0 to 20.
+GRAVITY = (53, 49, 45, 41, 37, 33, 28, 22, 17, 11, 10, 9, 8, 7, 6, 6, 5, 5, 4, 4, 3)
+MAX_LEVEL = len(GRAVITY) - 1
+SOFT_DROP = 3  # frames per row
+FIRST_SHIFT = 23  # frames from the press of a held direction to its first repetition
+NEXT_SHIFT = 9  # frames from one repetition to the next
+ENTRY_DELAY = 2  # frames without a piece before the next one enters
+CLEAR_DELAY = 91  # frames that full rows stay; with the entry delay, 93 between two pieces
+
+LINE_POINTS = (0, 40, 100, 300, 1200)  # times level + 1
+LINES_PER_LEVEL = 10
+MAX_SCORE = 999_999
+
+
+class Game:
+    """One game: `step` it frame by frame until it is `over`.
+
+    Args:
+        level: Level at the start, 0 to 20.
+        generator: Deals the pieces.
+
+    Attributes:
+        field: The locked blocks and the border, see `field`.
+        piece: The falling piece's code, or `pieces.NO_PIECE` between two pieces.
+        turn: Its quarter turns to the right since it entered, modulo 4.
+        position: The bit of the field where its box begins.
+        preview: The piece that comes next.
+        hidden: The piece after that, already dealt.
+        level: 0 to 20; it sets the gravity and multiplies the points.
+        lines: Rows cleared.
+        score: Points, at most 999,999.
+        fall_timer: Frames until gravity moves the piece down by a row.
+        drop_timer: Frames until a soft drop may move it down by a row.
+        dropping: Whether a soft drop is going on: down was pressed while this piece fell, and is still held.
+        dropped: Rows of that soft drop.
+        shift_timer: Frames until a held direction moves the piece again.
+        buttons: What was held in the last frame, as bits.
+        clearing: Frames until the full rows are cleared, or 0.
+        entering: Frames of entry delay that are left, or 0.
+        over: Whether the game has ended: the next piece found no room.
+    """
+
+    STATE = (
+        *("piece", "turn", "position", "preview", "hidden", "level", "lines", "score", "fall_timer", "drop_timer"),
+        *("dropping", "dropped", "shift_timer", "buttons", "clearing", "entering", "over"),
+    )
+    __slots__ = (*STATE, "_generator", "field")
+
+    def __init__(self, level: int, generator: PieceGenerator) -> None:
+        """Begin a game; its first piece has entered."""
+        self._generator = generator
+        self.field = EMPTY_FIELD
+        self.preview, self.hidden = generator.roll(), generator.roll()
+        self.level = level
+        self.lines = self.score = 0
+        self.shift_timer = FIRST_SHIFT
+        self.buttons = 0
+        self.clearing = self.entering = 0
+        self.dropping = self.over = False
+        self._enter()
+
+    @property
+    def shape(self) -> int:
+        """The falling piece's blocks as bits of the field, 0 where there is no piece."""
+        return SHAPES[self.piece][self.turn] << self.position
+
+    def step(self, buttons: int) -> int:
+        """Advance by one frame with `buttons` held, and return the points earned in it.
+
+        The order within a frame: the piece turns, shifts, then falls; where it cannot fall, it locks at once.
+        """
+        pressed = buttons & ~self.buttons
+        if pressed & _SIDEWAYS:
+            self.shift_timer = FIRST_SHIFT
+        self.buttons = buttons
+        if self.clearing:
+            return self._clear()
+        if self.entering:
+            self.entering -= 1
+            return 0
+        if self.piece == NO_PIECE:
+            self._enter()
+            if self.over:
+                return 0
+        if pressed & (TURN_RIGHT | TURN_LEFT):
+            self._turn(1 if pressed & TURN_RIGHT else -1)
+        if buttons & _SIDEWAYS:
+            self._shift(-1 if buttons & LEFT else 1, bool(pressed & _SIDEWAYS))
+        self.dropping = bool(pressed & DOWN or (self.dropping and buttons & DOWN))
+        return self._fall()
+
+    def _enter(self) -> None:
+        self.piece = NO_PIECE
+        self.turn, self.position = 0, ENTRY
+        if self.field & SHAPES[self.preview][0] << ENTRY:
+            self.over = True
+            return
+        self.piece, self.preview = self.preview, self.hidden
+        self.hidden = self._generator.after(self.piece, self.preview)
+        self.fall_timer = GRAVITY[self.level]
+        self.drop_timer = self.dropped = 0
+        self.dropping = False
+
+    def _turn(self, quarter: int) -> None:
+        turn = (self.turn + quarter) % 4
+        if not self.field & SHAPES[self.piece][turn] << self.position:
+            self.turn = turn
+
+    def _shift(self, column: int, pressed: bool) -> None:
+        if not pressed:
+            self.shift_timer -= 1
+            if self.shift_timer:
+                return
+            self.shift_timer = NEXT_SHIFT
+        if not self.field & SHAPES[self.piece][self.turn] << self.position + column:
+            self.position += column
+
+    def _fall(self) -> int:
+        """Count down to the next row; gravity's timer rests during a soft drop."""
+        if self.dropping:
+            due = not self.drop_timer
+            self.drop_timer = SOFT_DROP - 1 if due else self.drop_timer - 1
+        else:
+            self.dropped = 0
+            self.drop_timer -= self.drop_timer > 0
+            self.fall_timer -= 1
+            due = not self.fall_timer
+        if not due:
+            return 0
+        if self.field & SHAPES[self.piece][self.turn] << self.position + STRIDE:
+            return self._lock()
+        self.position += STRIDE
+        self.fall_timer = GRAVITY[self.level]
+        self.dropped += self.dropping
+        return 0
+
+    def _lock(self) -> int:
+        self.field |= self.shape
+        self.piece = NO_PIECE
+        self.entering = ENTRY_DELAY
+        if full_rows(self.field):
+            self.clearing = CLEAR_DELAY
+        return self._earn(self.dropped)
+
+    def _clear(self) -> int:
+        self.clearing -= 1
+        if self.clearing:
+            return 0
+        full = full_rows(self.field)
+        self.field = clear_rows(self.field, full)
+        self.lines += len(full)
+        points = LINE_POINTS[len(full)] * (self.level + 1)
+        self.level = max(self.level, min(self.lines // LINES_PER_LEVEL, MAX_LEVEL))
+        return self._earn(points)
+
+    def _earn(self, points: int) -> int:
+        before = self.score
+        self.score = min(before + points, MAX_SCORE)
+        return self.score - before
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the game as plain data: a number per attribute, and the field as ``"rows"``, see `field.rows_of`."""
+        return {"rows": rows_of(self.field), **{name: getattr(self, name) for name in self.STATE}}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from what `get_state` returned, perhaps from another game.
+
+        Raises:
+            ValueError: A name is missing or unknown, or the rows do not fit the field.
+        """
+        if wrong := set(state) ^ {"rows", *self.STATE}:
+            raise ValueError(f"state must have the names that get_state returns, got these too many or few: {wrong}")
+        self.field = field_of(state["rows"])
+        for name in self.STATE:
+            setattr(self, name, state[name])

@@ -1,0 +1,237 @@
+"""Save states of gym-retro's Game Boy core (Gambatte), and how they become PyBoy's.
+
+A gym-retro ``.state`` is the gzip of what Gambatte's libretro core serialises: two bytes of version (00 01), three of a
+snapshot's length (big endian, always 0), then chunks sorted by label: the label and a NUL, three bytes of length (big
+endian), the data. Numbers in the data are big endian. Such a state was taken when a frame was complete: at the
+beginning of the vertical blank, line 144.
+
+The conversion overwrites the fields of a state that PyBoy wrote for the same ROM (`convert`). What has no counterpart
+keeps the template's value: the phases of the sound channels, a serial transfer on its way, the picture (the next frame
+draws it).
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Mapping
+
+from async_wrappers.envs.gameboy.states import Layout
+
+__all__ = ["Chunks", "convert", "is_gambatte", "parse"]
+
+Chunks = Mapping[str, bytes]
+
+_GZIP = b"\x1f\x8b"
+_VERSION = b"\x00\x01"
+_REGISTERS = ("a", "b", "c", "d", "e", "f")
+_NEEDED = (
+    *("cc", "pc", "sp", *_REGISTERS, "h", "l", "halt", "ime"),
+    *("vram", "sram", "wram", "hram", "rombank", "rambank", "sramon"),
+    *("ldivup", "vcycles", "bgp", "objp", "dmasrc", "dmadst", "hdma"),
+)
+_LINE, _LINES, _VISIBLE = 456, 154, 144  # cycles of a line; lines of a frame; of these, seen
+
+
+def is_gambatte(content: bytes) -> bool:
+    """Return whether a file looks like a state of gym-retro, packed or not."""
+    return content.startswith((_GZIP, _VERSION))
+
+
+def parse(content: bytes) -> Chunks:
+    """Return the data of each label.
+
+    Raises:
+        ValueError: The state is cut off, damaged, or of another emulator.
+    """
+    data = _unpacked(content)
+    if not data.startswith(_VERSION):
+        raise ValueError("the state is not one of gym-retro's Game Boy core: give one that it has saved for this game")
+    chunks: dict[str, bytes] = {}
+    at = 5 + int.from_bytes(data[2:5], "big")
+    while at < len(data):
+        end = data.find(b"\0", at)
+        begin = end + 4
+        size = int.from_bytes(data[end + 1 : begin], "big")
+        if end < 0 or begin + size > len(data):
+            raise ValueError(f"the state is cut off after {len(data)} bytes: take a complete copy")
+        chunks[data[at:end].decode("latin-1")] = data[begin : begin + size]
+        at = begin + size
+    missing = [label for label in _NEEDED if label not in chunks]
+    if missing:
+        raise ValueError(
+            f"the state lacks {', '.join(missing)}: it is cut off, or not one of gym-retro's Game Boy core"
+        )
+    return chunks
+
+
+def _unpacked(content: bytes) -> bytes:
+    if not content.startswith(_GZIP):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"the state is cut off or damaged ({error}): take a complete copy") from None
+
+
+def convert(chunks: Chunks, layout: Layout, template: bytes) -> bytes:
+    """Return a PyBoy state with the contents of a Gambatte state.
+
+    After it is loaded, the first frame of PyBoy is short: it ends where PyBoy's frames end, after the vertical blank
+    whose beginning gym-retro's end at.
+
+    Args:
+        chunks: The Gambatte state, from `parse`.
+        layout: The layout of PyBoy's states for this ROM.
+        template: A state that PyBoy wrote for this ROM, after its boot.
+
+    Raises:
+        ValueError: The state is of another game: its memories have other sizes than this cartridge's.
+    """
+    _check_hardware(chunks, layout)
+    state = bytearray(template)
+    fields = {**_processor(chunks), **_memories(chunks, layout), **_picture(chunks), **_timer(chunks)}
+    if layout.cgb:
+        fields |= _colour(chunks)
+    if chunks["sram"]:
+        fields["cartridge_ram"] = chunks["sram"]
+    for name, value in fields.items():
+        layout.write(state, name, value)
+    return bytes(state)
+
+
+def _check_hardware(chunks: Chunks, layout: Layout) -> None:
+    expectations = ("wram", layout.size("wram"), "work RAM"), ("sram", layout.cartridge_ram, "cartridge RAM")
+    for label, expected, what in expectations:
+        if (found := len(chunks[label])) != expected:
+            raise ValueError(
+                f"the state is of another game: it has {found} bytes of {what}, this ROM's cartridge {expected}; give "
+                "the ROM that the state was made with"
+            )
+
+
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
+def _processor(chunks: Chunks) -> dict[str, int | bytes]:
+    hram = chunks["hram"]  # FE00 .. FFFF
+    fields: dict[str, int | bytes] = {register: chunks[register] for register in _REGISTERS}
+    return fields | {
+        "hl": _number(chunks["h"]) << 8 | _number(chunks["l"]),
+        "sp": _number(chunks["sp"]),
+        "pc": _number(chunks["pc"]),
+        "ime": int(_number(chunks["ime"]) != 0),
+        "halted": int(_number(chunks["halt"]) != 0),
+        "ie": hram[0x1FF],
+        "if": hram[0x10F] & 0x1F,
+        "ei_delay": 0,
+        "stopped": 0,
+        "interrupt_queued": 0,
+        "bootrom_enabled": 0,
+        "oam_dma": bytes(4),
+        "joypad": b"\x0f\x0f",  # no button held
+    }
+
+
+def _memories(chunks: Chunks, layout: Layout) -> dict[str, int | bytes]:
+    hram = chunks["hram"]
+    fields: dict[str, int | bytes] = {
+        "vram0": chunks["vram"][:0x2000],
+        "oam": hram[:0xA0],
+        "fea0": hram[0xA0:0x100],
+        "io": hram[0x100:0x14C],
+        "hram": hram[0x180:0x1FF],
+        "wram": chunks["wram"],
+        "rombank": max(1, _number(chunks["rombank"])) & 0xFF,
+        "rambank": _number(chunks["rambank"]) & 0x0F,
+        "ram_enabled": int(_number(chunks["sramon"]) != 0),
+    }
+    if layout.cgb:
+        fields |= {"vram1": chunks["vram"][0x2000:], "wram_select": hram[0x170] & 7, "vbk": hram[0x14F] & 1}
+    return fields
+
+
+def _picture(chunks: Chunks) -> dict[str, int | bytes]:
+    hram = chunks["hram"]
+    lcdc, lyc = hram[0x140], hram[0x145]
+    clock = _number(chunks["vcycles"]) if lcdc & 0x80 else 0
+    line = clock // _LINE
+    mode, next_mode, target = _lcd_phase(clock)
+    if not lcdc & 0x80:
+        mode, next_mode, target = 0, 2, _LINE * _LINES
+    return {
+        "lcdc": lcdc,
+        "bgp": hram[0x147],
+        "obp0": hram[0x148],
+        "obp1": hram[0x149],
+        "stat": 0x80 | hram[0x141] & 0x78 | mode | (line == lyc) << 2,
+        "ly": line,
+        "lyc": lyc,
+        "scy": hram[0x142],
+        "scx": hram[0x143],
+        "wy": hram[0x14A],
+        "wx": hram[0x14B],
+        "clock": clock,
+        "clock_target": target,
+        "next_stat_mode": next_mode,
+        "stat_transition": 0,
+        "frame_done": 0,
+        "first_frame": 0,
+        "lcd_reset": 0,
+    }
+
+
+def _lcd_phase(clock: int) -> tuple[int, int, int]:
+    """Return the LCD's mode at a cycle of the frame, the mode after it, and the cycle at which that begins."""
+    line, cycle = divmod(clock, _LINE)
+    begin = line * _LINE
+    if line >= _VISIBLE:
+        return 1, 1, begin + _LINE
+    if cycle < 80:
+        return 2, 3, begin + 80
+    if cycle < 252:
+        return 3, 0, begin + 252
+    return 0, 1 if line == _VISIBLE - 1 else 2, begin + _LINE
+
+
+def _timer(chunks: Chunks) -> dict[str, int | bytes]:
+    hram = chunks["hram"]
+    counter = (hram[0x104] << 8) + _number(chunks["cc"]) - _number(chunks["ldivup"]) & 0xFFFF
+    return {
+        "div": counter >> 8,
+        "div_counter": counter,
+        "tima": hram[0x105],
+        "tma": hram[0x106],
+        "tac": hram[0x107] & 7,
+        "tima_reload": 0,
+        "tima_counter": 0,
+        "timer_to_interrupt": 4,  # at once: PyBoy then works it out
+    }
+
+
+def _colour(chunks: Chunks) -> dict[str, int | bytes]:
+    hram = chunks["hram"]
+    double = hram[0x14D] >> 7
+    return {
+        "bcps": _palette_index(hram[0x168]),
+        "bcpd": chunks["bgp"],
+        "ocps": _palette_index(hram[0x16A]),
+        "ocpd": chunks["objp"],
+        "key1": hram[0x14D],
+        "double_speed": double,
+        "speed_shift": double,
+        "hdma1": hram[0x151],
+        "hdma2": hram[0x152],
+        "hdma3": hram[0x153],
+        "hdma4": hram[0x154],
+        "hdma5": hram[0x155],
+        "hdma_active": int(_number(chunks["hdma"]) != 0),
+        "hdma_source": _number(chunks["dmasrc"]) & 0xFFF0,
+        "hdma_target": 0x8000 | _number(chunks["dmadst"]) & 0x1FF0,
+    }
+
+
+def _palette_index(value: int) -> bytes:
+    """Return PyBoy's palette index register: the value, whether it counts up, the colour's number, its upper byte."""
+    return bytes((value, value >> 7, (value & 0x3F) >> 1, value & 1))

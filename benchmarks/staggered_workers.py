@@ -1,0 +1,220 @@
+"""Real workers on a real clock: how evenly they start and arrive, and what share of the frames they keep fresh.
+
+Inference is simulated: a sleep to an absolute end, so that any number of workers fits on two cores.
+
+* ``grid``: 100 ms of inference, N = 1 to 32, fps = 10 N, N + 1 workers: one start on every frame. The peer, run beside
+  it, is N processes that each sleep to deadlines of their own. Hold: p99 deviation of the start intervals at most
+  0.5 ms or three times the peer's; at least 99.9 % of the slots taken; nothing lost.
+* ``spike``: the same with one inference of 300 ms: how long until starts are even again (hold: one cycle).
+* ``live``: 60 frames a second, a constant latency of 100 ms with 8 workers (hold: every frame fresh once the first
+  action has landed) and a log-normal one of 120 ms, cv 0.2, with 10 (hold: 99 %, within 2 points of the virtual clock).
+* ``table``: N workers at 59.7275 frames a second, as the published runner was measured.
+
+    python -m benchmarks.staggered_workers [grid] [spike] [live] [table] [--seconds 10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from async_wrappers import AsyncRunner
+from async_wrappers.latency import LogNormal
+from async_wrappers.timing import TimingReport
+
+SIZES = (1, 2, 4, 8, 16, 32)
+
+
+class Screens(gym.Env[Any, Any]):
+    """Shows an 84 x 84 image that tells its frame, for ever; a step takes `cost` seconds."""
+
+    observation_space = gym.spaces.Box(0, 255, (84, 84, 1), np.uint8)
+    action_space = gym.spaces.Discrete(6)
+
+    def __init__(self, cost: float = 0.0) -> None:
+        self._cost = cost
+
+    def get_action_meanings(self) -> list[str]:
+        """Return the actions' names."""
+        return ["NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN"]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Show frame 0."""
+        self._frame = 0
+        return np.zeros((84, 84, 1), np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Show the next frame."""
+        self._frame += 1
+        if self._cost:
+            time.sleep(self._cost)
+        return np.full((84, 84, 1), self._frame % 256, np.uint8), 1.0, False, False, {}
+
+
+class Sleeper:
+    """A policy whose inference takes what `latency` says for its start, to the absolute end."""
+
+    def __init__(self, latency: Callable[[int], float]) -> None:
+        self._latency = latency
+
+    def act(self, observation: Any, decision: Any) -> int:
+        """Sleep, and return an action."""
+        end = time.monotonic() + self._latency(decision.frame)
+        while (rest := end - time.monotonic()) > 0:
+            time.sleep(rest)
+        return 1 + decision.start % 5
+
+
+def log_normal(frame: int) -> float:
+    """Return a latency of mean 120 ms and cv 0.2 that depends on the frame alone."""
+    sigma = float(np.sqrt(np.log(1.04)))
+    return 0.120 * float(np.exp(np.random.default_rng(frame).normal(-(sigma**2) / 2, sigma)))
+
+
+def run(takes: Callable[[int], float], workers: int, fps: Any, seconds: float, **arguments: Any) -> TimingReport:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # more workers than cores
+        runner = AsyncRunner(Screens, lambda: Sleeper(takes), workers, fps, **arguments)
+    return runner.run(seconds=seconds)
+
+
+def deviations(times: list[int], interval: float) -> tuple[float, float]:
+    """Return p50 and p99 of how much the intervals between times differ from what they should be, in milliseconds."""
+    off = np.abs(np.diff(np.sort(np.asarray(times, np.float64))) - interval) / 1e6
+    return float(np.percentile(off, 50)), float(np.percentile(off, 99))
+
+
+def _grid_sleeper(number: int, of: int, begin: float, interval: float, count: int, times: Any) -> None:
+    for k in range(number, count, of):
+        while (rest := begin + k * interval - time.monotonic()) > 0:
+            time.sleep(rest)
+        times[k] = time.monotonic_ns()
+
+
+def sleep_grid(processes: int, interval: float, seconds: float) -> tuple[float, float]:
+    """Return the deviations of processes that sleep to deadlines of their own."""
+    count = int(seconds / interval)
+    context = multiprocessing.get_context("fork")
+    times = context.RawArray("q", count)
+    begin = time.monotonic() + 0.5
+    sleepers = [
+        context.Process(target=_grid_sleeper, args=(number, processes, begin, interval, count, times))
+        for number in range(processes)
+    ]
+    for sleeper in sleepers:
+        sleeper.start()
+    for sleeper in sleepers:
+        sleeper.join()
+    return deviations(list(times), interval * 1e9)
+
+
+def grid(seconds: float) -> None:
+    print("\n100 ms of inference, fps = 10 N, N + 1 workers; deviation of intervals in ms: p50 / p99")
+    print(f"{'N':>3} {'sleep grid':>16} {'starts':>16} {'p99 ratio':>10} {'arrivals':>16} {'taken':>8} {'lost':>5}")
+    for size in SIZES:
+        peer = sleep_grid(size, 0.1 / size, seconds)
+        report = run(lambda _: 0.1, size + 1, 10 * size, seconds)
+        frame = 1e9 / (10 * size)
+        starts = deviations([span.began for span in report.spans], frame)
+        arrivals = deviations([span.ended for span in report.spans], frame)
+        possible = report.frames["total"] - report.playout_frames
+        taken = sum(span.start < possible for span in report.spans) / possible
+        lost = report.frames["dropped_actions"] + report.frames["late_actions"] + sum(report.lost.values())
+        print(
+            f"{size:>3} {peer[0]:>7.3f} /{peer[1]:>7.3f} {starts[0]:>7.3f} /{starts[1]:>7.3f} "
+            f"{starts[1] / peer[1]:>10.2f} {arrivals[0]:>7.3f} /{arrivals[1]:>7.3f} {taken:>8.2%} {lost:>5}"
+        )
+
+
+def spike() -> None:
+    print("\n8 workers, 60 fps, 100 ms of inference, one of 300 ms: frames without a fresh action after it, by playout")
+    at = 120
+    report = run(lambda frame: 0.3 if frame == at else 0.1, 8, 60, 6)
+    spans = sorted(report.spans, key=lambda span: span.start)
+    starts = np.asarray([span.start for span in spans])
+    began = np.asarray([span.began for span in spans], np.float64)
+    even = np.abs(began - starts * 1e9 / 60) / 1e6
+    uneven = starts[(even > 2.0) | np.isin(starts, starts[1:][np.diff(starts) > 1])]
+    after = uneven[uneven >= at]
+    print(
+        f"late / dropped actions: {report.frames['late_actions']} / {report.frames['dropped_actions']}; default frames "
+        f"after the first action: {report.frames['default'] - report.playout_frames}; last uneven start: "
+        f"{int(after.max()) - at if after.size else 0} frames after the spike's (a cycle: {report.playout_frames})"
+    )
+
+
+def live(seconds: float) -> None:
+    print("\n60 fps: share of frames with a fresh action, from the first action on")
+    for name, latency, workers, model in (
+        ("constant 100 ms, 8 workers", lambda _: 0.1, 8, 0.1),
+        ("log-normal 120 ms, cv 0.2, 10 workers", log_normal, 10, LogNormal(0.120, 0.2)),
+    ):
+        real = run(latency, workers, 60, seconds)
+        virtual = run(latency, workers, 60, seconds, backend="virtual", latency=model)
+        shares = [
+            report.frames["fresh"] / (report.frames["total"] - report.playout_frames) for report in (real, virtual)
+        ]
+        print(
+            f"{name:<40} real {shares[0]:.2%}, virtual {shares[1]:.2%}; mean delay {real.delay_frames['mean']:.2f} "
+            f"against {virtual.delay_frames['mean']:.2f} frames; lateness p99 {real.lateness_ms['p99']:.3f} ms"
+        )
+
+
+def table(seconds: float) -> None:
+    print(f"\nworkers at 59.7275 fps, an environment step of 1 ms, {seconds:g} s each")
+    print(
+        f"{'latency':>10} {'N':>3} {'made/s':>7} {'applied/s':>10} {'ideal':>6} {'interval ms':>15} {'fresh':>7} "
+        f"{'lost':>6} {'delay':>6} {'tick ms':>14} {'drift ms':>9} {'cores':>6}"
+    )
+    for name, latency, mean in (("constant", lambda _: 0.1, 0.1), ("log-normal", log_normal, 0.12)):
+        for workers in (1, 4, 8, 16):
+            begin = os.times()
+            report = run_with_cost(latency, workers, seconds)
+            end = os.times()
+            total = report.frames["total"] / 59.7275
+            made, applied = len(report.spans) / total, report.frames["fresh"] / total
+            ticks = 1000 / report.fps
+            cpu = (end.children_user + end.children_system) - (begin.children_user + begin.children_system)
+            lost = 1 - report.frames["fresh"] / max(len(report.spans), 1)
+            print(
+                f"{name:>10} {workers:>3} {made:>7.2f} {applied:>10.2f} {min(workers / mean, 59.7):>6.1f} "
+                f"{report.interval_ms['mean']:>7.1f} +-{report.interval_ms['std']:>5.1f} "
+                f"{report.frames['fresh'] / report.frames['total']:>7.1%} {lost:>6.1%} "
+                f"{report.delay_frames['mean']:>6.2f} {ticks:>6.2f} +-{report.lateness_ms['std']:>5.2f} "
+                f"{report.drift_ms:>9.2f} {cpu / total:>6.2f}"
+            )
+
+
+def run_with_cost(latency: Callable[[int], float], workers: int, seconds: float) -> TimingReport:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runner = AsyncRunner(lambda: Screens(0.001), lambda: Sleeper(latency), workers, 59.7275)
+    return runner.run(seconds=seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=[], choices=[[], "grid", "spike", "live", "table"])
+    parser.add_argument("--seconds", type=float, default=10)
+    arguments = parser.parse_args()
+    parts = arguments.parts or ["grid", "spike", "live", "table"]
+    if "grid" in parts:
+        grid(arguments.seconds)
+    if "spike" in parts:
+        spike()
+    if "live" in parts:
+        live(3 * arguments.seconds)
+    if "table" in parts:
+        table(arguments.seconds)
+
+
+if __name__ == "__main__":
+    main()

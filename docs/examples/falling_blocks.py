@@ -1,0 +1,157 @@
+"""A scripted player of falling blocks, with and without delay, and a GIF of its games.
+
+python docs/examples/falling_blocks.py --delays 0 2 --gif docs/falling_blocks.gif
+
+It looks for the best place of the falling piece, presses the buttons that bring it there, and drops it. It is told
+nothing of the delay: it acts on what it sees, as if that were the present.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from PIL import Image, ImageDraw
+
+from async_wrappers import RealtimeDelay
+from async_wrappers.envs.falling_blocks.field import COLUMNS, ROWS, STRIDE
+from async_wrappers.envs.falling_blocks.observation import FALLING, LOCKED
+from async_wrappers.envs.falling_blocks.pieces import NO_PIECE, OFFSETS
+
+NOOP, A, B, LEFT, RIGHT, DOWN = range(6)
+GREYS = np.array([250, 168, 82, 0])
+FRAMES_PER_IMAGE = 3  # a GIF of 20 images a second runs at the game's speed
+
+
+def blocks(piece: int, turn: int) -> np.ndarray:
+    """Return the rows and columns of a piece's four blocks, `[4, 2]`, counted from its top and left."""
+    cells = np.array([divmod(offset, STRIDE) for offset in OFFSETS[piece][turn]])
+    return cells - cells.min(axis=0)
+
+
+def drop(locked: np.ndarray, cells: np.ndarray, column: int) -> np.ndarray | None:
+    """Return the board after the blocks `cells` have fallen in `column`, or None where they do not fit."""
+    rows, columns = cells[:, 0], cells[:, 1] + column
+    down = 0
+    while down + rows.max() < ROWS and not locked[rows + down, columns].any():
+        down += 1
+    if not down:
+        return None
+    board = locked.copy()
+    board[rows + down - 1, columns] = True
+    return board
+
+
+def merit(board: np.ndarray) -> float:
+    """Return how good a board is: few holes, low and even columns, full rows."""
+    full = board.all(axis=1)
+    board = board[~full]
+    heights = np.where(board.any(axis=0), len(board) - board.argmax(axis=0), 0)
+    holes = heights.sum() - board.sum()
+    return float(8 * full.sum() - 5 * heights.sum() - 10 * holes - 2 * abs(np.diff(heights)).sum())
+
+
+@lru_cache(maxsize=8)
+def best_place(locked: bytes, piece: int) -> tuple[int, int]:
+    """Return the turn and the leftmost column of the best place for `piece`."""
+    board = np.frombuffer(locked, bool).reshape(ROWS, COLUMNS)
+    places = {}
+    for turn in range(4):
+        cells = blocks(piece, turn)
+        for column in range(COLUMNS - cells[:, 1].max()):
+            if (after := drop(board, cells, column)) is not None:
+                places.setdefault((turn, column), merit(after))
+    return max(places, key=lambda place: places[place], default=(0, 0))
+
+
+class Player:
+    """Chooses a button for each frame; it lets go of a button before it presses it again."""
+
+    def __init__(self) -> None:
+        """Have pressed nothing yet."""
+        self._last = NOOP
+
+    def __call__(self, observation: dict[str, Any]) -> int:
+        """Return the action for what is seen."""
+        wanted = self._wanted(observation)
+        self._last = NOOP if wanted == self._last and wanted != DOWN else wanted
+        return self._last
+
+    def _wanted(self, observation: dict[str, Any]) -> int:
+        board, piece = observation["board"], int(observation["piece"])
+        if piece == NO_PIECE:
+            return NOOP
+        seen = np.argwhere(board == FALLING)
+        place, column = seen - seen.min(axis=0), seen[:, 1].min()
+        turns = [turn for turn in range(4) if np.array_equal(blocks(piece, turn), place)]
+        turn, goal = best_place((board == LOCKED).tobytes(), piece)
+        if not any(np.array_equal(blocks(piece, turn), blocks(piece, now)) for now in turns):
+            return B if (turn - turns[0]) % 4 == 3 else A
+        return LEFT if column > goal else RIGHT if column < goal else DOWN
+
+
+def play(env: gym.Env, frames: int, seed: int) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Play one game of at most `frames`; return what is known at its end, and the screen after every frame."""
+    player, screens = Player(), []
+    observation, info = env.reset(seed=seed)
+    for _ in range(frames):
+        observation, _, terminated, truncated, info = env.step(player(observation))
+        screens.append(env.render()[:, :, 0])
+        if terminated or truncated:
+            break
+    return info, screens
+
+
+def side_by_side(games: dict[int, list[np.ndarray]]) -> list[np.ndarray]:
+    """Return the screens of all games in one image per frame, each under its delay; an ended game stands still."""
+    titles = []
+    for delay in games:
+        title = Image.new("L", (160, 14), 250)
+        ImageDraw.Draw(title).text((16, 1), f"delay {delay} frames", fill=0)
+        titles.append(np.asarray(title))
+    longest = max(map(len, games.values()))
+    return [
+        np.hstack(
+            [
+                np.vstack([title, screens[min(frame, len(screens) - 1)]])
+                for title, screens in zip(titles, games.values(), strict=True)
+            ]
+        )
+        for frame in range(0, longest, FRAMES_PER_IMAGE)
+    ]
+
+
+def write_gif(path: Path, screens: list[np.ndarray]) -> None:
+    """Write the screens as a GIF at the speed of the game, in four greys."""
+    images = []
+    for screen in screens:
+        images.append(Image.fromarray(np.abs(screen[:, :, None] - GREYS).argmin(axis=2).astype(np.uint8)))
+        images[-1].putpalette(GREYS.repeat(3).tolist())
+    images[0].save(path, save_all=True, append_images=images[1:], duration=50, loop=0, optimize=True)
+
+
+def main(delays: list[int], level: int, frames: int, seed: int, gif: str | None) -> dict[int, dict[str, Any]]:
+    """Play one game per delay, print the scores, and write the GIF that was asked for."""
+    games, infos = {}, {}
+    for delay in delays:
+        env = gym.make("async_wrappers/FallingBlocks-v0", level=level, observation="dict", render_mode="rgb_array")
+        infos[delay], games[delay] = play(RealtimeDelay(env, delay, default_action="noop"), frames, seed)
+        score, lines = infos[delay]["score"], infos[delay]["lines"]
+        print(f"delay {delay} frames: {score} points, {lines} lines in {len(games[delay])} frames")
+    if gif is not None:
+        write_gif(Path(gif), side_by_side(games))
+    return infos
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--delays", type=int, nargs="+", default=[0, 2, 8], help="frames")
+    parser.add_argument("--level", type=int, default=9, help="level at the start, 0 to 20")
+    parser.add_argument("--frames", type=int, default=1500, help="longest game")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gif", help="file to write")
+    main(**vars(parser.parse_args()))

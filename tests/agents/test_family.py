@@ -1,0 +1,482 @@
+"""What every agent of the Rainbow family keeps, asked in turn, under delay, and as policy and learner apart."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from copy import deepcopy
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import gin
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import agents.configurables  # noqa: F401 - the gin names
+from agents.agent import Agent
+from agents.c51.learner import SupportWarning
+from agents.create import AGENTS, create_parts
+from agents.decision import Decision
+from agents.dqn import DQN
+from agents.exploration import identity_epsilon
+from agents.learner import DivergedError
+from agents.networks import MLPTorso, create_network
+from agents.turn_based import TurnBasedAgent
+from async_wrappers import AsyncRunner, RealtimeDelay
+from tests.agents.agent_contract import WORLDS, AgentContract, World, play
+from tests.agents.drifting_env import DriftingEnv
+from tests.agents.plain_data import assert_identical, differs
+
+pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
+
+FAMILY: dict[str, dict[str, Any]] = {
+    "c51": {"num_atoms": 7, "vmax": 3.0},
+    "rainbow": {"num_atoms": 7, "vmax": 3.0, "vmin": -2.0},
+    "full_rainbow": {"num_atoms": 7, "vmax": 3.0, "noisy_sigma": 0.5},
+    "full_rainbow, as in the paper on staggering": {
+        "num_atoms": 7,
+        "vmax": 3.0,
+        "one_step_loss": True,
+        "priority_exponent": 0.2,
+        "importance_exponent": 0.6,
+        "priority_epsilon": 1e-6,
+        "epsilon_fn": identity_epsilon,
+    },
+    "full_rainbow, not distributional": {"distributional": False},
+    "quantile": {"num_atoms": 5, "double_dqn": True},
+    "implicit_quantile": {"num_tau_samples": 4, "num_tau_prime_samples": 3, "quantile_embedding_dim": 6},
+    "c51, in a reservoir": {"num_atoms": 7, "vmax": 3.0, "replay_eviction": "reservoir", "replay_capacity": 30},
+    "dqn, double, dueling, prioritized": {"double_dqn": True, "head": "dueling", "replay_scheme": "prioritized"},
+}
+
+
+def tiny(shape: Any, actions: int, *outputs: int, **arguments: Any) -> torch.nn.Module:
+    return create_network(shape, actions, *outputs, torso=lambda s: MLPTorso(s, (6,)), **arguments)
+
+
+def hyperparameters(member: str, **arguments: Any) -> dict[str, Any]:
+    own = dict(FAMILY[member])
+    head = own.pop("head", None)
+    return {
+        "stack_size": 1,
+        "network": tiny if head is None else lambda *sizes: tiny(*sizes, head=head),
+        "min_replay_history": 5,
+        "update_period": 10,
+        "target_update_period": 20,
+        "epsilon_train": 0.2,
+        "epsilon_eval": 0.3,
+        "replay_capacity": 2000,
+        "batch_size": 8,
+        "optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.03),
+        "device": "cpu",
+        "summary_writing_frequency": 1,
+        **own,
+        **arguments,
+    }
+
+
+def make_agent(member: str, environment: gym.Env[Any, Any], **arguments: Any) -> TurnBasedAgent:
+    agent = AGENTS[member.split(",")[0]](environment, **hyperparameters(member, **arguments))
+    assert isinstance(agent, TurnBasedAgent)
+    return agent
+
+
+def make_parts(member: str, env: gym.Env[Any, Any], **arguments: Any) -> DQN:
+    kind = AGENTS[member.split(",")[0]]
+    assert isinstance(kind, type) and issubclass(kind, TurnBasedAgent)
+    return kind.Parts(env.observation_space, env.action_space, **hyperparameters(member, **arguments))
+
+
+class FamilyContract(AgentContract):
+    """The agent contract, in fewer worlds than those of DQN, whose turns are the same code."""
+
+    member: str
+
+    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
+
+    def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
+        return make_agent(self.member, environment, stack_size=2, seed=seed)
+
+    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
+        assert isinstance(agent, TurnBasedAgent)
+        return {**super().state(agent, directory, iteration), "replay": agent._learner.replay.state_dict()}
+
+
+class TestC51(FamilyContract):
+    member = "c51"
+
+
+class TestRainbow(FamilyContract):
+    member = "rainbow"
+
+
+class TestFullRainbow(FamilyContract):
+    member = "full_rainbow"
+
+
+class TestFullRainbowOfThePaper(FamilyContract):
+    member = "full_rainbow, as in the paper on staggering"
+
+    @pytest.fixture(params=["delay 2, noops 3"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
+
+
+class TestQuantile(FamilyContract):
+    member = "quantile"
+
+
+class TestImplicitQuantile(FamilyContract):
+    member = "implicit_quantile"
+
+
+# Policy and learner apart.
+
+
+class ApartAgent:
+    """An agent whose policy and learner share no network: after each update the weights go through other memory."""
+
+    def __init__(self, agent: TurnBasedAgent) -> None:
+        policy, learner = agent.parts.make_policy(), agent._learner
+        memory = {name: tensor.clone() for name, tensor in policy.weights().items()}
+        policy.load_weights(memory, 0)
+        update = learner.update
+
+        def update_and_publish() -> Any:
+            scalars = update()
+            for name, tensor in learner.weights().items():
+                memory[name].copy_(tensor)
+            return scalars
+
+        learner.update = update_and_publish  # type: ignore[method-assign]
+        agent._policy.act = lambda stack, decision: policy.act(stack[0], decision)  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("member", FAMILY)
+@pytest.mark.parametrize("world", ["turn-based", "delay 2, noops 3"])
+def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: str, tmp_path: Path) -> None:
+    runs = []
+    for apart in (False, True):
+        env = WORLDS[world](DriftingEnv(noop=True, first_action=2))
+        agent = make_agent(member, env, seed=4)
+        if apart:
+            ApartAgent(agent)
+        actions = play(agent, env, range(10)) + play(agent, env, range(100, 103), eval_mode=True)
+        assert agent._learner.updates > 2
+        runs.append((actions, agent.bundle_and_checkpoint(tmp_path / str(apart), 0)))
+    assert_identical(*runs)
+
+
+@pytest.mark.parametrize("member", FAMILY)
+def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str) -> None:
+    schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
+    frozen = {"min_replay_history": 10**6, "epsilon_train": 0.3, "seed": 2}
+    worlds = [DriftingEnv(noop=True, first_action=1) for _ in range(2)]
+    made = make_parts(member, worlds[0], **frozen)
+    play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
+    AsyncRunner(lambda: worlds[0], made.make_policy, **play_virtually, **schedule).run(episodes=6)
+    delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
+    seeds = [int(np.random.SeedSequence((5, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(6)]
+    play(make_agent(member, delayed, **frozen), delayed, seeds)
+    one, other = ([(life.seed, life.actions, life.rewards) for life in world.lives] for world in worlds)
+    assert one == other
+    assert sum(len(actions) for _, actions, _ in one) > 30
+
+
+def observations(count: int) -> list[np.ndarray]:
+    return list(np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32))
+
+
+def transitions(count: int, reward: float = 0.5) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "observation": observation,
+            "action": int(rng.integers(3)),
+            "reward": reward,
+            "interval": 1,
+            "terminal": step % 10 == 9,
+            "truncated": False,
+            "next_observation": observation if step % 10 == 9 else None,
+        }
+        for step, observation in enumerate(observations(count))
+    ]
+
+
+def filled_learner(made: DQN, count: int = 40, reward: float = 0.5) -> Any:
+    learner = made.make_learner()
+    for transition in transitions(count, reward):
+        learner.observe(transition)
+    return learner
+
+
+def look(made: DQN) -> dict[str, Any]:
+    """What a policy answers and a learner does."""
+    policy, learner = made.make_policy(), filled_learner(made)
+    asked = [policy.act(o, Decision(i % 3, i, i, bool(i % 2))) for i, o in enumerate(observations(30))]
+    losses = [float(learner.update()["Loss"]) for _ in range(3)]
+    return {"actions": asked, "losses": losses, "weights": {n: w.tolist() for n, w in learner.weights().items()}}
+
+
+def look_and_tell(pickled: bytes, pipe: Connection) -> None:
+    """Runs in a process that has never seen a gin file."""
+    torch.set_num_threads(1)
+    for made in cloudpickle.loads(pickled):
+        pipe.send(look(made))
+
+
+CONFIG = """
+DQNAgent.stack_size = 1
+DQNAgent.device = "cpu"
+DQNAgent.replay_capacity = 200
+DQNAgent.batch_size = 4
+DQNAgent.double_dqn = True
+create_network.torso = @MLPTorso
+create_network.head = @DuelingHead
+MLPTorso.hidden = (7,)
+DQNAgent.optimizer = @slow/create_optimizer
+slow/create_optimizer.learning_rate = 0.125
+C51Agent.num_atoms = 5
+C51Agent.vmax = 4.0
+RainbowAgent.priority_exponent = 0.25
+FullRainbowAgent.noisy_sigma = 2.0
+QuantileAgent.num_atoms = 6
+ImplicitQuantileAgent.quantile_embedding_dim = 3
+"""
+
+
+@pytest.fixture
+def empty_gin() -> Iterator[None]:
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+def test_a_spawned_process_makes_the_parts_of_every_agent_without_gin(empty_gin: None) -> None:
+    env, made = DriftingEnv(), []
+    for name in ("dqn", "c51", "rainbow", "full_rainbow", "quantile", "implicit_quantile"):
+        gin.parse_config(f"{CONFIG}create_agent.agent_name = {name!r}")
+        made.append(create_parts(env.observation_space, env.action_space, seed=1))
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    child = context.Process(target=look_and_tell, args=(cloudpickle.dumps(made), there))
+    child.start()
+    there.close()
+    seen = [here.recv() for _ in made]
+    child.join()
+    assert seen == [look(parts) for parts in made]
+    assert all(differs(one, other) for i, one in enumerate(seen) for other in seen[:i])
+    # A width of 7, and 3 actions with their values: what gin was told, and not the defaults.
+    heads = [{name: np.shape(w) for name, w in told["weights"].items() if name.startswith("head.adv")} for told in seen]
+    assert [shapes["head.advantage.weight"] for shapes in heads] == [(3, 7), (15, 7), (15, 7), (15, 7), (18, 7), (3, 7)]
+
+
+@pytest.mark.parametrize("member", FAMILY)
+def test_a_policy_is_a_pure_function_of_observation_weights_and_decision(member: str) -> None:
+    policy = make_parts(member, DriftingEnv(), epsilon_train=0.1).make_policy()
+    asked = [(o, Decision(i % 5, i, i, bool(i % 3 == 0))) for i, o in enumerate(observations(60))]
+    answers = [policy.act(*question) for question in asked]
+    order = np.random.default_rng(1).permutation(60)
+    before = torch.random.get_rng_state()
+    assert {int(i): policy.act(*asked[i]) for i in order} == dict(enumerate(answers))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert len(set(answers)) > 1
+
+
+@pytest.mark.parametrize("member", FAMILY)
+def test_an_update_is_the_application_of_gradients(member: str) -> None:
+    made = make_parts(member, DriftingEnv())
+    one, other = filled_learner(made), filled_learner(made)
+    for _ in range(4):
+        one.update()
+        other.apply(deepcopy(dict(other.gradients())))
+    assert_identical(one.state_dict(), other.state_dict())
+
+
+@pytest.mark.parametrize("member", FAMILY)
+def test_what_is_learnt_fits_the_rewards(member: str) -> None:
+    # Each step pays 0.5 and gamma is 0, so every taken action's value is 0.5, or the sum of two losses' targets.
+    made = (
+        make_parts(member, DriftingEnv(), gamma=0.0, epsilon_eval=0.0, noisy_sigma=0.1)
+        if "full" in member
+        else (make_parts(member, DriftingEnv(), gamma=0.0, epsilon_eval=0.0))
+    )
+    learner = filled_learner(made)
+    for _ in range(100):
+        learner.update()
+    policy = made.policy_of(learner.network)
+    values = torch.stack([policy.q_values(observation[None]) for observation in observations(40)])
+    taken = torch.tensor([transition["action"] for transition in transitions(40)])
+    learnt = values.gather(1, taken.unsqueeze(1))
+    torch.testing.assert_close(learnt, torch.full_like(learnt, 0.5), rtol=0, atol=0.15)
+
+
+@pytest.mark.parametrize("member", ["rainbow", "quantile", "dqn, double, dueling, prioritized"])
+def test_priorities_become_the_losses_raised_to_the_exponent(member: str) -> None:
+    learner = filled_learner(make_parts(member, DriftingEnv(), priority_exponent=0.5, priority_epsilon=0.25))
+    told: list[tuple[np.ndarray, np.ndarray]] = []
+    set_priorities, losses, each = learner.replay.set_priorities, learner.losses, []
+    learner.replay.set_priorities = lambda index, priority: [
+        told.append((index, priority)),
+        set_priorities(index, priority),
+    ]
+    learner.losses = lambda batch, rng: each.append(losses(batch, rng)) or each[-1]
+    learner.update()
+    np.testing.assert_allclose(told[0][1], each[0].detach().double().numpy() + 0.25)
+
+
+def test_a_one_step_loss_is_added_to_that_of_the_n_step_return() -> None:
+    arguments: dict[str, Any] = {"gamma": 0.5, "noisy": False, "num_atoms": 7, "vmax": 3.0}
+    both = filled_learner(make_parts("full_rainbow", DriftingEnv(), one_step_loss=True, update_horizon=3, **arguments))
+    seen: list[Any] = []
+    losses = both.losses
+    both.losses = lambda batch, rng: seen.append((batch, losses(batch, rng))) or seen[-1][1]
+    loss = both.update()["Loss"]
+    (three, of_three), (one, of_one) = seen
+    assert torch.equal(three["observation"], one["observation"]) and torch.equal(three["action"], one["action"])
+    assert set(one["reward"].tolist()) == {0.5} and set(three["reward"].tolist()) <= {0.5, 0.75, 0.875}
+    assert set(one["discount"].tolist()) <= {0.0, 0.5} and set(three["discount"].tolist()) <= {0.0, 0.125}
+    torch.testing.assert_close(loss, ((of_three + of_one) * three["weight"]).mean())
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("member", ["c51", "quantile", "implicit_quantile", "full_rainbow, not distributional"])
+def test_a_loss_that_is_not_finite_stops_with_the_batch_in_a_file(member: str, tmp_path: Path) -> None:
+    learner = filled_learner(make_parts(member, DriftingEnv(), diverged_dir=str(tmp_path / "new")), reward=float("nan"))
+    before = deepcopy(learner.state_dict())
+    with pytest.raises(DivergedError, match=r"^the loss of update 0 is nan, and learning stops") as caught:
+        learner.update()
+    path = tmp_path / "new" / "diverged_batch_0.pt"
+    assert str(path) in str(caught.value)
+    saved = torch.load(path, weights_only=True)
+    assert saved["batch"]["reward"].isnan().all() and saved["batch"]["observation"].shape == (8, 1, 3)
+    assert_identical({**learner.state_dict(), "batches": 0}, before)
+
+
+def test_returns_that_leave_the_support_are_told_once_with_numbers() -> None:
+    made = make_parts("c51", DriftingEnv(), gamma=0.5)
+    learner = made.make_learner()
+    # An episode of ten steps pays 2 * 1.998 r in all.
+    with pytest.warns(SupportWarning) as warned:
+        for transition in transitions(30, reward=4.0):
+            learner.observe(transition)
+    assert len(warned) == 1
+    message = str(warned[0].message)
+    assert message.startswith("the discounted return of an episode is 7.992, outside the support [-3, 3], whose end")
+
+
+def test_returns_within_the_support_are_not_told(recwarn: pytest.WarningsRecorder) -> None:
+    learner = make_parts("c51", DriftingEnv(), gamma=0.5).make_learner()
+    for transition in transitions(30, reward=1.5):
+        learner.observe(transition)
+    assert not recwarn.list
+
+
+class Reshaping(torch.nn.Module):
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
+        return observation.view(-1, 5)
+
+
+@pytest.mark.parametrize(
+    ("member", "network", "message"),
+    [
+        (
+            "c51",
+            lambda shape, actions, atoms: Reshaping(),
+            r"^network must take observations \[B, 1, 3\] of torch.float32 \(stack_size first\), and Reshaping does",
+        ),
+        (
+            "c51",
+            lambda shape, actions, atoms: create_network(shape, actions),
+            r"^network must give \[B, 3, 7\] to agent 'c51', got \(1, 3\) from QNetwork",
+        ),
+        (
+            "dqn, double, dueling, prioritized",
+            lambda shape, actions: create_network(shape, actions, 4),
+            r"^network must give \[B, 3\] to agent 'dqn', got \(1, 3, 4\) from QNetwork",
+        ),
+        (
+            "implicit_quantile",
+            lambda shape, actions: torch.nn.Flatten(),
+            r"^network must have a torso and a head to read quantiles from, got Flatten",
+        ),
+    ],
+)
+def test_a_network_that_does_not_fit_is_refused(member: str, network: Any, message: str) -> None:
+    own = {**hyperparameters(member), "network": network}
+    kind: Any = AGENTS[member.split(",")[0]]
+    with pytest.raises(ValueError, match=message):
+        kind(DriftingEnv(), **own)
+
+
+def test_the_state_of_another_agent_or_network_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    env = DriftingEnv()
+    agent = make_agent("c51", env)
+    before = deepcopy(agent._learner.state_dict())
+    others = {
+        "the state is that of a QuantileLearner, and this is a C51Learner": make_agent("quantile", env),
+        "the state is that of another network (head.values.weight": make_agent("c51", env, num_atoms=9),
+    }
+    for number, (message, other) in enumerate(others.items()):
+        bundle = other.bundle_and_checkpoint(tmp_path, number)
+        with pytest.raises(ValueError) as caught:
+            agent.unbundle(tmp_path, number, bundle)
+        assert str(caught.value).startswith(message)
+    assert_identical(agent._learner.state_dict(), before)
+
+
+@pytest.mark.parametrize(
+    ("member", "arguments", "message"),
+    [
+        (
+            "c51",
+            {"one_step_loss": True, "replay_eviction": "reservoir"},
+            "replay_eviction must be 'oldest' where one_step_loss=True, got 'reservoir'",
+        ),
+        ("c51", {"num_atoms": 1}, "num_atoms must be a whole number >= 2, got 1"),
+        ("c51", {"vmin": 3.0}, "vmin must be < vmax, got vmin=3 and vmax=3"),
+        ("c51", {"replay_scheme": "priority"}, "replay_scheme must be 'uniform' or 'prioritized', got 'priority'"),
+        ("rainbow", {"priority_exponent": 2.0}, r"priority_exponent must "),
+        ("rainbow", {"priority_epsilon": -1.0}, "priority_epsilon must be >= 0 and finite, got -1.0"),
+        ("full_rainbow", {"noisy_sigma": -1.0}, "noisy_sigma must be >= 0 and finite, got -1.0"),
+        ("quantile", {"num_atoms": 0}, "num_atoms must be a whole number >= 1, got 0"),
+        ("quantile", {"kappa": -1.0}, "kappa must be >= 0 and finite, got -1.0"),
+        ("implicit_quantile", {"num_tau_samples": 0}, "num_tau_samples must be a whole number >= 1, got 0"),
+        ("implicit_quantile", {"kappa": float("nan")}, "kappa must be >= 0 and finite, got nan"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_in_one_sentence(
+    member: str, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError) as caught:
+        make_agent(member, DriftingEnv(), **arguments)
+    assert str(caught.value).splitlines()[0].startswith(message)
+
+
+def test_a_noisy_agent_explores_by_noise_alone_unless_it_is_told_otherwise() -> None:
+    env, decisions = DriftingEnv(), [Decision(0, start, start, False) for start in range(200)]
+    observation = observations(1)[0]
+
+    def chosen(**arguments: Any) -> set[int]:
+        policy = make_parts("full_rainbow", env, **arguments).make_policy()
+        return {policy.act(observation, decision) for decision in decisions}
+
+    assert len(chosen(noisy_sigma=3.0)) > 1
+    assert len(chosen(noisy_sigma=0.0)) == 1
+    assert len(chosen(noisy_sigma=0.0, epsilon_fn=identity_epsilon)) == 3
+    assert len(chosen(noisy=False)) == 3
+
+
+def test_evaluation_is_without_noise() -> None:
+    made = make_parts("full_rainbow", DriftingEnv(), noisy_sigma=3.0, epsilon_eval=0.0)
+    policy = made.make_policy()
+    observation = observations(1)[0]
+    assert len({policy.act(observation, Decision(0, start, start, True)) for start in range(50)}) == 1

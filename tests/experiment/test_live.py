@@ -1,0 +1,117 @@
+"""Live runs through `train.py`'s runner: phases, files, resume, evaluation, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import gin
+import pytest
+import torch
+
+import agents.configurables
+import async_wrappers.configurables
+from agents.experiment.checkpoint import Checkpointer
+from agents.experiment.config import load_config
+from agents.experiment.live import LiveRunner
+from agents.experiment.runner import DifferentExperiment, Runner, create_runner
+
+ROOT = Path(__file__).parents[2]
+QUICK = (
+    "AsyncRunner.fps = 500",  # ten times faster than the game is meant
+    "AsyncRunner.calibration_time = 0.2",
+    "Runner.training_steps = 300",
+    "Runner.evaluation_steps = 60",
+    "DQNAgent.min_replay_history = 20",
+    "DQNAgent.batch_size = 8",
+    "MLPTorso.hidden = (8,)",
+)
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    gin.clear_config()
+    yield
+    gin.clear_config()
+    torch.set_num_threads(threads)
+
+
+def build(base_dir: Path, *bindings: str) -> Runner:
+    gin.clear_config()
+    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    load_config(["configs/live/cartpole.gin"], [*QUICK, *bindings], names, search_paths=[ROOT])
+    runner: Runner = create_runner(base_dir)
+    return runner
+
+
+def newest(base_dir: Path) -> dict:
+    return next(Checkpointer(base_dir).load_each())[1]
+
+
+def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = build(tmp_path, "Runner.num_iterations = 1")
+    assert isinstance(first, LiveRunner)
+    first.run_experiment()
+    before = newest(tmp_path)
+    assert before["current_iteration"] == 0
+    assert before["frames"] >= 300
+    assert before["episodes"]["TRAIN"] > 0
+    assert before["episodes"]["EVAL"] > 0
+    assert before["learners"][0]["updates"] > 0
+
+    second = build(tmp_path, "Runner.num_iterations = 2")
+    assert second.resume()
+    assert second.start_iteration == 1
+    second.run_experiment()
+    after = newest(tmp_path)
+    assert after["frames"] >= before["frames"] + 300
+    assert after["episodes"]["TRAIN"] > before["episodes"]["TRAIN"]
+    assert after["learners"][0]["updates"] > before["learners"][0]["updates"]
+    assert [line["iteration"] for line in after["logs"]] == [0, 1]
+    assert not list((tmp_path / "checkpoints").glob("learner_*"))
+
+    reports = sorted(path.name for path in (tmp_path / "timing").iterdir())
+    assert reports == ["eval.0.json", "eval.1.json", "train.0.json", "train.1.json"]
+    train, evaluation = (json.loads((tmp_path / "timing" / f"{name}.1.json").read_text()) for name in ("train", "eval"))
+    assert train["frames"]["fresh"] > 0
+    assert train["updates"] > 0
+    assert evaluation["updates"] == 0
+
+    third = build(tmp_path)
+    episodes = third.evaluation(third.trained_agent(), 2)
+    assert len(episodes) == 2
+    assert all(0 < episode.score == episode.frames <= 500 for episode in episodes)
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        (
+            ("create_gym_environment.wrappers = [@RealtimeDelay]", "RealtimeDelay.default_action = 'repeat'"),
+            "RealtimeDelay",
+        ),
+        (("create_agent.agent_name = 'random'",), "an agent that learns"),
+        (("Runner.report_episodes = 3",), "report_episodes must be 0"),
+    ],
+)
+def test_what_cannot_be_played_live_is_refused(tmp_path: Path, bindings: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path, *bindings)
+
+
+def test_a_turn_based_experiment_is_not_continued_live(tmp_path: Path) -> None:
+    runner = build(tmp_path)
+    bundle = {
+        "identity": runner._identity(),
+        "current_iteration": 0,
+        "agent": {},
+        "episodes": {},
+        "frames": 0,
+        "logs": [],
+    }
+    Checkpointer(tmp_path).save(0, bundle)
+    with pytest.raises(DifferentExperiment, match="turn-based"):
+        runner.resume()
