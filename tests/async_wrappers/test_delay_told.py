@@ -14,13 +14,13 @@ from gymnasium.spaces import Box, Dict
 from gymnasium.wrappers import TimeLimit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.async_wrappers.played_latency import MS, Played
 
 from async_wrappers import CommittedActions, DecisionDelay, RealtimeDelay
 from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
 from async_wrappers.schedule import PlainSchedule
 from async_wrappers.simulation import SimulatedSchedule
 from async_wrappers.stagger import Sequential
+from async_wrappers.testing.played import MS, Played
 from tests.async_wrappers.recording_env import FRAME, RecordingEnv
 from tests.async_wrappers.test_observation import VectorEnv, one_hot
 
