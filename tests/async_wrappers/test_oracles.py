@@ -17,7 +17,7 @@ def runner(wrapper: Any, **arguments: Any) -> AsyncRunner:
     def make_env() -> Any:
         return TimeLimit(wrapper(TimeLimit(RealtimeDelay(RecordingEnv(20), delay=2), 50), **arguments), 40)
 
-    return AsyncRunner(make_env, lambda: lambda observation: 0, workers=2, fps=50, latency=0.05)
+    return AsyncRunner(make_env, lambda: lambda observation: 0, workers=2, fps=50, backend="virtual", latency=0.05)
 
 
 def test_actions_in_flight_that_no_worker_can_know_are_refused_with_the_remedy() -> None:
@@ -42,6 +42,6 @@ def test_the_actions_that_the_environment_received_are_shown_in_the_runner() -> 
         return 3
 
     make_env = lambda: AppliedActions(RecordingEnv(20), length=2)  # noqa: E731
-    AsyncRunner(make_env, lambda: policy, workers=2, fps=50, latency=0.05).run(episodes=1)
+    AsyncRunner(make_env, lambda: policy, workers=2, fps=50, backend="virtual", latency=0.05).run(episodes=1)
     assert seen[0].tolist() == [[0] * 5] * 2
     assert seen[-1].any()
