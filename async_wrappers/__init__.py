@@ -4,11 +4,12 @@
 * `VectorRealtimeDelay`: the same, with constants, on a vector environment that goes in lockstep.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
 * `DecisionDelay`: shows the policy how late its actions land.
-* `AsyncRunner`: many workers of one slow policy play one environment, on the virtual clock.
+* `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `probe_delay`: finds the hidden delay of an environment.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `async_wrappers.latency`, `async_wrappers.stagger`: latency models and stagger strategies.
+* `async_wrappers.testing`: the contract tests of backends and strategies, for those of your own.
 
 Importing it registers ``async_wrappers/FallingBlocks-v0`` and the Game Boy's games with Gymnasium.
 """

@@ -255,9 +255,9 @@ def _child(supervisor: connection.Connection, on_orphaned: Callable[[], None] | 
     threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()
     try:
         yield
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the other end is gone: the run is over
     except BaseException as error:
+        if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError) and _is_over(supervisor):
+            return
         try:
             pickled = cloudpickle.dumps(error)
         except Exception:
@@ -265,6 +265,14 @@ def _child(supervisor: connection.Connection, on_orphaned: Callable[[], None] | 
         with suppress(OSError):
             supervisor.send(("failed", pickled, traceback.format_exc()))
         os._exit(1)
+
+
+def _is_over(supervisor: connection.Connection) -> bool:
+    """Return whether the supervisor is gone, or has asked this child to end."""
+    try:
+        return supervisor.poll(0)
+    except OSError:
+        return True
 
 
 def _watch_parent(on_orphaned: Callable[[], None] | None) -> None:

@@ -6,8 +6,10 @@ had. Python code of one thread holds up the others, the environment loop include
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 from async_wrappers.runner.frames import FrameRing
@@ -33,27 +35,33 @@ class ThreadBackend:
         """See the class."""
         if job.learners:
             raise ValueError(f"learners={job.learners} need backend='process', got backend='thread'")
-        self._env = job.make_env()
-        workers = job.terms.workers
-        self._errors: dict[int, BaseException] = {}
-        ring_block, slot_block, control_block = (Block(shared=False) for _ in range(3))
-        ring_block.resize(FrameRing.size(self._env.observation_space, RING_DEPTH))
-        slot_block.resize(ActionSlots.size(self._env.action_space, workers))
-        control_block.resize(Controls.size(workers, 0))
-        self._ring = FrameRing(ring_block, self._env.observation_space, RING_DEPTH)
-        self._ring.clear()
-        self._slots = ActionSlots(slot_block, self._env.action_space, workers)
-        pairs = [socket.socketpair() for _ in range(workers)]
-        self._inboxes = [ours for ours, _ in pairs]
-        self._messages, self._outbox = socket.socketpair()
-        transport = SharedTransport(
-            self._ring, self._slots, Controls(control_block, workers, 0), self._inboxes, self._messages
-        )
-        self._loop = EnvironmentLoop(self._env, transport, job.terms, stops=lambda: bool(self._errors))
-        self._threads = [
-            threading.Thread(target=self._work, args=(worker, job, theirs), name=f"worker {worker}", daemon=True)
-            for worker, (_, theirs) in enumerate(pairs)
-        ]
+        self._over = False
+        with ExitStack() as held:
+            self._env = job.make_env()
+            held.callback(self._env.close)
+            workers = job.terms.workers
+            self._errors: dict[int, BaseException] = {}
+            ring_block, slot_block, control_block = (Block(shared=False) for _ in range(3))
+            ring_block.resize(FrameRing.size(self._env.observation_space, RING_DEPTH))
+            slot_block.resize(ActionSlots.size(self._env.action_space, workers))
+            control_block.resize(Controls.size(workers, 0))
+            self._ring = FrameRing(ring_block, self._env.observation_space, RING_DEPTH)
+            self._ring.clear()
+            self._slots = ActionSlots(slot_block, self._env.action_space, workers)
+            pairs = [socket.socketpair() for _ in range(workers)]
+            self._inboxes = [ours for ours, _ in pairs]
+            self._messages, self._outbox = socket.socketpair()
+            for each in (*itertools.chain(*pairs), self._messages, self._outbox):
+                held.callback(each.close)
+            transport = SharedTransport(
+                self._ring, self._slots, Controls(control_block, workers, 0), self._inboxes, self._messages
+            )
+            self._loop = EnvironmentLoop(self._env, transport, job.terms, stops=lambda: bool(self._errors))
+            self._threads = [
+                threading.Thread(target=self._work, args=(worker, job, theirs), name=f"worker {worker}", daemon=True)
+                for worker, (_, theirs) in enumerate(pairs)
+            ]
+            self._held = held.pop_all()
         for thread in self._threads:
             thread.start()
 
@@ -73,21 +81,19 @@ class ThreadBackend:
 
     def close(self) -> None:
         """End the threads; one that infers ends when it has."""
+        self._over = True
         for inbox in self._inboxes:
             inbox.close()
         for thread in self._threads:
             thread.join(timeout=5)
-        self._messages.close()
-        self._outbox.close()
-        self._env.close()
+        self._held.close()
 
     def _work(self, worker: int, job: Job, inbox: socket.socket) -> None:
         try:
             policy: Any = job.make_policy()
             Worker(worker, 0, policy, self._env.action_space, self._ring, self._slots, None, inbox, self._outbox).run()
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the run is over
         except BaseException as error:
-            self._errors[worker] = error
+            if not self._over:
+                self._errors[worker] = error
         finally:
             inbox.close()

@@ -37,10 +37,14 @@ class VirtualBackend:
         self._seed = terms.seed
         self._schedule = SimulatedSchedule(terms.latency, terms.workers, terms.fps, terms.stagger)
         self._env = job.make_env()
-        refuse_oracles(self._env)
         self._action_space = self._env.action_space
-        self._default_action = make_default_action(terms.default_action, self._env)
-        self._act = [as_act(job.make_policy()) for _ in range(terms.workers)]
+        try:
+            refuse_oracles(self._env)
+            self._default_action = make_default_action(terms.default_action, self._env)
+            self._act = [as_act(job.make_policy()) for _ in range(terms.workers)]
+        except BaseException:
+            self._env.close()
+            raise
 
     def play(self, phase: Phase) -> Record:
         """Play a phase."""

@@ -108,19 +108,21 @@ def test_a_killed_environment_ends_the_run_with_its_exit_code() -> None:
         make_runner(lambda: Endless(die), lambda: lambda observation: 1).run(frames=1000)
 
 
-@pytest.mark.parametrize("where", ["make_env", "step"])
-def test_what_the_environment_raises_ends_the_run(where: str) -> None:
+@pytest.mark.parametrize(("where", "error"), [("make_env", EOFError), ("step", LookupError)])
+def test_what_the_environment_raises_ends_the_run(where: str, error: type[Exception]) -> None:
+    """An emulator's pipe that breaks is no end of ours."""
+
     def fail(frame: int) -> None:
-        raise LookupError("no such level")
+        raise error("no such level")
 
     def make_env() -> Any:
         if where == "make_env":
             fail(0)
         return Endless(fail)
 
-    with nothing_left(), pytest.raises(LookupError, match="no such level") as error:
+    with nothing_left(), pytest.raises(error, match="no such level") as raised:
         make_runner(make_env, lambda: lambda observation: 1, workers=1).run(frames=10)
-    assert "raised in the environment; its traceback:\nTraceback" in error.value.__notes__[0]
+    assert "raised in the environment; its traceback:\nTraceback" in raised.value.__notes__[0]
 
 
 @pytest.fixture
@@ -181,6 +183,64 @@ def test_a_default_action_that_cannot_be_pickled_is_not_blamed_on_the_environmen
     lock = threading.Lock()
     with pytest.raises(ValueError, match=r"^a default action, strategy or latency cannot be sent .*lock"):
         make_runner(Endless, lambda: lambda observation: 1, default_action=lambda o, a: lock).run(frames=10)
+
+
+class Suspicious(Endless):
+    """Takes as actions the observations that they were computed from, and accepts none but of an earlier frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = self.action_space = gym.spaces.Box(-1, 10**9, (2,), np.int64)
+        self.episode = -1
+
+    def get_action_meanings(self) -> list[str]:
+        return []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.episode, self.newest = self.episode + 1, -1
+        return np.array([self.episode, 0]), {}
+
+    def step(self, action: Any) -> Any:
+        if action[0] >= 0:
+            assert action[0] == self.episode and self.newest < action[1] < self.frame, (action, self.frame)
+            self.newest = action[1]
+        self.frame += 1
+        return np.array([self.episode, self.frame]), 1.0, self.frame == 90, False, {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("between_episodes", ["drain", "continue"])
+def test_no_action_is_taken_for_another_while_workers_are_killed_at_random(between_episodes: str) -> None:
+    def make_policy() -> Any:
+        def act(observation: Any) -> Any:
+            time.sleep(0.03)
+            return observation
+
+        return act
+
+    over, random = threading.Event(), np.random.default_rng(0)
+    make = {"workers": 4, "fps": 60, "default_action": [-1, -1], "between_episodes": between_episodes}
+    with nothing_left(), make_runner(Suspicious, make_policy, **make) as runner:
+        runner.run(frames=10)
+
+        def kill_one_after_the_other() -> None:
+            while not over.wait(random.uniform(0.02, 0.3)):
+                parents = [each for each in psutil.Process().children() if "forkserver" in " ".join(each.cmdline())]
+                workers = [worker for parent in parents for worker in parent.children()]
+                with suppress(psutil.NoSuchProcess):
+                    workers[random.integers(len(workers))].kill()
+
+        killer = threading.Thread(target=kill_one_after_the_other)
+        killer.start()
+        try:
+            report = runner.run(seconds=10)
+        finally:
+            over.set()
+            killer.join()
+        assert report.workers["restarts"] >= 10
+        after = runner.run(seconds=3)
+    assert {span.worker for span in after.spans} == {0, 1, 2, 3}  # every worker is back
 
 
 # Scripts, notebooks, signals.
