@@ -9,8 +9,9 @@ environments of their own:
     python -m venv torchrl && torchrl/bin/pip install torch==2.13.0 torchrl==0.14.1
     python -m benchmarks.prioritized_replay --cpprb cpprb/bin/python --torchrl torchrl/bin/python
 
-A peer whose Python is not given is left out. The second part measures our replay alone, on 84 x 84 frames in stacks of
-four: its memory, and the same update and draw with the frames put together.
+A peer whose Python is not given is left out; one whose C++ was built for another PyTorch must be compiled again. The
+second part measures our replay alone, on 84 x 84 frames in stacks of four: its memory, and the same update and draw
+with the frames put together.
 
 Hold: update + draw <= 150 us at a batch of 32, with a capacity of a million, and with stacks of frames;
 <= 7.2 GB (10^9 bytes) for 1 M transitions.
@@ -50,7 +51,8 @@ class Player:
         self._name, self._command, self._calls = name, command, calls
         self.batch_size = BATCHES[0]
         self.split: dict[int, list[tuple[float, float]]] = {batch_size: [] for batch_size in BATCHES}
-        self._answer()
+        while self._answer() != ["ready"]:
+            pass  # what a library says when it is imported
 
     def close(self) -> None:
         """Close the pipe, on which the process ends."""

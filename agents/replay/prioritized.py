@@ -89,8 +89,9 @@ class PrioritizedReplay(RingReplay):
         """
         beta = self._importance_exponent if importance_exponent is None else importance_exponent
         _in_unit_interval("importance_exponent", beta)
-        batch = super().sample(batch_size)
-        value = self._tree.leaves.take(batch["index"] % self._capacity)
+        positions = self._draw(batch_size)
+        batch = self._transitions(positions)
+        value = self._tree.leaves.take(positions)
         batch["probability"] = value / self._tree.total
         # N and the sum of all values are the same in every weight, and fall out of the ratio to the largest.
         batch["weight"] = ((value.min() / value) ** beta).astype(np.float32)

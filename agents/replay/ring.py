@@ -254,11 +254,7 @@ class RingReplay(SavedReplay):
         Raises:
             ValueError: no transition is valid yet, or `batch_size` is less than 1.
         """
-        batch_size = self._batch_size if batch_size is None else batch_size
-        _at_least("batch_size", batch_size, 1, "transition")
-        if not self._valid:
-            raise ValueError("the replay holds no valid transition yet, observe more before sampling")
-        return self._transitions(self._draw_positions(batch_size))
+        return self._transitions(self._draw(batch_size))
 
     def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
         """Puts given transitions together.
@@ -299,6 +295,14 @@ class RingReplay(SavedReplay):
             "interval": self._interval.take(positions).astype(np.int64),
             "index": self._slot_numbers(positions),
         }
+
+    def _draw(self, batch_size: int | None) -> npt.NDArray[np.int64]:
+        """Positions of valid transitions, drawn for a batch."""
+        batch_size = self._batch_size if batch_size is None else batch_size
+        _at_least("batch_size", batch_size, 1, "transition")
+        if not self._valid:
+            raise ValueError("the replay holds no valid transition yet, observe more before sampling")
+        return self._draw_positions(batch_size)
 
     def _draw_positions(self, batch_size: int) -> npt.NDArray[np.int64]:
         live = min(self._head, self._capacity)

@@ -16,7 +16,7 @@ class SumTree:
     when they are first needed, all that changed since at once.
     """
 
-    def __init__(self, capacity: int, *, fan_out: int = 16, top: int = 4096) -> None:
+    def __init__(self, capacity: int, *, fan_out: int = 32, top: int = 4096) -> None:
         """Makes a tree whose values are all 0.
 
         Args:
