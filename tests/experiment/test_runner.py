@@ -95,7 +95,7 @@ def state(runner: Runner) -> dict[str, Any]:
     assert isinstance(agent, DQNAgent)
     return {
         "learner": agent._learner.state_dict(),
-        "replay": agent._replay.state_dict(),
+        "replay": agent._learner.replay.state_dict(),
         "turns": agent._turns.state_dict(),
         "training_steps": agent._training_steps,
         "waiting": list(agent._closed),
