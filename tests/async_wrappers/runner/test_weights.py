@@ -279,7 +279,7 @@ def test_a_writer_killed_in_the_middle_leaves_the_newest_version_and_the_next_on
 
 
 def test_every_inference_that_a_version_overtook_is_detected_between_processes() -> None:
-    counts, _ = torn_reads.weights(300, readers=2, pause=0.001)
+    counts, _ = torn_reads.weights(300, readers=2, pause=0.005)
     assert counts.whole > 0
     assert counts.detected > 0
     assert (counts.torn, counts.disordered) == (0, 0)
