@@ -39,7 +39,8 @@ from agents.create import AGENTS
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from agents.experiment.evaluate import bootstrap_interval
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
-from agents.experiment.runner import Runner, create_runner
+from agents.experiment.runner import Runner
+from agents.experiment.schedules import create_runner
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
 

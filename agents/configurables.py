@@ -6,7 +6,8 @@ from agents.c51 import C51Agent
 from agents.create import create_agent
 from agents.dqn import DQNAgent
 from agents.experiment.live import LiveRunner
-from agents.experiment.runner import Runner, TrainRunner, create_runner
+from agents.experiment.runner import Runner, TrainRunner
+from agents.experiment.schedules import create_runner
 from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.full_rainbow import FullRainbowAgent
 from agents.implicit_quantile import ImplicitQuantileAgent

@@ -14,7 +14,7 @@ from absl import logging
 from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase
 from agents.experiment.metrics import Metrics
-from agents.experiment.runner import SCHEDULES, DifferentExperiment, Length, Runner, newest_bundle
+from agents.experiment.runner import DifferentExperiment, Length, Runner, newest_bundle
 from agents.resolved import resolved
 from agents.turn_based import TurnBasedAgent
 
@@ -200,6 +200,3 @@ def _is_wrapped_in(environment: Any, name: str) -> bool:
             return True
         environment = environment.env
     return False
-
-
-SCHEDULES["realtime"] = LiveRunner

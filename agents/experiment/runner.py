@@ -26,7 +26,7 @@ from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import Metrics
 
-__all__ = ["SCHEDULES", "DifferentExperiment", "Length", "Runner", "TrainRunner", "create_runner", "newest_bundle"]
+__all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]
@@ -267,27 +267,6 @@ class TrainRunner(Runner):
         """See the class."""
         super().__init__(base_dir)
         del self._lengths[Phase.EVAL]
-
-
-SCHEDULES: dict[str, type[Runner]] = {"continuous_train_and_eval": Runner, "continuous_train": TrainRunner}
-
-
-@gin.configurable(module="agents")
-def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_eval") -> Runner:
-    """Make the runner of a schedule.
-
-    Args:
-        base_dir: Where checkpoints and metrics go.
-        schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`) or ``"realtime"``
-            (`LiveRunner`).
-
-    Raises:
-        ValueError: An unknown schedule.
-    """
-    if schedule not in SCHEDULES:
-        known = ", ".join(map(repr, SCHEDULES))
-        raise ValueError(f"create_runner.schedule must be one of {known}, got {schedule!r}")
-    return SCHEDULES[schedule](base_dir)
 
 
 _ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken

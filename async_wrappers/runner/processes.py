@@ -96,7 +96,6 @@ class ProcessBackend:
         self._workers: list[_Child] = []
         self._learners: list[_Child] = []
         self._restarts = 0
-        self._updates = 0
         self._errors_told: set[str] = set()
         self._closed = False
         try:
@@ -149,18 +148,18 @@ class ProcessBackend:
 
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases."""
-        for number, learner in enumerate(self._learners):
-            self._ask(learner, "save", (directory, iteration, number))
+        for number in range(len(self._learners)):
+            self._ask(number, "save", (directory, iteration, number))
 
     def restore(self, directory: Path, iteration: int) -> None:
         """Let the learners read their state and publish their weights, between phases."""
-        for number, learner in enumerate(self._learners):
-            self._ask(learner, "restore", (directory, iteration, number))
+        for number in range(len(self._learners)):
+            self._ask(number, "restore", (directory, iteration, number))
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""
-        for number, learner in enumerate(self._learners):
-            self._ask(learner, "forget", (directory, keep, number))
+        for number in range(len(self._learners)):
+            self._ask(number, "forget", (directory, keep, number))
 
     def close(self) -> None:
         """End all children, at the latest by force, and release the memory."""
@@ -216,8 +215,8 @@ class ProcessBackend:
             self._lay_out(layouts[0])
             for learner in self._learners:
                 learner.pipe.send(self._shape)
-            for learner in self._learners:
-                self._ask(learner, "publish", None)
+            for number in range(learners):
+                self._ask(number, "publish", None)
         self._workers = [self._worker(number, 0) for number in range(workers)]
         self._environment.pipe.send(self._shape)
 
@@ -288,17 +287,22 @@ class ProcessBackend:
         elif message[0] == "layout":
             child.pipe.send(self._shape)
 
-    def _ask(self, child: _Child, command: str, argument: Any) -> Any:
-        try:
-            child.pipe.send((command, argument))
-        except OSError:
-            raise self._ended(child) from None
-        return self._expect(child, command)[1]
+    def _ask(self, number: int, command: str, argument: Any) -> Any:
+        """Return a learner's answer; one that dies over it, or has died, is asked again when it is back."""
+        while True:
+            learner = self._learners[number]
+            if learner.restart_at is None:
+                try:
+                    learner.pipe.send((command, argument))
+                    return self._expect(learner, command)[1]
+                except (RunFailed, OSError):
+                    self._died(learner)
+            time.sleep(self._next_restart() or 0.0)
+            self._restart_due()
 
     def _statistics(self) -> tuple[list[int], dict[str, float]]:
-        answers = [self._ask(learner, "statistics", None) for learner in self._learners if learner.restart_at is None]
-        scalars = answers[0][1] if answers else {}
-        return [step for steps, _ in answers for step in steps], scalars
+        answers = [self._ask(number, "statistics", None) for number in range(len(self._learners))]
+        return [step for steps, _ in answers for step in steps], answers[0][1]
 
     def _await_record(self) -> Record:
         """Wait for the environment loop's record, and look after the others meanwhile."""

@@ -15,7 +15,8 @@ import agents.configurables
 import async_wrappers.configurables
 from agents.create import AGENTS
 from agents.experiment.config import load_config, save_config
-from agents.experiment.runner import Runner, create_runner
+from agents.experiment.runner import Runner
+from agents.experiment.schedules import create_runner
 from agents.turn_based import TurnBasedAgent
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,8 @@ import async_wrappers.configurables
 from agents.experiment.config import load_config
 from agents.experiment.evaluate import difference_interval
 from agents.experiment.report import Row, compare_with_baselines
-from agents.experiment.runner import Runner, create_runner
+from agents.experiment.runner import Runner
+from agents.experiment.schedules import create_runner
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (0, 1, 2)

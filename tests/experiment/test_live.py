@@ -15,7 +15,8 @@ import async_wrappers.configurables
 from agents.experiment.checkpoint import Checkpointer
 from agents.experiment.config import load_config
 from agents.experiment.live import LiveRunner
-from agents.experiment.runner import DifferentExperiment, Runner, create_runner
+from agents.experiment.runner import DifferentExperiment, Runner
+from agents.experiment.schedules import create_runner
 
 ROOT = Path(__file__).parents[2]
 QUICK = (

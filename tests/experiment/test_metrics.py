@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from agents.experiment import metrics as metrics_module
 from agents.experiment.metrics import Metrics, read_iterations
 
 FIRST, SECOND = {"iteration": 0, "frames": 100, "train_average_return": 1.5}, {"iteration": 1, "frames": 220}
+
+
+@pytest.fixture(autouse=True)
+def files_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Number the event files from 0: TensorBoard reads those of one second by name, in which 10 comes before 9."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
 def scalars(base_dir: Path) -> dict[str, list[tuple[int, float]]]:

@@ -18,7 +18,8 @@ from agents.dqn import DQNAgent
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import read_iterations
-from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner, create_runner
+from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner
+from agents.experiment.schedules import create_runner
 from agents.exploration import identity_epsilon
 from agents.networks import MLPTorso, create_network
 from agents.replay.segments import read_index
@@ -180,7 +181,7 @@ class TestPhases:
         with pytest.raises(ValueError) as caught:
             create_runner(tmp_path, "continuous_eval")
         assert str(caught.value).splitlines()[0] == (
-            "create_runner.schedule must be one of 'continuous_train_and_eval', 'continuous_train', "
+            "create_runner.schedule must be one of 'continuous_train_and_eval', 'continuous_train', 'realtime', "
             "got 'continuous_eval'"
         )
 
