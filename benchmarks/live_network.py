@@ -12,13 +12,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import psutil
 
+from agents.decision import Decision
 from agents.dqn.parts import DQN
 from agents.networks import create_network
 from async_wrappers import AsyncRunner, plan
@@ -54,20 +57,20 @@ def play(size: str, seconds: float) -> None:
     observation = env.reset(seed=0)[0]
     policy = dqn.make_policy()
 
-    from agents.decision import Decision
-
     latency = measure(lambda seen: policy.act(seen, Decision(0, 0, 0, True)), observation, repeats=40)
     print(f"{size} network, one process alone: {1000 * latency.mean:.1f} ms an inference")
     print(f"{'':<22}{'fresh':>8}{'delay':>8}{'latency ms':>12}{'late':>6}{'dropped':>9}{'lateness p99 ms':>17}")
-    for name, workers, stagger in (
-        ("sequential", 1, "sequential"),
-        ("1 worker", 1, "tickets"),
-        ("2 workers", 2, "tickets"),
-        ("3 workers", 3, "tickets"),
+    for name, workers, stagger, slot in (
+        ("sequential", 1, "sequential", None),
+        ("1 worker", 1, "tickets", None),
+        ("2 workers", 2, "tickets", None),
+        ("2 workers, slot 1", 2, "tickets", 1),
+        ("3 workers", 3, "tickets", None),
+        ("3 workers, slot 1", 3, "tickets", 1),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            runner = AsyncRunner(boxing, dqn.make_policy, workers, 60, stagger, eval_mode=True)
+            runner = AsyncRunner(boxing, dqn.make_policy, workers, 60, stagger, slot=slot, eval_mode=True)
         report = runner.run(seconds=seconds)
         share = report.frames["fresh"] / report.frames["total"]
         print(
@@ -77,9 +80,21 @@ def play(size: str, seconds: float) -> None:
     print(f"\nplan, from the latency of one process alone:\n{plan(latency, fps=60)}")
 
 
+def scratch(dqn: DQN) -> float:
+    """Return by how many MiB an inference raises this process's memory at its peak."""
+    policy, observation = dqn.make_policy(), boxing().reset(seed=0)[0]
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = psutil.Process().memory_info().rss
+    policy.act(observation, Decision(0, 0, 0, True))
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert peak is not None
+    return (int(peak[1]) * 1024 - before) / MEGA
+
+
 def memory(size: str, workers: int, seconds: float) -> None:
     """Print the memory of each process while workers and a learner run."""
     dqn = parts(size)
+    print(f"{size} network: activations and scratch of one inference, {scratch(dqn):.1f} MiB")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runner = AsyncRunner(

@@ -124,7 +124,7 @@ def run_environment(
 
 
 def run_worker(
-    payload: bytes,
+    payload: Block,
     worker: int,
     incarnation: int,
     shape: Shape,
@@ -139,7 +139,7 @@ def run_worker(
         if core is not None:
             os.sched_setaffinity(0, {core})
         _one_thread()
-        policy = cloudpickle.loads(payload)()
+        policy = _loaded(payload)()
         _one_thread()
         Worker(
             worker,
@@ -155,7 +155,7 @@ def run_worker(
 
 
 def run_learner(
-    payload: bytes,
+    payload: Block,
     number: int,
     shape: Shape,
     blocks: Blocks,
@@ -165,7 +165,7 @@ def run_learner(
     """Be a learner's process: make it, tell its weights' layout, then learn, and do what is asked for in between."""
     with _child(supervisor):
         _one_thread()
-        learner = _made(cloudpickle.loads(payload), number, shape.learners)
+        learner = _made(_loaded(payload), number, shape.learners)
         _one_thread()
         supervisor.send(("layout", WeightsLayout.of(learner.weights())))
         shape = supervisor.recv()
@@ -230,6 +230,12 @@ _ANSWERS: dict[str, Callable[[Learning, Any, Any], Any]] = {
     "restore": _restore,
     "forget": _forget,
 }
+
+
+def _loaded(payload: Block) -> Any:
+    """Return a factory, which may hold a large model: of its bytes no copy stays."""
+    with payload.content() as content:
+        return cloudpickle.loads(content)
 
 
 def _made(make_learner: Callable[..., Any], number: int, learners: int) -> Any:

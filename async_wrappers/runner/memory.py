@@ -9,7 +9,8 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import reduction
 from typing import Any
 
@@ -47,6 +48,21 @@ class Block:
         dtype = np.dtype(dtype)
         count = int(np.prod(shape))
         return np.frombuffer(self._mapped(), dtype, count, offset).reshape(shape)
+
+    @classmethod
+    def holding(cls, content: bytes) -> Block:
+        """Return a block that holds these bytes."""
+        block = cls()
+        block.resize(len(content))
+        with block.content() as view:
+            view[: len(content)] = content
+        return block
+
+    @contextmanager
+    def content(self) -> Iterator[memoryview]:
+        """Map the block for as long as the context lasts: its bytes."""
+        with mmap.mmap(self.fileno(), 0) as mapped, memoryview(mapped) as view:
+            yield view
 
     def fileno(self) -> int:
         """Return the descriptor, as for a lock."""

@@ -83,8 +83,9 @@ class ProcessBackend:
         _pickled("make_env", job.make_env)
         _pickled("a default action, strategy or latency", job.terms)
         self._environment_payload = cloudpickle.dumps((job.make_env, job.terms))
-        self._policy_payload = _pickled("make_policy", job.make_policy)
-        self._learner_payload = _pickled("make_learner", job.make_learner)
+        policy = _pickled("make_policy", job.make_policy)  # all of them before anything is opened
+        learner = _pickled("make_learner", job.make_learner)
+        self._policy_payload, self._learner_payload = Block.holding(policy), Block.holding(learner)
         self._spawn = multiprocessing.get_context("spawn")
         self._fork = multiprocessing.get_context("forkserver")
         preloads = [name for name in ("torch", "async_wrappers.runner.children") if importlib.util.find_spec(name)]
@@ -188,7 +189,7 @@ class ProcessBackend:
             child.process.close()
         self._messages.close()
         self._outbox.close()
-        for block in vars(self._blocks).values():
+        for block in (*vars(self._blocks).values(), self._policy_payload, self._learner_payload):
             block.close()
 
     def _start(self) -> None:
