@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import struct
 import sys
@@ -88,6 +89,9 @@ class Worker:
             if not hasattr(policy, "load_weights"):
                 raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
             self._weights = [board.weights(0), board.weights(1)]
+            if board.version and (reading := self._load_weights()) is not None:
+                board.end_reading(worker, reading)
+                _return_freed_memory()  # the weights that the policy came with
 
     def run(self) -> None:
         """Infer until the other end closes."""
@@ -121,6 +125,13 @@ class Worker:
             self._policy.load_weights(self._weights[reading.copy], reading.version)
             self._version = reading.version
         return reading
+
+
+def _return_freed_memory() -> None:
+    """Hand back to the system what the C library keeps for later: without this, half a large model's size."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 def _inference_mode() -> AbstractContextManager[Any]:
