@@ -166,11 +166,15 @@ class Learner:
         follows: what one of several learners does not see, or has come too late for, is taken for a truncation.
         """
         if self._following is not None and not np.array_equal(self._following, transition["observation"]):
-            self.replay.cut(self._following)
+            self.cut(self._following)
         ended = transition["terminal"] or transition["truncated"]
         following = None if ended else transition["next_observation"]
         self._following = None if following is None else np.array(following)
         self.replay.observe({**transition, "action": transition["action"] - self._first_action})
+
+    def cut(self, observation: npt.NDArray[Any]) -> None:
+        """End the running episode with the observation that its last transition led to: the next ones are missing."""
+        self.replay.cut(observation)
 
     @property
     def ready(self) -> bool:
