@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
@@ -37,12 +38,16 @@ class Compute:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device='cuda' needs a CUDA device, and torch sees none: use device='auto' or 'cpu'")
 
-    @property
+    @cached_property
     def torch_device(self) -> torch.device:
-        """The device that the name stands for on this machine."""
+        """The device that the name stands for on this machine; asked for in every forward pass."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         return torch.device(self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the device, which may be another one on another machine."""
+        return asdict(self)
 
     def place(self, network: nn.Module) -> nn.Module:
         """Move a network to the device and memory format, in place."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from agents.compute import Compute
 from agents.decision import Decision
 from agents.exploration import DecisionRandom
-from agents.noisy import resample_noise
+from agents.noisy import noisy_layers, resample_noise
 
 __all__ = ["EpsilonGreedyPolicy"]
 
@@ -45,6 +45,7 @@ class EpsilonGreedyPolicy:
     ) -> None:
         """See the class."""
         self.network = network
+        self._noisy_layers = noisy_layers(network)
         self._num_actions = num_actions
         self._epsilon = epsilon
         self._random = DecisionRandom(seed)
@@ -70,7 +71,7 @@ class EpsilonGreedyPolicy:
 
     @torch.inference_mode()
     def _q_values(self, observation: npt.NDArray[Any], rng: np.random.Generator, noisy: bool) -> Tensor:
-        resample_noise(self.network, rng if noisy else None)
+        resample_noise(self._noisy_layers, rng if noisy else None)
         with self.compute.autocast():
             return self.values(self.compute.tensor(observation[None]), rng)[0]
 

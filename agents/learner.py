@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -16,7 +17,7 @@ from agents import losses
 from agents.compute import Compute
 from agents.exploration import DecisionRandom
 from agents.files import write_atomically
-from agents.noisy import resample_noise
+from agents.noisy import noisy_layers, resample_noise
 from agents.optimizers import create_optimizer
 
 __all__ = ["Batch", "DivergedError", "Learner", "Replay"]
@@ -133,6 +134,8 @@ class Learner:
         self.target = copy.deepcopy(network).requires_grad_(False)
         self.replay = replay
         self.double = double
+        self._noisy_layers = [*noisy_layers(network), *noisy_layers(self.target)]
+        self._parameters = dict(network.named_parameters())
         self._optimizer = optimizer(network.parameters())
         self._max_gradient_norm = max_gradient_norm
         self._target_update_period = target_update_period
@@ -163,11 +166,15 @@ class Learner:
         follows: what one of several learners does not see, or has come too late for, is taken for a truncation.
         """
         if self._following is not None and not np.array_equal(self._following, transition["observation"]):
-            self.replay.cut(self._following)
+            self.cut(self._following)
         ended = transition["terminal"] or transition["truncated"]
         following = None if ended else transition["next_observation"]
         self._following = None if following is None else np.array(following)
         self.replay.observe({**transition, "action": transition["action"] - self._first_action})
+
+    def cut(self, observation: npt.NDArray[Any]) -> None:
+        """End the running episode with the observation that its last transition led to: the next ones are missing."""
+        self.replay.cut(observation)
 
     @property
     def ready(self) -> bool:
@@ -195,8 +202,7 @@ class Learner:
         batch = self._tensors(arrays)
         rng = self._random.draw(0, self._batches, eval_mode=False)
         self._batches += 1
-        resample_noise(self.network, rng)
-        resample_noise(self.target, rng)
+        resample_noise(self._noisy_layers, rng)
         each = self.losses(batch, rng)
         if self._one_step_loss:
             each = each + self.losses(self._tensors(cast(Ring, self.replay).transitions(arrays["index"], 1)), rng)
@@ -208,12 +214,12 @@ class Learner:
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.scalars = {"Loss": loss.detach()}
-        named = self.network.named_parameters()
-        return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
+        gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
+        return {name: gradient for name, gradient in gradients.items() if gradient is not None}
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Step the weights by gradients, which may come from another learner; return what the last batch gave."""
-        for name, parameter in self.network.named_parameters():
+        for name, parameter in self._parameters.items():
             parameter.grad = gradients.get(name)
         if self._max_gradient_norm is not None:
             nn.utils.clip_grad_norm_(self.network.parameters(), self._max_gradient_norm)
@@ -227,14 +233,14 @@ class Learner:
         return {name: self.compute.tensor(array) for name, array in arrays.items() if name in _LEARNT_FROM}
 
     def _check_finite(self, loss: Tensor, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        if torch.isfinite(loss):
+        if math.isfinite(value := loss.item()):
             return
         path = (self._diverged_dir / f"diverged_batch_{self.updates}.pt").resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
         write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self.state_dict()}, file))
         raise DivergedError(
-            f"the loss of update {self.updates} is {float(loss.detach())}, and learning stops before it spoils the "
+            f"the loss of update {self.updates} is {value}, and learning stops before it spoils the "
             f"weights: they and the batch are in {path}; a smaller learning rate or a max_gradient_norm may help"
         )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["NoisyLinear", "make_noisy", "resample_noise"]
+__all__ = ["NoisyLinear", "make_noisy", "noisy_layers", "resample_noise"]
 
 
 class NoisyLinear(nn.Module):
@@ -68,11 +69,15 @@ def make_noisy(network: nn.Module, sigma0: float) -> nn.Module:
     return network
 
 
-def resample_noise(network: nn.Module, rng: np.random.Generator | None) -> None:
-    """Draw new noise for every noisy layer, each its own, or with None have none; a network without any is left alone.
+def noisy_layers(network: nn.Module) -> list[NoisyLinear]:
+    """Return the noisy layers of `network`, none where it has none."""
+    return [module for module in network.modules() if isinstance(module, NoisyLinear)]
+
+
+def resample_noise(layers: Sequence[NoisyLinear], rng: np.random.Generator | None) -> None:
+    """Draw new noise for every layer, each its own, or with None have none.
 
     What `rng` gives depends on the layers alone, so that a generator at the same place gives the same noise.
     """
-    for module in network.modules():
-        if isinstance(module, NoisyLinear):
-            module.resample(rng)
+    for layer in layers:
+        layer.resample(rng)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -63,6 +65,11 @@ class C51Learner(Learner):
                 stacklevel=2,
             )
 
+    def cut(self, observation: npt.NDArray[Any]) -> None:
+        """End the running episode, whose return is not known."""
+        super().cut(observation)
+        self._returns.forget()
+
     def losses(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """Return the cross-entropies [B]."""
         with self.compute.autocast():
@@ -83,10 +90,14 @@ class _Returns:
         self._sum, self._discount = 0.0, 1.0
 
     def after(self, transition: Mapping[str, Any]) -> float | None:
-        """Return the episode's discounted return if this transition ends it."""
+        """Return the episode's discounted return if this transition ends it, and none before was missed."""
         self._sum += self._discount * float(transition["reward"])
         self._discount *= self._gamma ** (transition["interval"] if self._by_frame else 1)
         if not (transition["terminal"] or transition["truncated"]):
             return None
         whole, self._sum, self._discount = self._sum, 0.0, 1.0
-        return whole
+        return None if math.isnan(whole) else whole
+
+    def forget(self) -> None:
+        """Have no return of this episode, whose transitions are not all seen."""
+        self._sum = math.nan

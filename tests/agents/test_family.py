@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator
 from copy import deepcopy
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -377,6 +378,14 @@ def test_returns_within_the_support_are_not_told(recwarn: pytest.WarningsRecorde
     learner = make_parts("c51", DriftingEnv(), gamma=0.5).make_learner()
     for transition in transitions(30, reward=1.5):
         learner.observe(transition)
+    assert not recwarn.list
+
+
+def test_the_return_of_an_episode_that_is_not_seen_in_full_is_not_told(recwarn: pytest.WarningsRecorder) -> None:
+    learner = make_parts("c51", DriftingEnv(), gamma=0.5).make_learner(1, 2)
+    told = transitions(30, reward=4.0)
+    for transition, then in list(pairwise(told))[1::2]:
+        learner.observe({**transition, "next_observation": then["observation"]})
     assert not recwarn.list
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from agents.networks import create_network
-from agents.noisy import NoisyLinear, make_noisy, resample_noise
+from agents.noisy import NoisyLinear, make_noisy, noisy_layers, resample_noise
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -89,19 +89,19 @@ def test_every_linear_layer_of_a_network_becomes_noisy_each_with_its_own_noise(t
     network = create_network((1, 84, 84), 6, 3, torso=torso, head=head)
     count = sum(isinstance(module, nn.Linear) for module in network.modules())
     assert make_noisy(network, 0.5) is network
-    layers = [module for module in network.modules() if isinstance(module, NoisyLinear)]
+    layers = noisy_layers(network)
     assert len(layers) == count > 1
     assert not any(isinstance(module, nn.Linear) for module in network.modules())
-    resample_noise(network, rng())
+    resample_noise(layers, rng())
     drawn = [layer._noise[1][0].item() for layer in layers if layer._noise is not None]
     assert len(set(drawn)) == count
     observation = torch.zeros(2, 1, 84, 84, dtype=torch.uint8)
     values = network(observation)
-    resample_noise(network, rng())
+    resample_noise(layers, rng())
     assert torch.equal(network(observation), values)  # the same draws, the same values
-    resample_noise(network, rng(1))
+    resample_noise(layers, rng(1))
     assert not torch.equal(network(observation), values)
-    resample_noise(network, None)
+    resample_noise(layers, None)
     assert torch.equal(network(observation), network(observation))
 
 
