@@ -422,7 +422,7 @@ def test_learners_in_processes_apply_one_at_a_time_and_a_killed_one_frees_the_lo
 def _supervised(room: Room, number: int = 0) -> tuple[Any, connection.Connection]:
     """Start a learner's process and answer it as the supervisor does."""
     ours, theirs = multiprocessing.Pipe()
-    payload = cloudpickle.dumps(Counting)
+    payload = Block.holding(cloudpickle.dumps(Counting))
     child = multiprocessing.get_context("spawn").Process(
         target=run_learner, args=(payload, number, room.shape, room.blocks, None, theirs), daemon=True
     )

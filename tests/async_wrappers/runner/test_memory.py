@@ -179,3 +179,12 @@ def test_a_value_of_another_shape_is_refused_and_not_stretched(value: Any) -> No
     codec = Codec("observation_space", spaces.Box(0, 1, (3,), np.float64))
     with pytest.raises(ValueError, match=r"^a value of shape .* does not fit its space, whose shape is \(3,\)$"):
         codec.write(np.zeros(1, codec.dtype), value)
+
+
+def test_a_block_holds_bytes_that_are_mapped_only_while_they_are_looked_at() -> None:
+    block = Block.holding(b"all that a worker needs")
+    with block.content() as content:
+        assert bytes(content) == b"all that a worker needs"
+    with pytest.raises(ValueError):
+        len(content)
+    block.close()
