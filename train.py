@@ -2,6 +2,10 @@
 
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
   python train.py evaluate --base_dir DIR [--episodes N] [--render] [--gin_bindings ...]
+  python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
+                        [--base_dir DIR] [--retry-failed] [--gin_bindings ...]
+  python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
+  python train.py compare DIR DIR [--metric NAME] [--statistic mean|iqm]
   python train.py --list
 
 Without --gin_files a new run takes configs/default.gin; a --base_dir that holds a run is continued with its own
@@ -17,6 +21,7 @@ import signal
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,8 +43,12 @@ import async_wrappers.configurables
 from agents.create import AGENTS
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from agents.experiment.evaluate import bootstrap_interval
+from agents.experiment.grid import make_points, parse_axis
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.runner import Runner, create_runner
+from agents.experiment.sweep import Sweep, run_sweep, state
+from agents.experiment.sweep_plan import PLAN, SweepPlan, read_plan
+from agents.experiment.trial import GinTrial
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
 
@@ -50,12 +59,22 @@ flags.DEFINE_multi_string("gin_bindings", [], "Gin bindings, which win over file
 flags.DEFINE_integer("seed", None, "Seed of everything; the same as Runner.seed.", flag_values=FLAGS, lower_bound=0)
 flags.DEFINE_integer("episodes", 20, "evaluate: how many episodes.", flag_values=FLAGS, lower_bound=1)
 flags.DEFINE_bool("render", False, "evaluate: show the game in a window.", flag_values=FLAGS)
+flags.DEFINE_multi_string("grid", [], "sweep: axes, such as 'RealtimeDelay.delay = 1, 8'.", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "seeds", None, "sweep: seeds per point; the same as Sweep.seeds.", flag_values=FLAGS, lower_bound=1
+)
+flags.DEFINE_integer("jobs", None, "sweep: trials at a time; the cores.", flag_values=FLAGS, lower_bound=1)
+flags.DEFINE_bool("retry_failed", False, "sweep: run trials again that failed before.", flag_values=FLAGS)
 flags.DEFINE_bool("list", False, "List agents, environments and configurations.", flag_values=FLAGS)
 flags.DEFINE_bool("help", False, "Show this help.", short_name="h", flag_values=FLAGS)
 
 
 class UsageError(Exception):
     """The command line or the configuration is wrong; the message is one sentence."""
+
+
+class TrialsFailed(Exception):
+    """A sweep went through, and some of its trials failed."""
 
 
 def train() -> None:
@@ -101,6 +120,69 @@ def evaluate_run() -> None:
     )
 
 
+def sweep() -> None:
+    """Run a trial per point of a grid and seed, or what is left of them."""
+    base_dir = Path(FLAGS.base_dir or _default_base_dir())
+    if FLAGS.seed is not None:
+        raise UsageError("--seed is for one run: a sweep derives its seeds; say how many with --seeds")
+    named = {"--gin_files": FLAGS.gin_files, "--gin_bindings": FLAGS.gin_bindings}
+    arguments = [word for name, values in named.items() for value in values for word in (name, value)]
+    if (base_dir / PLAN).is_file() and not arguments and not FLAGS.grid:
+        plan, trial_seconds = read_plan(base_dir), None
+        if plan.function != "train.py":
+            raise UsageError(f"--base_dir {base_dir} holds a sweep of {plan.function}: go on with it in Python")
+        plan = replace(plan, seeds=FLAGS.seeds or plan.seeds)
+    else:
+        plan, trial_seconds = _new_plan(arguments)
+    print(f"base_dir: {base_dir}", flush=True)
+    trial = GinTrial(str(HERE / "train.py"), tuple(plan.arguments))
+    table = _or_usage_error(
+        lambda: run_sweep(
+            plan,
+            trial,
+            base_dir,
+            jobs=FLAGS.jobs or os.cpu_count() or 1,
+            retry_failed=FLAGS.retry_failed,
+            trial_seconds=trial_seconds,
+            check=lambda: _check_points(plan),
+        )
+    )
+    failed = [each.name for each in plan.trials() if state(base_dir / "trials" / each.name) == "failed"]
+    print(f"table: {table}\nplot it: python train.py plot {base_dir}\nbase_dir: {base_dir}")
+    if failed:
+        count = f"{len(failed)} of {len(plan.trials())} trials failed ({', '.join(failed)})"
+        raise TrialsFailed(f"{count}: mend the cause, add --retry-failed")
+
+
+def _new_plan(arguments: Sequence[str]) -> tuple[SweepPlan, float | None]:
+    """Return what gin and the options make a sweep of, and how long one trial may take."""
+    _load_config(FLAGS.gin_bindings)
+    told = _or_usage_error(Sweep)
+    grid = FLAGS.grid or told.grid
+    points = make_points(grid, told.arms, told.exclude)
+    if any(key.endswith("Runner.seed") for point in points for key in point.bindings):
+        raise UsageError("grid: Runner.seed is not a key of a grid: say how many seeds with --seeds")
+    axes = [key for text in grid for key in parse_axis(text).keys]
+    return SweepPlan(points, axes, FLAGS.seeds or told.seeds, list(arguments), "train.py"), told.trial_seconds
+
+
+def _check_points(plan: SweepPlan) -> None:
+    """Build the experiment of points that together have every value, so that a wrong one is refused at once."""
+    built: set[tuple[str, str]] = set()
+    for point in plan.points:
+        new = {("", point.arm), *point.bindings.items()} - built
+        if not new:
+            continue
+        built |= new
+        bindings = [f"{key} = {value}" for key, value in point.bindings.items()]
+        try:
+            _load_config([*FLAGS.gin_bindings, *bindings])
+            runner = _or_usage_error(lambda: create_runner("not_written"))
+        except (UsageError, ConfigError) as error:
+            raise UsageError(f"grid point {', '.join(bindings)}: {error}") from None
+        runner.environment.close()
+
+
 def list_names() -> None:
     """Print what can be named on the command line and in gin files."""
     import ale_py
@@ -117,19 +199,24 @@ def list_names() -> None:
         print(f"{title}:\n  " + "\n  ".join(names))
 
 
-COMMANDS: Mapping[str, Callable[[], None]] = {"train": train, "evaluate": evaluate_run}
+COMMANDS: Mapping[str, Callable[[], None]] = {"train": train, "evaluate": evaluate_run, "sweep": sweep}
 
 
 def _build_runner(base_dir: Path, further_bindings: Sequence[str] = ()) -> Runner:
     saved = base_dir / CONFIG
-    gin_files = FLAGS.gin_files or ([] if saved.is_file() else ["configs/default.gin"])
     bindings = [*FLAGS.gin_bindings, *further_bindings]
     if FLAGS.seed is not None:
         bindings.append(f"Runner.seed = {FLAGS.seed}")
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(gin_files, bindings, names, saved=saved, search_paths=[HERE])
+    _load_config(bindings, saved)
     runner: Runner = _or_usage_error(lambda: create_runner(str(base_dir)))
     return runner
+
+
+def _load_config(bindings: Sequence[str], saved: Path | None = None) -> None:
+    """Replace gin's configuration by that of the command line, or by the saved one where no files are named."""
+    gin_files = FLAGS.gin_files or ([] if saved is not None and saved.is_file() else ["configs/default.gin"])
+    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    load_config(gin_files, bindings, names, saved=saved, search_paths=[HERE])
 
 
 def _or_usage_error(build: Callable[[], Any]) -> Any:
@@ -156,6 +243,12 @@ def _default_base_dir() -> Path:
     return Path("results") / f"{name}_{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
+def _with_underscores(word: str) -> str:
+    """Return an option written --like-this as --like_this; other words as they are."""
+    name, equals, value = word.partition("=")
+    return name.replace("-", "_").replace("__", "--", 1) + equals + value if re.match(r"--[a-z]", word) else word
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command that the first word names, and return the exit code."""
     words = list(argv[1:])
@@ -163,7 +256,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         if command not in COMMANDS:
             raise UsageError(f"no command {command!r}: use one of {', '.join(COMMANDS)}, or options alone to train")
-        rest = FLAGS([argv[0], *words])[1:]
+        rest = FLAGS([argv[0], *map(_with_underscores, words)])[1:]
         if rest:
             raise UsageError(
                 f"{rest[0]!r} belongs to no option; gin_files and gin_bindings are repeated for each value"
@@ -177,7 +270,7 @@ def main(argv: Sequence[str]) -> int:
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
-    except DivergedError as error:
+    except (DivergedError, TrialsFailed) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
