@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(os.getcwd())  # a gin file may import a module of the user's
@@ -41,16 +41,22 @@ import gymnasium as gym
 import agents.configurables
 import async_wrappers.configurables
 from agents.create import AGENTS
+from agents.experiment.compare import compare, comparison_table
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from agents.experiment.evaluate import bootstrap_interval
 from agents.experiment.grid import make_points, parse_axis
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
+from agents.experiment.results import read_rows
 from agents.experiment.runner import Runner, create_runner
 from agents.experiment.sweep import Sweep, run_sweep, state
+from agents.experiment.sweep_figures import draw_learning_curves, draw_scores, draw_workers, write_figure
 from agents.experiment.sweep_plan import PLAN, SweepPlan, read_plan
+from agents.experiment.sweep_report import write_report
+from agents.experiment.sweep_view import make_view
 from agents.experiment.trial import GinTrial
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
+from async_wrappers.planning import workers_against_latency
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 flags.DEFINE_string("base_dir", None, "Directory of the run.", flag_values=FLAGS)
@@ -65,8 +71,15 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer("jobs", None, "sweep: trials at a time; the cores.", flag_values=FLAGS, lower_bound=1)
 flags.DEFINE_bool("retry_failed", False, "sweep: run trials again that failed before.", flag_values=FLAGS)
+flags.DEFINE_string("metric", None, "plot, compare: what to look at; the final or training return.", flag_values=FLAGS)
+flags.DEFINE_enum("statistic", "mean", ["mean", "iqm"], "plot, compare: over seeds.", flag_values=FLAGS)
+flags.DEFINE_string("x", None, "plot: the key along the axis; the delay.", flag_values=FLAGS)
+flags.DEFINE_float("fps", 60, "plot: frames a second of workers against latency.", flag_values=FLAGS, lower_bound=1)
 flags.DEFINE_bool("list", False, "List agents, environments and configurations.", flag_values=FLAGS)
 flags.DEFINE_bool("help", False, "Show this help.", short_name="h", flag_values=FLAGS)
+
+
+LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, of workers against latency
 
 
 class UsageError(Exception):
@@ -183,6 +196,32 @@ def _check_points(plan: SweepPlan) -> None:
         runner.environment.close()
 
 
+def plot(directory: str) -> None:
+    """Draw the figures of a sweep, and put them into one page with the numbers."""
+    base_dir = Path(directory)
+    plan = _or_usage_error(lambda: read_plan(base_dir))
+    rows = _or_usage_error(lambda: read_rows(base_dir))
+    view = _or_usage_error(lambda: make_view(plan, rows, metric=FLAGS.metric, statistic=FLAGS.statistic, x=FLAGS.x))
+    curve = next((row["metric"] for row in rows if row["iteration"] is not None and row["metric"] != "frames"), None)
+    figures = {f"Score against {view.x_label}": ("score", draw_scores(view))}
+    if curve is not None:
+        figures["Learning curves"] = ("learning_curves", draw_learning_curves(view, curve))
+    needs = workers_against_latency(LATENCIES, FLAGS.fps, seconds=60)
+    points = [(need.latency_s, need.mean_rule, need.enough.workers) for need in needs if need.enough]
+    title = f"log-normal latencies, coefficient of variation 0.2, {FLAGS.fps:g} frames a second, simulated"
+    figures["Workers needed against latency"] = ("workers", draw_workers(points, FLAGS.fps, title))
+    paths = {name: write_figure(figure, base_dir / "figures" / file) for name, (file, figure) in figures.items()}
+    for path in (path for pair in paths.values() for path in pair):
+        print(path)
+    print(write_report(base_dir, view, {name: svg for name, (_, svg) in paths.items()}))
+
+
+def compare_results(first: str, second: str) -> None:
+    """Print two results side by side."""
+    found = _or_usage_error(lambda: compare(Path(first), Path(second), metric=FLAGS.metric, statistic=FLAGS.statistic))
+    print(f"A: {first}\nB: {second}\n{comparison_table(found, FLAGS.statistic)}")
+
+
 def list_names() -> None:
     """Print what can be named on the command line and in gin files."""
     import ale_py
@@ -199,7 +238,20 @@ def list_names() -> None:
         print(f"{title}:\n  " + "\n  ".join(names))
 
 
-COMMANDS: Mapping[str, Callable[[], None]] = {"train": train, "evaluate": evaluate_run, "sweep": sweep}
+class Command(NamedTuple):
+    """What a first word does, and the directories that follow it."""
+
+    run: Callable[..., None]
+    directories: int = 0
+
+
+COMMANDS: Mapping[str, Command] = {
+    "train": Command(train),
+    "evaluate": Command(evaluate_run),
+    "sweep": Command(sweep),
+    "plot": Command(plot, 1),
+    "compare": Command(compare_results, 2),
+}
 
 
 def _build_runner(base_dir: Path, further_bindings: Sequence[str] = ()) -> Runner:
@@ -257,16 +309,18 @@ def main(argv: Sequence[str]) -> int:
         if command not in COMMANDS:
             raise UsageError(f"no command {command!r}: use one of {', '.join(COMMANDS)}, or options alone to train")
         rest = FLAGS([argv[0], *map(_with_underscores, words)])[1:]
-        if rest:
+        if len(rest) > COMMANDS[command].directories:
             raise UsageError(
-                f"{rest[0]!r} belongs to no option; gin_files and gin_bindings are repeated for each value"
+                f"{rest[-1]!r} belongs to no option; gin_files, gin_bindings and grid are repeated for each value"
             )
         if FLAGS.help:
             print(f"{__doc__}\n{FLAGS.get_help()}")
         elif FLAGS.list:
             list_names()
+        elif len(rest) < COMMANDS[command].directories:
+            raise UsageError(f"{command} takes {COMMANDS[command].directories} directories of results, got {len(rest)}")
         else:
-            COMMANDS[command]()
+            COMMANDS[command].run(*rest)
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -46,8 +46,8 @@ def make_points(
 
     Args:
         grid: Axes.
-        arms: By name, the bindings of each arm; one of a key that is an axis too wins over the axis, and points that
-            come out alike are one.
+        arms: By name, the axes of each arm alone, mostly of one value; they win over the grid's, and points that come
+            out alike are one.
         exclude: Groups of axes; a point that has one of the listed values of every axis of a group is left out.
 
     Raises:
@@ -58,18 +58,17 @@ def make_points(
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"grid: {key} is an axis twice: give all its values in one")
-    fixed = {name: _arm(name, texts) for name, texts in (arms or {}).items()} or {"": {}}
-    if not axes and not any(fixed.values()):
+    own = {name: [parse_axis(text) for text in texts] for name, texts in (arms or {}).items()} or {"": []}
+    if not axes and not any(own.values()):
         raise ConfigError(
             "grid: it is empty: give --grid 'RealtimeDelay.delay = 1, 8, 70', or Sweep.grid in a gin file"
         )
     left_out = [[parse_axis(text) for text in group] for group in exclude]
-    _check_keys_of_exclusions(left_out, {*keys, *(key for bindings in fixed.values() for key in bindings)})
+    _check_keys_of_exclusions(left_out, {*keys, *(key for of in own.values() for axis in of for key in axis.keys)})
     points: dict[str, Point] = {}
-    for combination in product(*(axis.choices for axis in axes)):
-        chosen = dict(zip(keys, (value for choice in combination for value in choice), strict=True))
-        for arm, bindings in fixed.items():
-            point = Point(arm, _linked({**chosen, **bindings}))
+    for bindings in _combinations(axes):
+        for arm, more in ((arm, more) for arm, of in own.items() for more in _combinations(of)):
+            point = Point(arm, _linked({**bindings, **more}))
             if not any(all(_has(point, axis) for axis in group) for group in left_out):
                 points.setdefault(repr(point), point)
     if not points:
@@ -141,13 +140,10 @@ def _split(text: str) -> list[str]:
     return parts if parts[-1] else parts[:-1]  # a comma at the end is none
 
 
-def _arm(name: str, texts: Iterable[str]) -> dict[str, str]:
-    bindings: dict[str, str] = {}
-    for axis in map(parse_axis, texts):
-        if len(axis.choices) != 1:
-            raise ConfigError(f"Sweep.arms[{name!r}]: {', '.join(axis.keys)} must have one value: the others are axes")
-        bindings.update(zip(axis.keys, axis.choices[0], strict=True))
-    return bindings
+def _combinations(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
+    keys = [key for axis in axes for key in axis.keys]
+    for choices in product(*(axis.choices for axis in axes)):
+        yield dict(zip(keys, (value for choice in choices for value in choice), strict=True))
 
 
 def _linked(bindings: dict[str, str]) -> dict[str, str]:

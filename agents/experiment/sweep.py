@@ -37,7 +37,7 @@ class Sweep:
 
     Args:
         grid: Axes, such as ``["RealtimeDelay.delay = 1, 8", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]``.
-        arms: By name, bindings such as ``["create_agent.agent_name = 'random'"]``; they win over axes.
+        arms: By name, axes such as ``["create_agent.agent_name = 'random'"]``, which win over the grid's.
         exclude: Groups of axes; points that have a listed value of each axis of a group are left out.
         seeds: Seeds per point.
         trial_seconds: How long one trial takes, for the estimate before the first has ended; None if not known.

@@ -90,6 +90,10 @@ class TestPoints:
             ("sequential", "8", "8"),
         ]
 
+    def test_an_arm_may_have_axes_of_its_own(self) -> None:
+        arms = {"few": [f"{D} = 1"], "linked": [f"{D}, {N} = (0, 1), (8, 3)"]}
+        assert pairs([f"{D} = 1, 8"], arms) == [("few", "1", None), ("linked", "0", "1"), ("linked", "8", "3")]
+
     def test_arms_alone_are_a_grid(self) -> None:
         assert pairs([], {"a": [f"{D} = 1"], "b": [f"{D} = 2"]}) == [("a", "1", None), ("b", "2", None)]
 
@@ -104,7 +108,6 @@ class TestPoints:
             (([], {"a": []}), "grid: it is empty"),
             (([f"{D} = 1"], None, [[f"{D} = 1"]]), "Sweep.exclude leaves every point out"),
             (([f"{D} = 1", f"{D} = 2"],), f"{D} is an axis twice"),
-            (([f"{D} = 1"], {"a": [f"{N} = 0, 1"]}), f"Sweep.arms['a']: {N} must have one value"),
             (([f"{N} = {D}"],), f"{N} = {D}, which has no value of its own"),
             (([f"{D} = {N}", f"{N} = {D}"],), "which has no value of its own"),
             (([f"{D} = 1"], None, [[f"{N} = 1"]]), f"Sweep.exclude: {N} is no"),
