@@ -5,7 +5,7 @@
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
                         [--base_dir DIR] [--retry-failed] [--gin_bindings ...]
   python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
-  python train.py compare DIR DIR [--metric NAME] [--statistic mean|iqm]
+  python train.py compare A B [--metric NAME] [--statistic mean|iqm]
   python train.py --list
 
 Without --gin_files a new run takes configs/default.gin; a --base_dir that holds a run is continued with its own
@@ -239,18 +239,18 @@ def list_names() -> None:
 
 
 class Command(NamedTuple):
-    """What a first word does, and the directories that follow it."""
+    """What a first word does, and the names of the directories that follow it."""
 
     run: Callable[..., None]
-    directories: int = 0
+    directories: tuple[str, ...] = ()
 
 
 COMMANDS: Mapping[str, Command] = {
     "train": Command(train),
     "evaluate": Command(evaluate_run),
     "sweep": Command(sweep),
-    "plot": Command(plot, 1),
-    "compare": Command(compare_results, 2),
+    "plot": Command(plot, ("DIR",)),
+    "compare": Command(compare_results, ("A", "B")),
 }
 
 
@@ -309,16 +309,17 @@ def main(argv: Sequence[str]) -> int:
         if command not in COMMANDS:
             raise UsageError(f"no command {command!r}: use one of {', '.join(COMMANDS)}, or options alone to train")
         rest = FLAGS([argv[0], *map(_with_underscores, words)])[1:]
-        if len(rest) > COMMANDS[command].directories:
+        directories = COMMANDS[command].directories
+        if len(rest) > len(directories):
             raise UsageError(
-                f"{rest[-1]!r} belongs to no option; gin_files, gin_bindings and grid are repeated for each value"
+                f"{rest[len(directories)]!r} belongs to no option; gin_files, gin_bindings and grid are repeated for each value"
             )
         if FLAGS.help:
             print(f"{__doc__}\n{FLAGS.get_help()}")
         elif FLAGS.list:
             list_names()
-        elif len(rest) < COMMANDS[command].directories:
-            raise UsageError(f"{command} takes {COMMANDS[command].directories} directories of results, got {len(rest)}")
+        elif len(rest) < len(directories):
+            raise UsageError(f"{command} needs results: python train.py {command} {' '.join(directories)}")
         else:
             COMMANDS[command].run(*rest)
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:

@@ -177,9 +177,8 @@ class _Board:
     def _line(self, directory: Path, to: str) -> str:
         trial = self._trials[directory.name]
         path = directory / (RESULT if to == "finished" else FAILURE)
-        facts = (
-            json.loads(path.read_text()) if path.is_file() else {"error": "which could not be recorded", "seconds": 0.0}
-        )
+        unknown = {"error": "which could not be recorded", "seconds": 0.0}
+        facts = json.loads(path.read_text()) if path.is_file() else unknown
         what = ", ".join([*filter(None, [trial.arm]), *(f"{key} = {value}" for key, value in trial.bindings.items())])
         error = f": {facts['error']} (see {directory})" if to == "failed" else ""
         return f"trial {trial.name} {to} after {facts['seconds']:.0f} s ({what}, seed {trial.seed_number}){error}"

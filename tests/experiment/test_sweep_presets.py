@@ -14,6 +14,7 @@ import async_wrappers.configurables
 from agents.experiment.config import load_config
 from agents.experiment.grid import Point, make_points
 from agents.experiment.sweep import Sweep
+from agents.networks import PRESETS
 
 ROOT = Path(__file__).parents[2]
 D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"
@@ -36,7 +37,7 @@ def points(name: str) -> list[Point]:
     return make_points(told.grid, told.arms, told.exclude)
 
 
-@pytest.mark.parametrize("name", ["atari_paper", "atari_published"])
+@pytest.mark.parametrize("name", ["atari_paper", "atari_published", "atari_real_networks"])
 def test_the_papers_grids_have_288_trials(name: str) -> None:
     found = points(name)
     assert 3 * len(found) == 288
@@ -46,11 +47,20 @@ def test_the_papers_grids_have_288_trials(name: str) -> None:
     assert all(sum(point.arm == arm for point in found) == 3 for arm in ("random", "no-op"))
 
 
-def test_the_papers_delays_are_those_of_its_table_in_both_interactions() -> None:
-    found = points("atari_paper")
+@pytest.mark.parametrize("name", ["atari_paper", "atari_real_networks"])
+def test_the_papers_delays_are_those_of_its_table_in_both_interactions(name: str) -> None:
+    found = points(name)
     for agent, delays in DELAYS.items():
         pairs = {(int(p.bindings[D]), int(p.bindings[N])) for p in found if p.bindings[AGENT] == agent}
         assert pairs == {(delay, 0) for delay in delays} | {(delay, delay) for delay in delays}
+
+
+def test_each_delay_has_its_own_network_where_networks_are_real() -> None:
+    found = [point.bindings for point in points("atari_real_networks") if point.arm == "DQN, sequential"]
+    networks = {int(bindings[D]): bindings["create_network.torso"].strip("'") for bindings in found}
+    assert list(networks) == sorted(DELAYS["'dqn'"])
+    assert set(networks.values()) == set(PRESETS)
+    assert [networks[delay] for delay in (1, 5, 8, 70, 599)] == ["55k", "1m", "10m", "100m", "1b"]
 
 
 def test_the_published_arithmetic_counts_a_delay_in_decisions_from_one_on() -> None:

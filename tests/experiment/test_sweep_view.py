@@ -273,11 +273,11 @@ class TestCommands:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            (["plot"], "plot takes 1 directories of results, got 0"),
+            (["plot"], "plot needs results: python train.py plot DIR"),
             (["plot", "nowhere"], "nowhere holds no sweep"),
             (["plot", "s", "--metric", "mood"], "metric must be one of"),
             (["plot", "s", "--statistic", "median"], "statistic"),
-            (["compare", "s"], "compare takes 2 directories of results, got 1"),
+            (["compare", "s"], "compare needs results: python train.py compare A B"),
             (["compare", "s", "s", "s"], "'s' belongs to no option"),
             (["compare", "s", "nowhere"], "nowhere holds no result"),
         ],
