@@ -311,9 +311,8 @@ def main(argv: Sequence[str]) -> int:
         rest = FLAGS([argv[0], *map(_with_underscores, words)])[1:]
         directories = COMMANDS[command].directories
         if len(rest) > len(directories):
-            raise UsageError(
-                f"{rest[len(directories)]!r} belongs to no option; gin_files, gin_bindings and grid are repeated for each value"
-            )
+            extra = rest[len(directories)]
+            raise UsageError(f"{extra!r} belongs to no option; gin_files and gin_bindings are repeated for each value")
         if FLAGS.help:
             print(f"{__doc__}\n{FLAGS.get_help()}")
         elif FLAGS.list:
