@@ -201,6 +201,8 @@ def make_view(
         raise ValueError(f"x must be a key with numbers, one of {', '.join(numeric)}, got {x!r}")
     arms = {row["arm"] for row in rows} - {""}
     curves = [row for row in rows if row["arm"] not in BASELINES]
+    if not any(row["metric"] == metric for row in curves):
+        raise ValueError(f"metric {metric}: no trial has it yet but those of random and no-op: let the sweep go on")
     told = noops in plan.axes and delay is not None  # by the interaction's name
     others = [key for key in plan.axes if key != x and not (told and key == noops) and not _follows(key, x, curves)]
     named = bool(arms) or told

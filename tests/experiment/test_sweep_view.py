@@ -129,6 +129,11 @@ class TestView:
         with pytest.raises(ValueError, match=re.escape(said)):
             view(made_up_sweep(tmp_path), **arguments)
 
+    def test_baselines_alone_are_no_curve(self, tmp_path: Path) -> None:
+        directory = made_up_sweep(tmp_path, BOTH, {"random": [f"{AGENT} = 'random'"]})
+        with pytest.raises(ValueError, match="no trial has it yet but those of random and no-op"):
+            view(directory)
+
     def test_a_sweep_of_words_has_no_axis(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no axis of this sweep holds numbers"):
             view(made_up_sweep(tmp_path, [f"{GAME} = 'Boxing', 'Krull'"]))
