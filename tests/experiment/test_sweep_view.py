@@ -58,10 +58,11 @@ class TestStatistics:
         assert interquartile_mean([[0.0, 1.0, 3.0, 100.0], [4.0, 4.0, 4.0, 4.0]]).tolist() == [2.0, 4.0]
 
     def test_intervals_are_those_of_the_statistic(self) -> None:
-        scores, iqm = [0.0, 1.0, 3.0, 1000.0] * 4, STATISTICS["iqm"]
-        assert bootstrap_interval(scores, iqm)[1] < bootstrap_interval(scores)[1]
+        scores, iqm = [*[1.0] * 15, 1000.0], STATISTICS["iqm"]
+        assert bootstrap_interval(scores, iqm) == (1.0, 1.0)
+        assert bootstrap_interval(scores)[1] > 100
         low, high = difference_interval([value + 5 for value in scores], scores, iqm)
-        assert low < 5 < high
+        assert (low, high) == (5.0, 5.0)
 
 
 class TestView:
@@ -186,7 +187,7 @@ class TestFigures:
         before = svg.read_bytes()
         write_figure(draw_scores(found), tmp_path / "score")
         assert svg.read_bytes() == before
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["s", "score.png", "score.svg"]
+        assert not list(tmp_path.glob("*.tmp"))
 
 
 class Page(HTMLParser):
