@@ -43,7 +43,13 @@ def draw_scores(view: View) -> Figure:
             xs, values = [score.x for score in curve], [score.value for score in curve]
             axes.errorbar(xs, values, errors, label=name, capsize=3, **styles[name])
         for level in panel.levels:
-            axes.axhline(level.value, color="0.25", linestyle=LEVELS[level.name], linewidth=1.2, label=level.name)
+            axes.axhline(
+                level.value,
+                color="0.25",
+                linestyle=LEVELS[level.name.partition(",")[0]],
+                linewidth=1.2,
+                label=level.name,
+            )
             axes.axhspan(level.low, level.high, color="0.5", alpha=0.15, linewidth=0)
         _scale(axes, sorted({score.x for curve in panel.curves.values() for score in curve}))
         axes.set_title(panel.title, fontsize="medium")

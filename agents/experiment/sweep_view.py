@@ -16,7 +16,10 @@ __all__ = ["Level", "Panel", "Score", "View", "make_view"]
 
 BASELINES = {"random": "random", "no-op": "no-op", "noop": "no-op"}  # arms that are lines and not curves
 SCORES = ("final_return", "training_return", "score")  # what is looked at, where nothing else is asked for
-LEVELS = {"random_return": "random", "noop_return": "no-op"}  # measured by each run's closing table
+LEVELS = {  # measured by each run's closing table, under its own delay
+    "random_return": "random, over all trials",
+    "noop_return": "no-op, over all trials",
+}
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ __all__ = ["call", "place"]
 
 GAME = "create_atari_environment.game_name"
 AGENT = "create_agent.agent_name"
+ALL_TRIALS = ["random, over all trials", "no-op, over all trials"]
 ARMS = {
     "DQN": [f"{AGENT} = 'dqn'"],
     "random": [f"{AGENT} = 'random'", f"{D}, {N} = (0, 0)"],
@@ -70,7 +71,7 @@ class TestView:
         found = view(made_up_sweep(tmp_path))
         assert (found.x, found.metric) == (D, "final_return")
         assert shape(found) == [
-            ("", {"asynchronous": [1, 8, 70], "sequential": [1, 8, 70]}, ["random", "no-op"]),
+            ("", {"asynchronous": [1, 8, 70], "sequential": [1, 8, 70]}, ALL_TRIALS),
         ]
         score = found.panels[0].curves["sequential"][1]
         expected = [a_score({D: 8, N: 8}, seed)["final_return"] for seed in range(3)]
@@ -102,8 +103,7 @@ class TestView:
     def test_without_arms_the_first_other_axis_makes_curves_and_the_next_panels(self, tmp_path: Path) -> None:
         grid = [f"{D} = 1, 8", f"{AGENT} = 'dqn', 'c51'", f"{GAME} = 'Boxing', 'Krull'"]
         assert shape(view(made_up_sweep(tmp_path, grid))) == [
-            (game, {"agent_name dqn": [1, 8], "agent_name c51": [1, 8]}, ["random", "no-op"])
-            for game in ("Boxing", "Krull")
+            (game, {"agent_name dqn": [1, 8], "agent_name c51": [1, 8]}, ALL_TRIALS) for game in ("Boxing", "Krull")
         ]
 
     def test_a_key_that_is_linked_to_the_delay_makes_no_curve(self, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ class TestFigures:
         assert figure.get_supylabel() == "return of an episode in the closing evaluation"
         assert figure.get_suptitle() == "mean of 3 seeds, bars: 95 % bootstrap interval over seeds"
         legend = {text.get_text() for text in figure.legends[0].get_texts()}
-        assert legend == {"asynchronous", "sequential", "random", "no-op"}
+        assert legend == {"asynchronous", "sequential", *ALL_TRIALS}
         looks = {(bars[0].get_linestyle(), bars[0].get_marker()) for bars in axes.containers}
         assert len(looks) == 2  # told apart without colour
 
