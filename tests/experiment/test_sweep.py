@@ -127,6 +127,14 @@ class TestSweep:
         assert [row["value"] for row in facts(tmp_path / "s")] == [1.0]
 
 
+def test_the_table_is_written_as_parquet_too_where_pyarrow_is_installed(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
+    sweep(play, {"delay": [1, 8], "agent": ["dqn", 5]}, 1, tmp_path, jobs=2)
+    table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
+    expected = [{**row, "agent": str(row["agent"])} for row in read_rows(tmp_path)]
+    assert table == expected
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("grid", "said"),
