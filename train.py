@@ -2,6 +2,10 @@
 
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
   python train.py evaluate --base_dir DIR [--episodes N] [--render] [--gin_bindings ...]
+  python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
+                        [--base_dir DIR] [--retry-failed] [--gin_bindings ...]
+  python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
+  python train.py compare A B [--metric NAME] [--statistic mean|iqm]
   python train.py --list
 
 Without --gin_files a new run takes configs/default.gin; a --base_dir that holds a run is continued with its own
@@ -17,9 +21,10 @@ import signal
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(os.getcwd())  # a gin file may import a module of the user's
@@ -36,13 +41,23 @@ import gymnasium as gym
 import agents.configurables
 import async_wrappers.configurables
 from agents.create import AGENTS
+from agents.experiment.compare import compare, comparison_table
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from agents.experiment.evaluate import bootstrap_interval
+from agents.experiment.grid import make_points, parse_axis
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
+from agents.experiment.results import read_rows
 from agents.experiment.runner import Runner
 from agents.experiment.schedules import create_runner
+from agents.experiment.sweep import Sweep, run_sweep, state
+from agents.experiment.sweep_figures import draw_learning_curves, draw_scores, draw_workers, write_figure
+from agents.experiment.sweep_plan import PLAN, SweepPlan, read_plan
+from agents.experiment.sweep_report import write_report
+from agents.experiment.sweep_view import make_view
+from agents.experiment.trial import GinTrial
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
+from async_wrappers.planning import workers_against_latency
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 flags.DEFINE_string("base_dir", None, "Directory of the run.", flag_values=FLAGS)
@@ -51,12 +66,29 @@ flags.DEFINE_multi_string("gin_bindings", [], "Gin bindings, which win over file
 flags.DEFINE_integer("seed", None, "Seed of everything; the same as Runner.seed.", flag_values=FLAGS, lower_bound=0)
 flags.DEFINE_integer("episodes", 20, "evaluate: how many episodes.", flag_values=FLAGS, lower_bound=1)
 flags.DEFINE_bool("render", False, "evaluate: show the game in a window.", flag_values=FLAGS)
+flags.DEFINE_multi_string("grid", [], "sweep: axes, such as 'RealtimeDelay.delay = 1, 8'.", flag_values=FLAGS)
+flags.DEFINE_integer(
+    "seeds", None, "sweep: seeds per point; the same as Sweep.seeds.", flag_values=FLAGS, lower_bound=1
+)
+flags.DEFINE_integer("jobs", None, "sweep: trials at a time; the cores.", flag_values=FLAGS, lower_bound=1)
+flags.DEFINE_bool("retry_failed", False, "sweep: run trials again that failed before.", flag_values=FLAGS)
+flags.DEFINE_string("metric", None, "plot, compare: what to look at; the final or training return.", flag_values=FLAGS)
+flags.DEFINE_enum("statistic", "mean", ["mean", "iqm"], "plot, compare: over seeds.", flag_values=FLAGS)
+flags.DEFINE_string("x", None, "plot: the key along the axis; the delay.", flag_values=FLAGS)
+flags.DEFINE_float("fps", 60, "plot: frames a second of workers against latency.", flag_values=FLAGS, lower_bound=1)
 flags.DEFINE_bool("list", False, "List agents, environments and configurations.", flag_values=FLAGS)
 flags.DEFINE_bool("help", False, "Show this help.", short_name="h", flag_values=FLAGS)
 
 
+LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, of workers against latency
+
+
 class UsageError(Exception):
     """The command line or the configuration is wrong; the message is one sentence."""
+
+
+class TrialsFailed(Exception):
+    """A sweep went through, and some of its trials failed."""
 
 
 def train() -> None:
@@ -102,6 +134,95 @@ def evaluate_run() -> None:
     )
 
 
+def sweep() -> None:
+    """Run a trial per point of a grid and seed, or what is left of them."""
+    base_dir = Path(FLAGS.base_dir or _default_base_dir())
+    if FLAGS.seed is not None:
+        raise UsageError("--seed is for one run: a sweep derives its seeds; say how many with --seeds")
+    named = {"--gin_files": FLAGS.gin_files, "--gin_bindings": FLAGS.gin_bindings}
+    arguments = [word for name, values in named.items() for value in values for word in (name, value)]
+    if (base_dir / PLAN).is_file() and not arguments and not FLAGS.grid:
+        plan, trial_seconds = read_plan(base_dir), None
+        if plan.function != "train.py":
+            raise UsageError(f"--base_dir {base_dir} holds a sweep of {plan.function}: go on with it in Python")
+        plan = replace(plan, seeds=FLAGS.seeds or plan.seeds)
+    else:
+        plan, trial_seconds = _new_plan(arguments)
+    print(f"base_dir: {base_dir}", flush=True)
+    trial = GinTrial(str(HERE / "train.py"), tuple(plan.arguments))
+    table = _or_usage_error(
+        lambda: run_sweep(
+            plan,
+            trial,
+            base_dir,
+            jobs=FLAGS.jobs or os.cpu_count() or 1,
+            retry_failed=FLAGS.retry_failed,
+            trial_seconds=trial_seconds,
+            check=lambda: _check_points(plan),
+        )
+    )
+    failed = [each.name for each in plan.trials() if state(base_dir / "trials" / each.name) == "failed"]
+    print(f"table: {table}\nplot it: python train.py plot {base_dir}\nbase_dir: {base_dir}")
+    if failed:
+        count = f"{len(failed)} of {len(plan.trials())} trials failed ({', '.join(failed)})"
+        raise TrialsFailed(f"{count}: mend the cause, add --retry-failed")
+
+
+def _new_plan(arguments: Sequence[str]) -> tuple[SweepPlan, float | None]:
+    """Return what gin and the options make a sweep of, and how long one trial may take."""
+    _load_config(FLAGS.gin_bindings)
+    told = _or_usage_error(Sweep)
+    grid = FLAGS.grid or told.grid
+    points = make_points(grid, told.arms, told.exclude)
+    if any(key.endswith("Runner.seed") for point in points for key in point.bindings):
+        raise UsageError("grid: Runner.seed is not a key of a grid: say how many seeds with --seeds")
+    axes = [key for text in grid for key in parse_axis(text).keys]
+    return SweepPlan(points, axes, FLAGS.seeds or told.seeds, list(arguments), "train.py"), told.trial_seconds
+
+
+def _check_points(plan: SweepPlan) -> None:
+    """Build the experiment of points that together have every value, so that a wrong one is refused at once."""
+    built: set[tuple[str, str]] = set()
+    for point in plan.points:
+        new = {("", point.arm), *point.bindings.items()} - built
+        if not new:
+            continue
+        built |= new
+        bindings = [f"{key} = {value}" for key, value in point.bindings.items()]
+        try:
+            _load_config([*FLAGS.gin_bindings, *bindings])
+            runner = _or_usage_error(lambda: create_runner("not_written"))
+        except (UsageError, ConfigError) as error:
+            raise UsageError(f"grid point {', '.join(bindings)}: {error}") from None
+        runner.environment.close()
+
+
+def plot(directory: str) -> None:
+    """Draw the figures of a sweep, and put them into one page with the numbers."""
+    base_dir = Path(directory)
+    plan = _or_usage_error(lambda: read_plan(base_dir))
+    rows = _or_usage_error(lambda: read_rows(base_dir))
+    view = _or_usage_error(lambda: make_view(plan, rows, metric=FLAGS.metric, statistic=FLAGS.statistic, x=FLAGS.x))
+    curve = next((row["metric"] for row in rows if row["iteration"] is not None and row["metric"] != "frames"), None)
+    figures = {f"Score against {view.x_label}": ("score", draw_scores(view))}
+    if curve is not None:
+        figures["Learning curves"] = ("learning_curves", draw_learning_curves(view, curve))
+    needs = workers_against_latency(LATENCIES, FLAGS.fps, seconds=60)
+    points = [(need.latency_s, need.mean_rule, need.enough.workers) for need in needs if need.enough]
+    title = f"log-normal latencies, coefficient of variation 0.2, {FLAGS.fps:g} frames a second, simulated"
+    figures["Workers needed against latency"] = ("workers", draw_workers(points, FLAGS.fps, title))
+    paths = {name: write_figure(figure, base_dir / "figures" / file) for name, (file, figure) in figures.items()}
+    for path in (path for pair in paths.values() for path in pair):
+        print(path)
+    print(write_report(base_dir, view, {name: svg for name, (_, svg) in paths.items()}))
+
+
+def compare_results(first: str, second: str) -> None:
+    """Print two results side by side."""
+    found = _or_usage_error(lambda: compare(Path(first), Path(second), metric=FLAGS.metric, statistic=FLAGS.statistic))
+    print(f"A: {first}\nB: {second}\n{comparison_table(found, FLAGS.statistic)}")
+
+
 def list_names() -> None:
     """Print what can be named on the command line and in gin files."""
     import ale_py
@@ -118,19 +239,37 @@ def list_names() -> None:
         print(f"{title}:\n  " + "\n  ".join(names))
 
 
-COMMANDS: Mapping[str, Callable[[], None]] = {"train": train, "evaluate": evaluate_run}
+class Command(NamedTuple):
+    """What a first word does, and the names of the directories that follow it."""
+
+    run: Callable[..., None]
+    directories: tuple[str, ...] = ()
+
+
+COMMANDS: Mapping[str, Command] = {
+    "train": Command(train),
+    "evaluate": Command(evaluate_run),
+    "sweep": Command(sweep),
+    "plot": Command(plot, ("DIR",)),
+    "compare": Command(compare_results, ("A", "B")),
+}
 
 
 def _build_runner(base_dir: Path, further_bindings: Sequence[str] = ()) -> Runner:
     saved = base_dir / CONFIG
-    gin_files = FLAGS.gin_files or ([] if saved.is_file() else ["configs/default.gin"])
     bindings = [*FLAGS.gin_bindings, *further_bindings]
     if FLAGS.seed is not None:
         bindings.append(f"Runner.seed = {FLAGS.seed}")
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(gin_files, bindings, names, saved=saved, search_paths=[HERE])
+    _load_config(bindings, saved)
     runner: Runner = _or_usage_error(lambda: create_runner(str(base_dir)))
     return runner
+
+
+def _load_config(bindings: Sequence[str], saved: Path | None = None) -> None:
+    """Replace gin's configuration by that of the command line, or by the saved one where no files are named."""
+    gin_files = FLAGS.gin_files or ([] if saved is not None and saved.is_file() else ["configs/default.gin"])
+    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    load_config(gin_files, bindings, names, saved=saved, search_paths=[HERE])
 
 
 def _or_usage_error(build: Callable[[], Any]) -> Any:
@@ -157,6 +296,12 @@ def _default_base_dir() -> Path:
     return Path("results") / f"{name}_{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
+def _with_underscores(word: str) -> str:
+    """Return an option written --like-this as --like_this; other words as they are."""
+    name, equals, value = word.partition("=")
+    return name.replace("-", "_").replace("__", "--", 1) + equals + value if re.match(r"--[a-z]", word) else word
+
+
 def main(argv: Sequence[str]) -> int:
     """Run the command that the first word names, and return the exit code."""
     words = list(argv[1:])
@@ -164,21 +309,23 @@ def main(argv: Sequence[str]) -> int:
     try:
         if command not in COMMANDS:
             raise UsageError(f"no command {command!r}: use one of {', '.join(COMMANDS)}, or options alone to train")
-        rest = FLAGS([argv[0], *words])[1:]
-        if rest:
-            raise UsageError(
-                f"{rest[0]!r} belongs to no option; gin_files and gin_bindings are repeated for each value"
-            )
+        rest = FLAGS([argv[0], *map(_with_underscores, words)])[1:]
+        directories = COMMANDS[command].directories
+        if len(rest) > len(directories):
+            extra = rest[len(directories)]
+            raise UsageError(f"{extra!r} belongs to no option; gin_files and gin_bindings are repeated for each value")
         if FLAGS.help:
             print(f"{__doc__}\n{FLAGS.get_help()}")
         elif FLAGS.list:
             list_names()
+        elif len(rest) < len(directories):
+            raise UsageError(f"{command} needs results: python train.py {command} {' '.join(directories)}")
         else:
-            COMMANDS[command]()
+            COMMANDS[command].run(*rest)
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
-    except DivergedError as error:
+    except (DivergedError, TrialsFailed) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -30,6 +30,21 @@ def test_stable_baselines3_trains_and_is_evaluated_with_and_without_delay(capsys
     ]
 
 
+def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3")
+    from agents.experiment.results import read_rows
+    from agents.experiment.sweep_plan import read_plan
+    from agents.experiment.sweep_view import make_view
+
+    grid = [{"delay": 2, "noops": 0}, {"delay": 2, "noops": 2}]
+    example("sb3_sweep.py")["main"](str(tmp_path), total_timesteps=200, episodes=2, grid=grid, seeds=1)
+    (panel,) = make_view(read_plan(tmp_path), read_rows(tmp_path)).panels
+    scores = {name: curve[0] for name, curve in panel.curves.items()}
+    assert set(scores) == {"asynchronous", "sequential"}
+    assert all(score.x == 2 and 5 <= score.value <= 500 for score in scores.values())
+    assert (tmp_path / "trials" / "0000" / "model.zip").is_file()
+
+
 @pytest.mark.parametrize(("delay", "noops"), [(0, 0), (4, 4), (3, 0)])
 def test_the_single_file_dqn_learns_from_what_is_known(
     delay: int, noops: int, capsys: pytest.CaptureFixture[str]

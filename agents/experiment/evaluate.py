@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,9 +12,11 @@ import numpy.typing as npt
 from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 
-__all__ = ["bootstrap_interval", "difference_interval", "evaluate"]
+__all__ = ["STATISTICS", "bootstrap_interval", "difference_interval", "evaluate", "interquartile_mean"]
 
 _RESAMPLES = 10_000
+
+Statistic = Callable[[npt.ArrayLike], npt.NDArray[np.float64]]
 
 
 def evaluate(
@@ -36,20 +38,38 @@ def evaluate(
     ]
 
 
-def bootstrap_interval(scores: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % percentile-bootstrap interval of the mean score (Efron 1979)."""
-    low, high = np.percentile(_resampled_means(scores, 0), (2.5, 97.5))
+def interquartile_mean(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the mean over the last axis without its lowest and highest quarter (rounded down); Agarwal et al. 2021."""
+    ordered = np.sort(np.asarray(scores, np.float64), axis=-1)
+    cut = ordered.shape[-1] // 4
+    middle: npt.NDArray[np.float64] = ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
+    return middle
+
+
+def mean(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the mean over the last axis."""
+    return np.asarray(np.asarray(scores, np.float64).mean(axis=-1))
+
+
+STATISTICS: Mapping[str, Statistic] = {"mean": mean, "iqm": interquartile_mean}
+
+
+def bootstrap_interval(scores: Sequence[float], statistic: Statistic = mean) -> tuple[float, float]:
+    """Return the 95 % percentile-bootstrap interval of a statistic of the scores, their mean (Efron 1979)."""
+    low, high = np.percentile(_resampled(scores, 0, statistic), (2.5, 97.5))
     return float(low), float(high)
 
 
-def difference_interval(scores: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
+def difference_interval(
+    scores: Sequence[float], others: Sequence[float], statistic: Statistic = mean
+) -> tuple[float, float]:
     """Return the 95 % percentile-bootstrap interval of mean(scores) - mean(others), resampled independently."""
-    low, high = np.percentile(_resampled_means(scores, 0) - _resampled_means(others, 1), (2.5, 97.5))
+    differences = _resampled(scores, 0, statistic) - _resampled(others, 1, statistic)
+    low, high = np.percentile(differences, (2.5, 97.5))
     return float(low), float(high)
 
 
-def _resampled_means(scores: Sequence[float], stream: int) -> npt.NDArray[np.float64]:
+def _resampled(scores: Sequence[float], stream: int, statistic: Statistic) -> npt.NDArray[np.float64]:
     rng = np.random.default_rng(stream)  # fixed, so that the same scores always give the same interval
     drawn = rng.integers(len(scores), size=(_RESAMPLES, len(scores)))
-    means: npt.NDArray[np.float64] = np.asarray(scores, np.float64)[drawn].mean(axis=1)
-    return means
+    return statistic(np.asarray(scores, np.float64)[drawn])

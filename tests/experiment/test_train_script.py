@@ -335,7 +335,7 @@ class TestExitCodes:
         [
             (["--gin_files", "min.gin"], "--gin_files min.gin: no such file"),
             (["--gin_files", "configs/dqn/cartpol.gin"], "did you mean configs/dqn/cartpole.gin"),
-            (["sweep"], "no command 'sweep': use one of train, evaluate"),
+            (["sweeps"], "no command 'sweeps': use one of train, evaluate"),
             (["mine.gin"], "no command 'mine.gin'"),
             (["--gin_files", "mine.gin", "other.gin"], "'other.gin' belongs to no option"),
             (["--gin_file", "mine.gin"], "gin_file"),

@@ -1,0 +1,134 @@
+"""The table of a sweep, in long form (one number per row), and the manifest that says where it comes from."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from agents.experiment.grid import plain
+from agents.experiment.sweep_plan import SweepPlan, read_plan
+from agents.experiment.trial import RESULT
+from agents.files import write_text_atomically
+
+__all__ = ["is_wall_time", "read_rows", "rows", "write_manifest", "write_results"]
+
+CSV, PARQUET, MANIFEST = "results.csv", "results.parquet", "manifest.json"
+_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "async-wrappers")
+
+
+def rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:
+    """Yield arm, value of each key, seed, iteration, metric and value of all finished trials, in order.
+
+    `seed` is its number, `iteration` None for what is measured once per trial.
+    """
+    keys = list(dict.fromkeys(key for point in plan.points for key in point.bindings))
+    for trial in plan.trials():
+        path = base_dir / "trials" / trial.name / RESULT
+        if not path.is_file():
+            continue
+        facts = json.loads(path.read_text())
+        where = {"arm": trial.arm, **{key: plain(trial.bindings.get(key)) for key in keys}, "seed": trial.seed_number}
+        for metric, value in {**facts["metrics"], "seconds": facts["seconds"]}.items():
+            series = enumerate(value) if isinstance(value, list) else [(None, value)]
+            for iteration, number in series:
+                yield {**where, "iteration": iteration, "metric": metric, "value": number, "trial": trial.name}
+
+
+def is_wall_time(metric: str) -> bool:
+    """Return whether a metric depends on the machine and not on the seed."""
+    return metric == "seconds" or metric.endswith("_per_second")
+
+
+def write_results(base_dir: Path, plan: SweepPlan) -> Path:
+    """Write ``results.csv``, and ``results.parquet`` where pyarrow is installed; return the former's path."""
+    table = list(rows(base_dir, plan))
+    text = io.StringIO()
+    keys = list(dict.fromkeys(key for point in plan.points for key in point.bindings))
+    columns = ["arm", *keys, "seed", "iteration", "metric", "value", "trial"]
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    write_text_atomically(base_dir / CSV, text.getvalue())
+    _write_parquet(base_dir / PARQUET, columns, table)
+    return base_dir / CSV
+
+
+def _write_parquet(path: Path, columns: list[str], table: list[dict[str, Any]]) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:  # the extra `parquet`
+        return
+    arrays = {name: _of_one_type([row[name] for row in table]) for name in columns}
+    temporary = path.with_name(path.name + ".tmp")
+    parquet.write_table(pyarrow.table(arrays), temporary)
+    os.replace(temporary, path)
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    """Return values as text where they are numbers here and words there: a column has one type."""
+    kinds = {float if isinstance(value, int) and not isinstance(value, bool) else type(value) for value in values}
+    return values if len(kinds - {type(None)}) <= 1 else [None if value is None else str(value) for value in values]
+
+
+def read_rows(base_dir: Path) -> list[dict[str, Any]]:
+    """Return the table of a sweep's directory, from its trials, so that a sweep that still runs can be looked at.
+
+    Raises:
+        ValueError: There is no sweep, or no trial of it has finished.
+    """
+    table = list(rows(Path(base_dir), read_plan(base_dir)))
+    if not table:
+        raise ValueError(f"{base_dir}: no trial of this sweep has finished yet")
+    return table
+
+
+def write_manifest(base_dir: Path, jobs: int) -> None:
+    """Add this start to ``manifest.json``: versions, command, git revision and machine."""
+    path = base_dir / MANIFEST
+    starts = json.loads(path.read_text())["starts"] if path.is_file() else []
+    start = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "jobs": jobs,
+        "revision": _revision(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "machine": {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count()},
+    }
+    write_text_atomically(path, json.dumps({"starts": [*starts, start]}, indent=1) + "\n")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _revision() -> str | None:
+    """Return the git revision of this clone, marked where files have changed; None where it is no clone."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _processor() -> str:
+    """Return the processor's name, as well as the system tells it."""
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

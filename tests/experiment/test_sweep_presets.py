@@ -1,0 +1,81 @@
+"""The sweeps that are shipped: how many trials they have, and that their delays are the paper's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import gin
+import pytest
+
+import agents.configurables
+import async_wrappers.configurables
+from agents.experiment.config import load_config
+from agents.experiment.grid import Point, make_points
+from agents.experiment.sweep import Sweep
+from agents.networks import PRESETS
+
+ROOT = Path(__file__).parents[2]
+D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"
+GAME, AGENT = "create_atari_environment.game_name", "create_agent.agent_name"
+DELAYS = {"'dqn'": {1, 3, 5, 8, 29, 47, 70, 80, 599, 750}, "'full_rainbow'": {1, 5, 8, 70, 599}}
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+def points(name: str) -> list[Point]:
+    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    load_config([f"configs/sweeps/{name}.gin"], [], names, search_paths=[ROOT])
+    told = Sweep()
+    assert told.seeds == 3
+    return make_points(told.grid, told.arms, told.exclude)
+
+
+@pytest.mark.parametrize("name", ["atari_paper", "atari_published", "atari_real_networks"])
+def test_the_papers_grids_have_288_trials(name: str) -> None:
+    found = points(name)
+    assert 3 * len(found) == 288
+    assert Counter(point.bindings[GAME] for point in found) == dict.fromkeys(
+        ("'Boxing'", "'Krull'", "'NameThisGame'"), 32
+    )
+    assert all(sum(point.arm == arm for point in found) == 3 for arm in ("random", "no-op"))
+
+
+@pytest.mark.parametrize("name", ["atari_paper", "atari_real_networks"])
+def test_the_papers_delays_are_those_of_its_table_in_both_interactions(name: str) -> None:
+    found = points(name)
+    for agent, delays in DELAYS.items():
+        pairs = {(int(p.bindings[D]), int(p.bindings[N])) for p in found if p.bindings[AGENT] == agent}
+        assert pairs == {(delay, 0) for delay in delays} | {(delay, delay) for delay in delays}
+
+
+def test_each_delay_has_its_own_network_where_networks_are_real() -> None:
+    found = [point.bindings for point in points("atari_real_networks") if point.arm == "DQN, sequential"]
+    networks = {int(bindings[D]): bindings["create_network.torso"].strip("'") for bindings in found}
+    assert list(networks) == sorted(DELAYS["'dqn'"])
+    assert set(networks.values()) == set(PRESETS)
+    assert [networks[delay] for delay in (1, 5, 8, 70, 599)] == ["55k", "1m", "10m", "100m", "1b"]
+
+
+def test_the_published_arithmetic_counts_a_delay_in_decisions_from_one_on() -> None:
+    found = points("atari_published")
+    for agent, delays in DELAYS.items():
+        pairs = {(int(p.bindings[D]), int(p.bindings[N])) for p in found if p.bindings[AGENT] == agent}
+        assert pairs == {((delay - 1) * (noops + 1), noops) for delay in delays for noops in (0, delay)}
+
+
+@pytest.mark.parametrize("name", ["atari_small", "falling_blocks_small"])
+def test_the_small_ones_have_both_interactions_at_each_delay(name: str) -> None:
+    found = points(name)
+    assert 3 * len(found) == 30
+    learning = [point for point in found if point.arm in ("asynchronous", "sequential")]
+    pairs = {(int(point.bindings[D]), int(point.bindings[N])) for point in learning}
+    delays = {delay for delay, _ in pairs}
+    assert len(delays) == 4
+    assert pairs == {(delay, noops) for delay in delays for noops in (0, delay)}
