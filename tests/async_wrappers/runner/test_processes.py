@@ -373,3 +373,12 @@ def test_after_a_signal_to_the_main_process_nothing_is_left(
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(PATIENCE)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system cannot pin a process to a core")
+def test_pinned_workers_stay_on_one_core_each() -> None:
+    """The policy answers how many cores it may use."""
+    with nothing_left():
+        report = make_runner(Endless, lambda: lambda observation: len(os.sched_getaffinity(0)), pin=True).run(frames=40)
+    assert report.frames["fresh"] > 0
+    assert sum(episode.score for episode in report.episodes) == report.frames["fresh"]
