@@ -10,7 +10,7 @@ Inference is simulated: a sleep to an absolute end, so that any number of worker
   action has landed) and a log-normal one of 120 ms, cv 0.2, with 10 (hold: 99 %, within 2 points of the virtual clock).
 * ``table``: N workers at 59.7275 frames a second, as the published runner was measured.
 
-    python -m benchmarks.staggered_workers [grid] [spike] [live] [table] [--seconds 10]
+    python -m benchmarks.staggered_workers [grid] [spike] [live] [table] [--seconds 10] [--picture PNG]
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def spike() -> None:
     )
 
 
-def live(seconds: float) -> None:
+def live(seconds: float, picture: str | None) -> None:
     print("\n60 fps: share of frames with a fresh action, from the first action on")
     for name, latency, workers, model in (
         ("constant 100 ms, 8 workers", lambda _: 0.1, 8, 0.1),
@@ -173,6 +173,8 @@ def live(seconds: float) -> None:
         shares = [
             report.frames["fresh"] / (report.frames["total"] - report.playout_frames) for report in (real, virtual)
         ]
+        if picture is not None:
+            real.to_png(picture)  # the last one stays
         print(
             f"{name:<40} real {shares[0]:.2%}, virtual {shares[1]:.2%}; mean delay {real.delay_frames['mean']:.2f} "
             f"against {virtual.delay_frames['mean']:.2f} frames; lateness p99 {real.lateness_ms['p99']:.3f} ms"
@@ -215,6 +217,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=[], choices=[[], "grid", "spike", "live", "table"])
     parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--picture", help="where `live` draws the second run's report")
     arguments = parser.parse_args()
     parts = arguments.parts or ["grid", "spike", "live", "table"]
     if "grid" in parts:
@@ -222,7 +225,7 @@ def main() -> None:
     if "spike" in parts:
         spike()
     if "live" in parts:
-        live(3 * arguments.seconds)
+        live(3 * arguments.seconds, arguments.picture)
     if "table" in parts:
         table(arguments.seconds)
 
