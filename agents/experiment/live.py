@@ -56,6 +56,7 @@ class LiveRunner(Runner):
         self._live: Any = None
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
+        self._saved = -1  # the newest iteration that was saved whole
 
     def resume(self) -> bool:
         """Continue from the newest good checkpoint; see `Runner.resume`."""
@@ -86,7 +87,8 @@ class LiveRunner(Runner):
                     try:
                         self._run_iteration(iteration, metrics)
                     except KeyboardInterrupt:
-                        self._save_interrupted(iteration)
+                        if self._saved < iteration:
+                            self._save_interrupted(iteration)
                         raise
                     self.start_iteration = iteration + 1
         finally:
@@ -164,6 +166,7 @@ class LiveRunner(Runner):
 
     def _save(self, iteration: int) -> None:
         self._write_checkpoint(iteration, iteration)
+        self._saved = iteration
 
     def _save_interrupted(self, iteration: int) -> None:
         """Keep what the learners have learnt in an iteration that was cut off, and that will be begun again."""
@@ -181,7 +184,7 @@ class LiveRunner(Runner):
             "current_iteration": done,
             "episodes": {phase.name: count for phase, count in self._episodes.items()},
             "frames": self._frames,
-            "logs": self._history,
+            "logs": [line for line in self._history if line["iteration"] <= done],
         }
         kept = self._checkpointer.save(iteration, bundle)
         self._live.forget(directory, kept)

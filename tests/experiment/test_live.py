@@ -12,11 +12,14 @@ import torch
 
 import agents.configurables
 import async_wrappers.configurables
+from agents.experiment import runner as runner_module
 from agents.experiment.checkpoint import Checkpointer
 from agents.experiment.config import load_config
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.experiment.schedules import create_runner
+from async_wrappers.runner.record import Record
+from async_wrappers.timing import EpisodeTiming, TimingReport
 
 ROOT = Path(__file__).parents[2]
 QUICK = (
@@ -85,6 +88,83 @@ def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path, capsys: p
     episodes = third.evaluation(third.trained_agent(), 2)
     assert len(episodes) == 2
     assert all(0 < episode.score == episode.frames <= 500 for episode in episodes)
+
+
+class Interrupted:
+    """A runner in whose n-th call Ctrl-C is pressed: "run", "save", "take_states" or "forget"."""
+
+    def __init__(self, call: str, n: int) -> None:
+        self._call, self._left, self._states = call, n, 0
+
+    def __enter__(self) -> Interrupted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def put_states(self, *where: object) -> None:
+        pass
+
+    def restore(self, *where: object) -> None:
+        pass
+
+    def run(self, **phase: object) -> TimingReport:
+        self._count("run")
+        return Record(50.0, 1, episodes=[EpisodeTiming(9.0, 300)], effects=[[(0, 2)]], lateness=[0] * 300).report()
+
+    def save(self, *where: object) -> None:
+        self._count("save")
+
+    def take_states(self, *where: object) -> list[dict]:
+        self._count("take_states")
+        self._states += 1
+        return [{"network": {}, "learnt": self._states}]
+
+    def forget(self, *where: object) -> None:
+        self._count("forget")
+
+    def _count(self, call: str) -> None:
+        self._left -= call == self._call
+        if self._left == 0:
+            self._left = -1
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("call", "n", "done"),
+    [("run", 3, 0), ("run", 4, 0), ("save", 2, 0), ("take_states", 2, 0), ("forget", 2, 0), ("run", 1, -1)],
+)
+def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_again(
+    tmp_path: Path, call: str, n: int, done: int
+) -> None:
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    runner._create_async_runner = lambda *parts, **terms: Interrupted(call, n)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_experiment()
+    bundle = newest(tmp_path)
+    assert bundle["current_iteration"] == done
+    assert [line["iteration"] for line in bundle["logs"]] == list(range(done + 1))
+    again = build(tmp_path, "Runner.num_iterations = 3")
+    again._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+    again.run_experiment()
+    assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
+
+
+def test_an_iteration_that_was_saved_whole_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    runner._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+
+    def pressed(line: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner_module, "_one_line", pressed)  # what is printed after the checkpoint
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_experiment()
+    assert newest(tmp_path)["current_iteration"] == 0
+    assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0]
 
 
 @pytest.mark.parametrize(
