@@ -34,7 +34,7 @@ def test_a_second_block_begins_with_the_first_episode_again() -> None:
     made: list[Any] = []
 
     def make_env() -> RecordingEnv:
-        made.append(RecordingEnv(length=4))
+        made.append(RecordingEnv(length=20))
         return made[-1]
 
     seen: list[tuple[int, int]] = []
@@ -44,14 +44,14 @@ def test_a_second_block_begins_with_the_first_episode_again() -> None:
             seen.append((decision.episode, decision.frame))
             return 1
 
-    runner = AsyncRunner(make_env, Policy, 1, 1000, backend="thread", latency=0.001, playout=1)
+    runner = AsyncRunner(make_env, Policy, 1, 50, backend="thread", latency=0.001, playout=1)
     for _ in range(2):
         seen.clear()
         with runner:
             runner.run(episodes=1)
             assert max(seen) < (1, 0)
             runner.run(episodes=1)
-            assert (1, 4) <= max(seen) < (2, 0)
+            assert (1, 20) <= max(seen) < (2, 0)
     assert len(made) == 2
 
 
