@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from collections import deque
 from pathlib import Path
@@ -98,3 +99,40 @@ def test_the_player_of_falling_blocks_plays_with_and_without_delay_and_writes_a_
 def test_the_player_of_falling_blocks_clears_lines_without_delay() -> None:
     (info,) = example("falling_blocks.py")["main"]([0], level=9, frames=1_000, seed=0, gif=None).values()
     assert info["lines"] >= 1
+
+
+def finished_run(directory: Path, returns: list[float], trained: float) -> None:
+    (directory / "metrics").mkdir(parents=True)
+    lines = [
+        {
+            "iteration": number,
+            "frames": 100 * (number + 1),
+            "train_average_return": value,
+            "train_episode_lengths": [60, 40],
+            "train_average_steps_per_second": 10.0,
+        }
+        for number, value in enumerate(returns)
+    ]
+    (directory / "metrics" / "iterations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = [{"agent": "random", "mean": 5.0}, {"agent": "trained", "mean": trained}]
+    (directory / "report.json").write_text(json.dumps(report))
+
+
+def test_runs_side_by_side_give_a_table_and_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, score in ((0, 20.0), (1, 30.0)):
+        finished_run(tmp_path / "dqn" / str(seed), [10.0, score], score)
+    finished_run(tmp_path / "rainbow" / "0", [10.0, 40.0, 50.0], 50.0)
+    figure = tmp_path / "figure.png"
+    example("agents_side_by_side.py")["main"](tmp_path, figure)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:] == [
+        "| dqn | 20.0 | 30.0 | 25.0 | [20.0, 30.0] | 0.3 |",
+        "| rainbow | 50.0 |  | 50.0 | [50.0, 50.0] | 0.5 |",
+        "| random |  |  | 5.0 |  |  |",
+    ]
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="holds no finished run in AGENT/SEED"):
+        example("agents_side_by_side.py")["main"](tmp_path)
