@@ -1,4 +1,4 @@
-"""The contestants of `benchmarks.dqn_speed`: each plays in a process of its own, as many steps at a time as it is told.
+"""The contestants of `benchmarks.dqn_speed` and `dqn_options`: each plays in a process, as many steps as it is told.
 
 A process reads lines ``go N`` and answers each with ``wall_seconds processor_seconds`` of N agent steps. It stands
 still in between, in the middle of its library's own training loop: a `Turnstile` around the environment keeps it
@@ -57,7 +57,7 @@ class Turnstile(gym.Wrapper[Any, Any, Any, Any]):
         return int(line.removeprefix("go "))
 
 
-def play_ours(channels_last: bool = False, bf16: bool = False) -> None:
+def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = False, compile: bool = False) -> None:
     """Train our agent for ever, episode by episode, as the runner does."""
     from agents.dqn import DQNAgent
     from agents.experiment.episode import play_episode
@@ -81,7 +81,10 @@ def play_ours(channels_last: bool = False, bf16: bool = False) -> None:
         device="cpu",
         channels_last=channels_last,
         bf16=bf16,
+        compile=compile,
     )
+    if overlap:
+        agent.overlap_learning()
     seed = 0
     while True:
         play_episode(agent, environment, seed)
@@ -146,6 +149,14 @@ PLAYERS: Mapping[str, Callable[[], None]] = {
     "SB3": partial(play_sb3, sb3_environment),
     "SB3, our environment": partial(play_sb3, gymnasium_environment),
 }
+"""Those of `benchmarks.dqn_speed`."""
+
+OPTIONS: Mapping[str, Callable[[], None]] = {
+    "as it is": partial(play_ours, channels_last=True),
+    "overlap": partial(play_ours, channels_last=True, overlap=True),
+    "compiled": partial(play_ours, channels_last=True, compile=True),
+}
+"""Those of `benchmarks.dqn_options`."""
 
 
 def main() -> None:
@@ -156,7 +167,7 @@ def main() -> None:
 
     torch.set_num_threads(threads)
     cv2.setNumThreads(threads)
-    PLAYERS[name]()
+    {**PLAYERS, **OPTIONS}[name]()
 
 
 if __name__ == "__main__":
