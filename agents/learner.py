@@ -80,7 +80,7 @@ class Ring(Protocol):
 
 
 class DivergedError(RuntimeError):
-    """The loss is not finite; the message names the file that holds the batch."""
+    """The loss is not finite, and the message names the file that holds the batch; or a weight is not."""
 
 
 class Drawn(NamedTuple):
@@ -356,9 +356,15 @@ class Learner:
         """Return weights, target, optimiser and counts; not the replay.
 
         Raises:
-            DivergedError: The last update's loss is not finite.
+            DivergedError: The last update's loss is not finite, or a weight, after a gradient that was not.
         """
         self.settle()
+        for name, parameter in self._parameters.items():
+            if not parameter.isfinite().all():
+                raise DivergedError(
+                    f"{name} is not finite after update {self.updates}, though the loss was: a smaller learning rate "
+                    "or a max_gradient_norm may help"
+                )
         return self._state()
 
     def _state(self) -> dict[str, Any]:

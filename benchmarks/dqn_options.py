@@ -1,7 +1,7 @@
 """What options of DQN are worth on a CPU: agent steps per second of wall-clock time, against the agent as it is.
 
 * ``overlap``: ``Runner.overlap = True``, an update is computed in a thread while the environment steps on.
-* ``compiled``: ``DQNAgent.compile = True``, the networks go through ``torch.compile``; needs a C++ compiler, and minutes
+* ``compiled``: ``DQNAgent.compile = True``, networks go through ``torch.compile``; needs a C++ compiler, and minutes
   before the first window.
 * ``2 threads``: ``Runner.threads = 2`` without either, the other use that an update can make of a second core.
 

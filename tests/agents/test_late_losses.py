@@ -119,6 +119,15 @@ def test_without_momentum_it_moves_nothing() -> None:
     assert_identical(learner._state()["network"], before["network"])
 
 
+def test_weights_that_are_not_finite_are_not_saved() -> None:
+    learner = filled("c51", None)
+    gradients = dict(learner.gradients())
+    name = next(iter(gradients))
+    learner.apply({**gradients, name: torch.full_like(gradients[name], float("inf"))})
+    with pytest.raises(DivergedError, match=rf"^{name} is not finite after update 1, though the loss was: a smaller"):
+        learner.state_dict()
+
+
 def test_the_state_of_another_moment_forgets_the_loss(tmp_path: Path) -> None:
     learner = filled("c51", False, diverged_dir=str(tmp_path))
     state = deepcopy(learner.state_dict())
