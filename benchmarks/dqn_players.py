@@ -60,7 +60,6 @@ class Turnstile(gym.Wrapper[Any, Any, Any, Any]):
 def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = False, compile: bool = False) -> None:
     """Train our agent for ever, episode by episode, as the runner does."""
     from agents.dqn import DQNAgent
-    from agents.experiment.episode import play_episode
     from agents.optimizers import create_optimizer
     from async_wrappers.envs import create_atari_environment
 
@@ -83,6 +82,34 @@ def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = F
         bf16=bf16,
         compile=compile,
     )
+    _train(agent, environment, overlap)
+
+
+def play_cartpole(overlap: bool = False) -> None:
+    """Train our agent on CartPole for ever, with the network, the batch and the periods of configs/dqn/cartpole.gin."""
+    from agents.dqn import DQNAgent
+    from agents.networks import MLPTorso, create_network
+
+    environment = Turnstile(gym.make("CartPole-v1"))
+    agent = DQNAgent(
+        environment,
+        stack_size=1,
+        network=partial(create_network, torso=partial(MLPTorso, hidden=(512, 512))),
+        min_replay_history=LEARNING_STARTS,
+        update_period=4,
+        target_update_period=100,
+        epsilon_train=0.05,
+        epsilon_decay_period=0,
+        replay_capacity=50_000,
+        batch_size=128,
+        device="cpu",
+    )
+    _train(agent, environment, overlap)
+
+
+def _train(agent: Any, environment: Env, overlap: bool) -> None:
+    from agents.experiment.episode import play_episode
+
     if overlap:
         agent.overlap_learning()
     seed = 0
@@ -155,6 +182,8 @@ OPTIONS: Mapping[str, Callable[[], None]] = {
     "as it is": partial(play_ours, channels_last=True),
     "overlap": partial(play_ours, channels_last=True, overlap=True),
     "compiled": partial(play_ours, channels_last=True, compile=True),
+    "CartPole": play_cartpole,
+    "CartPole, overlap": partial(play_cartpole, overlap=True),
 }
 """Those of `benchmarks.dqn_options`."""
 
