@@ -74,3 +74,7 @@ class Agent(Protocol):
     def set_report(self, report: Report) -> None:
         """Send training scalars to `report`."""
         ...
+
+    def overlap_learning(self) -> None:
+        """Learn beside the environment from now on, as a function of the seed alone, if the agent learns at all."""
+        ...

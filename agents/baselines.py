@@ -62,6 +62,9 @@ class _Baseline:
     def set_report(self, report: Report) -> None:
         """Do nothing: there is nothing to report."""
 
+    def overlap_learning(self) -> None:
+        """Do nothing: there is nothing to learn."""
+
     def _act(self, decision: Decision) -> int:
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from agents.files import write_atomically
 from agents.noisy import noisy_layers, resample_noise
 from agents.optimizers import create_optimizer
 
-__all__ = ["Batch", "DivergedError", "Learner", "Replay"]
+__all__ = ["Batch", "DivergedError", "Drawn", "Learner", "Replay"]
 
 Batch = Mapping[str, Tensor]
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -80,11 +80,39 @@ class Ring(Protocol):
 
 
 class DivergedError(RuntimeError):
-    """The loss is not finite; the message names the file that holds the batch."""
+    """The loss is not finite, and the message names the file that holds the batch; or a weight is not."""
+
+
+class Drawn(NamedTuple):
+    """A batch as the replay gave it.
+
+    Attributes:
+        number: How many were drawn before it.
+        arrays: What `Replay.sample` returned.
+        first_steps: The first steps of the same transitions, where their loss is added.
+    """
+
+    number: int
+    arrays: Mapping[str, npt.NDArray[Any]]
+    first_steps: Mapping[str, npt.NDArray[Any]] | None
+
+
+class _Outcome(NamedTuple):
+    """What an update has still to tell: its batch, its number, and the loss followed by those of the transitions."""
+
+    drawn: Drawn
+    update: int
+    losses: Callable[[], npt.NDArray[np.float32]]  # waits for the device
 
 
 class Learner:
     """Steps weights by the gradient of a loss that the subclass gives (`losses`), and keeps a target network.
+
+    An update is ``draw``, ``learn``, ``settle``. Only the first and the last touch the replay, and the second touches
+    nothing else than the learner's own tensors: another thread may do it. What a loss turned out to be (is it finite,
+    what are the transitions worth) is on the host at once where the CPU computes. On another device nobody waits for
+    it: it is looked at before the next batch is drawn, and before anybody is given weights or state; by then a loss
+    that is not finite has moved no weight but by the optimiser's momentum, since its gradient was replaced by zero.
 
     Args:
         network: Updated in place.
@@ -131,7 +159,7 @@ class Learner:
             raise ValueError(f"target_update_period must be >= 1 update, got {target_update_period}")
         self.compute = compute or Compute()
         self.network = network
-        self.target = copy.deepcopy(network).requires_grad_(False)
+        self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
         self.replay = replay
         self.double = double
         self._noisy_layers = [*noisy_layers(network), *noisy_layers(self.target)]
@@ -146,6 +174,7 @@ class Learner:
         self._random = DecisionRandom(seed)
         self._diverged_dir = Path(diverged_dir)
         self._batches = 0
+        self._outcome: _Outcome | None = None  # of the last update, until it is settled
         self._following: npt.NDArray[Any] | None = None  # what the last transition led to, where that is known
         self.updates = 0
         self.scalars: Mapping[str, Tensor] = {}
@@ -190,7 +219,25 @@ class Learner:
         Raises:
             DivergedError: The loss is not finite.
         """
-        return self.apply(self.gradients())
+        scalars = self.learn(self.draw())
+        self._settle_at_once()
+        return scalars
+
+    def draw(self) -> Drawn:
+        """Return the next batch, drawn with the priorities that the last one left.
+
+        Raises:
+            DivergedError: The last batch's loss is not finite.
+        """
+        self.settle()
+        arrays = self.replay.sample()
+        first_steps = cast(Ring, self.replay).transitions(arrays["index"], 1) if self._one_step_loss else None
+        self._batches += 1
+        return Drawn(self._batches - 1, arrays, first_steps)
+
+    def learn(self, drawn: Drawn) -> Mapping[str, Tensor]:
+        """Step the weights; see `update`. `settle` is still to be called, by the thread that owns the replay."""
+        return self.apply(self._gradients(drawn))
 
     def gradients(self) -> Mapping[str, Tensor]:
         """Return the gradient of a batch's loss on the present weights, by the parameter's name.
@@ -198,24 +245,29 @@ class Learner:
         Raises:
             DivergedError: The loss is not finite.
         """
-        arrays = self.replay.sample()
-        batch = self._tensors(arrays)
-        rng = self._random.draw(0, self._batches, eval_mode=False)
-        self._batches += 1
+        gradients = self._gradients(self.draw())
+        self._settle_at_once()
+        return gradients
+
+    def _gradients(self, drawn: Drawn) -> Mapping[str, Tensor]:
+        batch = self._tensors(drawn.arrays)
+        rng = self._random.draw(0, drawn.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
         each = self.losses(batch, rng)
-        if self._one_step_loss:
-            each = each + self.losses(self._tensors(cast(Ring, self.replay).transitions(arrays["index"], 1)), rng)
+        if drawn.first_steps is not None:
+            each = each + self.losses(self._tensors(drawn.first_steps), rng)
         loss = losses.importance_weighted(each, batch["weight"]) if "weight" in batch else each.mean()
-        self._check_finite(loss, arrays)
-        if "weight" in batch:
-            priority = each.detach().cpu().numpy().astype(np.float64) + self._priority_epsilon
-            cast(Ring, self.replay).set_priorities(arrays["index"], priority)
+        self._tell(loss.detach(), each.detach(), drawn)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.scalars = {"Loss": loss.detach()}
-        gradients = {name: parameter.grad for name, parameter in self._parameters.items()}
-        return {name: gradient for name, gradient in gradients.items() if gradient is not None}
+        each_gradient = {name: parameter.grad for name, parameter in self._parameters.items()}
+        gradients = {name: gradient for name, gradient in each_gradient.items() if gradient is not None}
+        if self.compute.deferred:
+            spoilt = ~loss.isfinite()
+            for gradient in gradients.values():
+                gradient.masked_fill_(spoilt, 0.0)
+        return gradients
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Step the weights by gradients, which may come from another learner; return what the last batch gave."""
@@ -232,15 +284,43 @@ class Learner:
     def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
         return {name: self.compute.tensor(array) for name, array in arrays.items() if name in _LEARNT_FROM}
 
-    def _check_finite(self, loss: Tensor, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        if math.isfinite(value := loss.item()):
+    def _tell(self, loss: Tensor, each: Tensor, drawn: Drawn) -> None:
+        """Send the losses to the host in one transfer; look at the batch's own at once if nothing has to wait."""
+        told = torch.cat([loss.float().view(1), each.float()]) if "weight" in drawn.arrays else loss.float().view(1)
+        outcome = _Outcome(drawn, self.updates, self.compute.fetch(told))
+        if not self.compute.deferred:
+            self._check_finite(outcome)
+        self._outcome = outcome
+
+    def settle(self) -> None:
+        """Look at what the last update's loss was, and tell the replay what its transitions are worth.
+
+        Raises:
+            DivergedError: The loss is not finite.
+        """
+        outcome, self._outcome = self._outcome, None
+        if outcome is None:
             return
-        path = (self._diverged_dir / f"diverged_batch_{self.updates}.pt").resolve()
+        if self.compute.deferred:
+            self._check_finite(outcome)
+        if "weight" in outcome.drawn.arrays:
+            priority = outcome.losses()[1:].astype(np.float64) + self._priority_epsilon
+            cast(Ring, self.replay).set_priorities(outcome.drawn.arrays["index"], priority)
+
+    def _settle_at_once(self) -> None:
+        if not self.compute.deferred:
+            self.settle()
+
+    def _check_finite(self, outcome: _Outcome) -> None:
+        if math.isfinite(value := outcome.losses().item(0)):
+            return
+        path = (self._diverged_dir / f"diverged_batch_{outcome.update}.pt").resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = outcome.drawn.arrays
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
-        write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self.state_dict()}, file))
+        write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self._state()}, file))
         raise DivergedError(
-            f"the loss of update {self.updates} is {value}, and learning stops before it spoils the "
+            f"the loss of update {outcome.update} is {value}, and learning stops before it spoils the "
             f"weights: they and the batch are in {path}; a smaller learning rate or a max_gradient_norm may help"
         )
 
@@ -249,7 +329,12 @@ class Learner:
         self.target.load_state_dict(self.network.state_dict())
 
     def weights(self) -> Mapping[str, Tensor]:
-        """Return the weights that a policy needs; not a copy."""
+        """Return the weights that a policy needs; not a copy.
+
+        Raises:
+            DivergedError: The last update's loss is not finite.
+        """
+        self.settle()
         weights: dict[str, Tensor] = self.network.state_dict()
         return weights
 
@@ -268,7 +353,21 @@ class Learner:
         return type(self._optimizer).__name__
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights, target, optimiser and counts; not the replay."""
+        """Return weights, target, optimiser and counts; not the replay.
+
+        Raises:
+            DivergedError: The last update's loss is not finite, or a weight, after a gradient that was not.
+        """
+        self.settle()
+        for name, parameter in self._parameters.items():
+            if not parameter.isfinite().all():
+                raise DivergedError(
+                    f"{name} is not finite after update {self.updates}, though the loss was: a smaller learning rate "
+                    "or a max_gradient_norm may help"
+                )
+        return self._state()
+
+    def _state(self) -> dict[str, Any]:
         return {
             "kind": type(self).__name__,
             "network": self.network.state_dict(),
@@ -293,6 +392,7 @@ class Learner:
             group.update(setting, params=group["params"])  # a new learning rate is taken, the moments are kept
         self.updates = state["updates"]
         self._batches = state["batches"]
+        self._outcome = None
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Refuse the state of another kind of learner or network in one sentence.
@@ -316,7 +416,12 @@ class Learner:
                 )
 
     def save_replay(self, directory: Path, iteration: int) -> None:
-        """Write the replay into `directory`, for `load_replay` of the same number."""
+        """Write the replay into `directory`, for `load_replay` of the same number.
+
+        Raises:
+            DivergedError: The last update's loss is not finite.
+        """
+        self.settle()
         self.replay.save(directory, iteration)
 
     def load_replay(self, directory: Path, iteration: int) -> None:
@@ -327,6 +432,7 @@ class Learner:
             ValueError: A file is torn, or of another kind of replay.
         """
         self.replay.load(directory, iteration)
+        self._outcome = None
 
     def forget_replays(self, directory: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from agents.agent import Report
 from agents.decision import Decision, Outcome, Turns
+from agents.overlap import Overlap
 
 if TYPE_CHECKING:
     from agents.dqn.parts import DQN  # whose package has an agent that is made of this one
@@ -62,6 +64,7 @@ class TurnBasedAgent:
         self._blank = np.zeros(space.shape, space.dtype)
         self._learner = self.parts.make_learner()
         self._policy = self.parts.policy_of(self._learner.network)
+        self._overlap: Overlap | None = None
         self._report: Report | None = None
         self._turns = Turns()
         self._training_steps = 0
@@ -93,6 +96,7 @@ class TurnBasedAgent:
         final = self._blank if observation is None else np.array(observation)
         self._close(reward, self._turns.end(realtime), final, terminal)
         self._learn_from_closed(self._turns.frames)  # a reset is a barrier: nothing is in flight any more
+        self._join()
 
     def _decide(self, observation: Any, decision: Decision) -> int:
         if not self.eval_mode:
@@ -127,11 +131,22 @@ class TurnBasedAgent:
 
     def _train_step(self) -> None:
         if self._learner.ready and self._training_steps % self.parts.update_period == 0:
-            scalars = self._learner.update()
-            if self._report is not None and self._learner.updates % self.parts.summary_writing_frequency == 0:
-                for name, value in scalars.items():
-                    self._report(name, float(value), self._turns.frames)
+            if self._overlap is None:
+                self._tell(self._learner.update())
+            else:
+                self._join()
+                self._overlap.start()
         self._training_steps += 1
+
+    def _join(self) -> None:
+        """Let the update that is under way beside the game, if one is, come to its end."""
+        if self._overlap is not None and (scalars := self._overlap.join()) is not None:
+            self._tell(scalars)
+
+    def _tell(self, scalars: Mapping[str, Tensor]) -> None:
+        if self._report is not None and self._learner.updates % self.parts.summary_writing_frequency == 0:
+            for name, value in scalars.items():
+                self._report(name, float(value), self._turns.frames)
 
     def identity(self) -> dict[str, Any]:
         """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
@@ -147,6 +162,7 @@ class TurnBasedAgent:
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return all state between two episodes; the replay goes into files of its own in `checkpoint_dir`."""
+        self._join()
         self._learner.save_replay(checkpoint_dir / "replay", iteration)
         return {
             "learner": self._learner.state_dict(),
@@ -156,11 +172,13 @@ class TurnBasedAgent:
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
         """Restore what `bundle_and_checkpoint` returned and wrote."""
+        self._join()
         self._learner.check_state(bundle["learner"])
         self._learner.load_replay(checkpoint_dir / "replay", iteration)
         self._learner.load_state_dict(bundle["learner"])
         self._turns.load_state_dict(bundle["turns"])
         self._training_steps = bundle["training_steps"]
+        self._publish()
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""
@@ -168,9 +186,20 @@ class TurnBasedAgent:
 
     def load_policy(self, bundle: Mapping[str, Any]) -> None:
         """Take over the weights alone, for acting and as the target's."""
+        self._join()
         self._learner.load_weights(bundle["learner"]["network"])
         self._learner.synchronize_target()
+        self._publish()
+
+    def _publish(self) -> None:
+        if self._overlap is not None:
+            self._overlap.publish()
 
     def set_report(self, report: Report) -> None:
         """Send the loss to `report`."""
         self._report = report
+
+    def overlap_learning(self) -> None:
+        """Compute updates beside the environment from now on, one update behind (`agents.overlap.Overlap`)."""
+        self._overlap = Overlap(self._learner)
+        self._policy = self.parts.policy_of(self._overlap.network)

@@ -1,4 +1,4 @@
-"""The contestants of `benchmarks.dqn_speed`: each plays in a process of its own, as many steps at a time as it is told.
+"""The contestants of `benchmarks.dqn_speed` and `dqn_options`: each plays in a process, as many steps as it is told.
 
 A process reads lines ``go N`` and answers each with ``wall_seconds processor_seconds`` of N agent steps. It stands
 still in between, in the middle of its library's own training loop: a `Turnstile` around the environment keeps it
@@ -57,10 +57,9 @@ class Turnstile(gym.Wrapper[Any, Any, Any, Any]):
         return int(line.removeprefix("go "))
 
 
-def play_ours(channels_last: bool = False, bf16: bool = False) -> None:
+def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = False, compile: bool = False) -> None:
     """Train our agent for ever, episode by episode, as the runner does."""
     from agents.dqn import DQNAgent
-    from agents.experiment.episode import play_episode
     from agents.optimizers import create_optimizer
     from async_wrappers.envs import create_atari_environment
 
@@ -81,7 +80,38 @@ def play_ours(channels_last: bool = False, bf16: bool = False) -> None:
         device="cpu",
         channels_last=channels_last,
         bf16=bf16,
+        compile=compile,
     )
+    _train(agent, environment, overlap)
+
+
+def play_cartpole(overlap: bool = False) -> None:
+    """Train our agent on CartPole for ever, with the network, the batch and the periods of configs/dqn/cartpole.gin."""
+    from agents.dqn import DQNAgent
+    from agents.networks import MLPTorso, create_network
+
+    environment = Turnstile(gym.make("CartPole-v1"))
+    agent = DQNAgent(
+        environment,
+        stack_size=1,
+        network=partial(create_network, torso=partial(MLPTorso, hidden=(512, 512))),
+        min_replay_history=LEARNING_STARTS,
+        update_period=4,
+        target_update_period=100,
+        epsilon_train=0.05,
+        epsilon_decay_period=0,
+        replay_capacity=50_000,
+        batch_size=128,
+        device="cpu",
+    )
+    _train(agent, environment, overlap)
+
+
+def _train(agent: Any, environment: Env, overlap: bool) -> None:
+    from agents.experiment.episode import play_episode
+
+    if overlap:
+        agent.overlap_learning()
     seed = 0
     while True:
         play_episode(agent, environment, seed)
@@ -146,6 +176,16 @@ PLAYERS: Mapping[str, Callable[[], None]] = {
     "SB3": partial(play_sb3, sb3_environment),
     "SB3, our environment": partial(play_sb3, gymnasium_environment),
 }
+"""Those of `benchmarks.dqn_speed`."""
+
+OPTIONS: Mapping[str, Callable[[], None]] = {
+    "as it is": partial(play_ours, channels_last=True),
+    "overlap": partial(play_ours, channels_last=True, overlap=True),
+    "compiled": partial(play_ours, channels_last=True, compile=True),
+    "CartPole": play_cartpole,
+    "CartPole, overlap": partial(play_cartpole, overlap=True),
+}
+"""Those of `benchmarks.dqn_options`."""
 
 
 def main() -> None:
@@ -156,7 +196,7 @@ def main() -> None:
 
     torch.set_num_threads(threads)
     cv2.setNumThreads(threads)
-    PLAYERS[name]()
+    {**PLAYERS, **OPTIONS}[name]()
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ class DQN:
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         channels_last: Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md).
         bf16: Forward passes in bfloat16.
+        compile: Compile the networks with ``torch.compile``; needs a C++ compiler (docs/dqn.md says what it is worth).
         summary_writing_frequency: Updates between two reports of the loss.
         diverged_dir: Where the batch goes whose loss is not finite, which ends the run.
         seed: Of the weights, the exploration and the replay.
@@ -120,6 +121,7 @@ class DQN:
         device: str = "auto",
         channels_last: bool = True,
         bf16: bool = False,
+        compile: bool = False,
         summary_writing_frequency: int = 500,
         diverged_dir: str = ".",
         seed: int = 0,
@@ -148,7 +150,7 @@ class DQN:
         self.stack_size = stack_size
         self.update_period = update_period
         self.summary_writing_frequency = summary_writing_frequency
-        self.compute = Compute(device, channels_last, bf16)
+        self.compute = Compute(device, channels_last, bf16, compile)
         self._network = network
         self._replay: dict[str, Any] = {
             "stack_size": stack_size,

@@ -63,6 +63,8 @@ class Runner:
         report_episodes: Episodes of each of the trained, the random and the no-op agent that the closing table
             compares, with seeds that are the same for all three; 0 leaves the table out.
         threads: Intra-op threads of PyTorch in this process.
+        overlap: Compute each update in a thread while the environment steps on (`agents.overlap`): the agent acts on
+            weights of one update earlier, so results differ from those without, and are the same from run to run.
 
     Raises:
         ValueError: An argument out of range, or an environment that the agent cannot play.
@@ -84,6 +86,7 @@ class Runner:
         initial_checkpoint: str | None = None,
         report_episodes: int = 0,
         threads: int = 1,
+        overlap: bool = False,
     ) -> None:
         """See the class."""
         _whole("seed", seed, 0)
@@ -112,6 +115,8 @@ class Runner:
         self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
         self.environment = create_environment_fn()
         self.agent = create_agent_fn(self.environment, seed=seed)
+        if overlap:
+            self.agent.overlap_learning()
         self._episodes = dict.fromkeys(Phase, 0)
         self._frames = 0
         self._history: list[dict[str, Any]] = []

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from agents.compute import Compute
+from agents.decision import Decision
+from tests.agents.drifting_env import DriftingEnv
+from tests.agents.test_family import make_parts, transitions
 
 
 def test_auto_is_cuda_where_there_is_one_and_else_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +68,35 @@ def test_bf16_lowers_the_precision_of_forward_passes_alone(bf16: bool, dtype: to
     with Compute("cpu", bf16=bf16).autocast():
         assert network(torch.ones(1, 3)).dtype == dtype
     assert network(torch.ones(1, 3)).dtype == network.weight.dtype == torch.float32
+
+
+def test_compiling_without_a_compiler_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ValueError) as caught:
+        Compute("cpu", compile=True)
+    assert str(caught.value) == (
+        "compile=True needs a C++ compiler, and 'no-such-compiler' is not on the PATH: install it, name another in the "
+        "environment variable CXX, or use compile=False"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::agents.c51.learner.SupportWarning")
+def test_compiled_networks_give_the_same_within_rounding() -> None:
+    results: list[dict[str, Any]] = []
+    for compiled in (False, True):
+        made = make_parts("full_rainbow", DriftingEnv(), compile=compiled, max_gradient_norm=1.0)
+        policy, learner = made.make_policy(), made.make_learner()
+        for transition in transitions(40):
+            learner.observe(transition)
+        losses = [float(learner.update()["Loss"]) for _ in range(5)]
+        policy.load_weights(learner.weights(), 1)
+        values = [policy._policy.q_values(t["observation"][None]) for t in transitions(10)]  # type: ignore[attr-defined]
+        actions = [policy.act(t["observation"], Decision(0, i, i, False)) for i, t in enumerate(transitions(10))]
+        results.append({"losses": losses, "values": torch.stack(values), "actions": actions})
+    eager, compiled_ones = results
+    np.testing.assert_allclose(compiled_ones["losses"], eager["losses"], rtol=1e-4)
+    torch.testing.assert_close(compiled_ones["values"], eager["values"], rtol=1e-4, atol=1e-5)
+    assert compiled_ones["actions"] == eager["actions"]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0  # something was compiled

@@ -51,3 +51,6 @@ class ScriptedAgent:
 
     def set_report(self, report: Any) -> None:
         pass
+
+    def overlap_learning(self) -> None:
+        pass

@@ -359,6 +359,55 @@ class TestResuming:
         assert straight._identity()["environment"] == "ALE/Boxing-v5"
 
 
+quick_dqn = partial(  # one whose actions show what it has learnt
+    make_dqn, epsilon_decay_period=0, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.3)
+)
+run_overlapping = partial(run, create_agent_fn=quick_dqn, overlap=True)
+
+
+@pytest.fixture(scope="module")
+def overlapping(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The final state of an uninterrupted run with overlap."""
+    return state(run_overlapping(tmp_path_factory.mktemp("overlapping")))
+
+
+class TestOverlap:
+    def test_the_same_run_again_ends_alike(self, tmp_path: Path, overlapping: dict[str, Any]) -> None:
+        gin.bind_parameter("Runner.overlap", True)
+        assert_identical(state(run(tmp_path, create_agent_fn=quick_dqn)), overlapping)
+
+    def test_a_run_without_ends_elsewhere(self, tmp_path: Path, overlapping: dict[str, Any]) -> None:
+        without = state(run(tmp_path, create_agent_fn=quick_dqn))
+        assert differs(overlapping["learner"]["network"], without["learner"]["network"])
+        assert overlapping["learner"]["updates"] > 10
+
+    def test_a_run_stopped_after_every_iteration_ends_as_an_uninterrupted_one(
+        self, tmp_path: Path, overlapping: dict[str, Any]
+    ) -> None:
+        for iterations in range(1, ITERATIONS + 1):
+            runner = run_overlapping(tmp_path, num_iterations=iterations)
+        assert_identical(state(runner), overlapping)
+
+    def test_a_run_that_crashes_in_the_middle_of_an_iteration_ends_as_an_uninterrupted_one(
+        self, tmp_path: Path, overlapping: dict[str, Any]
+    ) -> None:
+        with pytest.raises(Crash):
+            run_overlapping(tmp_path, create_environment_fn=lambda: drifting_that_crashes(110))
+        assert_identical(state(run_overlapping(tmp_path)), overlapping)
+
+    def test_evaluation_phases_change_nothing_in_training(self, tmp_path: Path, overlapping: dict[str, Any]) -> None:
+        runner = run_overlapping(tmp_path, evaluation_steps=0)
+        for part in ("learner", "replay", "training_steps", "frames"):
+            assert_identical(state(runner)[part], overlapping[part], part)
+
+    def test_an_agent_that_does_not_learn_plays_as_ever(self, tmp_path: Path) -> None:
+        runners = [
+            run(tmp_path / str(overlap), create_agent_fn=RandomAgent, overlap=overlap) for overlap in (False, True)
+        ]
+        one, other = ([(life.seed, life.actions) for life in lives(runner)] for runner in runners)
+        assert one == other
+
+
 class Crash(Exception):
     """The process dies."""
 
