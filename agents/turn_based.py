@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from agents.agent import Report
 from agents.decision import Decision, Outcome, Turns
@@ -170,6 +171,24 @@ class TurnBasedAgent:
         """Take over the weights alone, for acting and as the target's."""
         self._learner.load_weights(bundle["learner"]["network"])
         self._learner.synchronize_target()
+
+    def demonstrate(self, transition: Mapping[str, Any]) -> None:
+        """Put a transition that somebody else lived through into the replay."""
+        self._learner.observe(transition)
+
+    def pretrain(self) -> Mapping[str, Tensor]:
+        """Do one update, whether or not there is enough history to begin with in training; see `Learner.update`."""
+        return self._learner.update()
+
+    @property
+    def transitions(self) -> int:
+        """How many transitions can be drawn."""
+        return len(self._learner.replay)
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions of an update."""
+        return int(self._learner.replay.facts()["batch_size"])
 
     def set_report(self, report: Report) -> None:
         """Send the loss to `report`."""
