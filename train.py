@@ -389,7 +389,8 @@ def main(argv: Sequence[str]) -> int:
         elif FLAGS.list:
             list_names()
         elif len(rest) < len(directories):
-            raise UsageError(f"{command} needs results: python train.py {command} {' '.join(directories)}")
+            what = "a file" if "FILE" in directories else "results"
+            raise UsageError(f"{command} needs {what}: python train.py {command} {' '.join(directories)}")
         else:
             COMMANDS[command].run(*rest)
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:

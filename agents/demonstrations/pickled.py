@@ -53,7 +53,7 @@ def _row(path: Path, number: int, entry: Any) -> Row:
     try:
         observation, action, reward, following = map(_plain, entry)
         observation, following = np.asarray(observation), np.asarray(following)
-        numbers = all(np.issubdtype(each.dtype, np.number) for each in (observation, following))
+        numbers = all(each.dtype.kind in "biuf" for each in (observation, following))
         if not numbers or observation.shape != following.shape or int(action) != action:
             raise TypeError
         return observation, int(action), float(reward), following
