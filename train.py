@@ -51,7 +51,7 @@ from agents.experiment.compare import compare, comparison_table
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from agents.experiment.evaluate import bootstrap_interval
 from agents.experiment.grid import make_points, parse_axis
-from agents.experiment.record import bound_environment, import_demonstrations, record_agent, record_player
+from agents.experiment.record import Recording, bound_environment, import_demonstrations, record_agent, record_player
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.results import read_rows
 from agents.experiment.runner import Runner
@@ -247,20 +247,20 @@ def record() -> None:
         raise UsageError("record needs --dataset: a new directory, or an id such as falling_blocks/human-v0")
     if FLAGS.base_dir and FLAGS.player:
         raise UsageError("--base_dir and --player exclude each other: a trained agent plays, or somebody else")
+    recording = _or_usage_error(_record_agent if FLAGS.base_dir else _record_player)
     try:
-        written = _or_usage_error(_record_agent if FLAGS.base_dir else _record_player)
+        _tell_dataset(recording.run())
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the episodes that had ended are in {FLAGS.dataset}, if there were any") from None
-    _tell_dataset(written)
 
 
-def _record_agent() -> DatasetWriter:
+def _record_agent() -> Recording:
     runner = _build_runner(Path(FLAGS.base_dir))
     length = {"episodes": FLAGS.episodes, "seed": runner.seed, "max_frames": runner.max_steps_per_episode}
     return record_agent(runner.trained_agent(), runner.environment, FLAGS.dataset, **length)
 
 
-def _record_player() -> DatasetWriter:
+def _record_player() -> Recording:
     player = FLAGS.player or "human"
     makers = ("create_atari_environment", "create_gym_environment")
     shown = [f"{maker}.render_mode = 'rgb_array'" for maker in makers] if player == "human" else []

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
 
-__all__ = ["Player", "make_player", "play_by_hand", "play_frames"]
+from agents.demonstrations.recorder import Recorder
+
+__all__ = ["Keyboard", "Player", "Script", "make_player"]
 
 Player = Callable[[Any], Any]
 """From the newest observation to the action of this frame."""
 
 ZOOM = 3  # a Game Boy's screen is 160 x 144
 _KEYS = {  # by the words that the meanings of actions are made of
-    "UP": "up",
-    "DOWN": "down",
-    "LEFT": "left",
-    "RIGHT": "right",
-    "FIRE": "space",
-    "A": "x",
-    "B": "z",
-    "START": "return",
-    "SELECT": "backspace",
+    "UP": "K_UP",
+    "DOWN": "K_DOWN",
+    "LEFT": "K_LEFT",
+    "RIGHT": "K_RIGHT",
+    "FIRE": "K_SPACE",
+    "A": "K_x",
+    "B": "K_z",
+    "START": "K_RETURN",
+    "SELECT": "K_BACKSPACE",
 }
 
 
@@ -51,46 +54,66 @@ def make_player(name: str, environment: gym.Env[Any, Any], seed: int) -> Player:
     return player
 
 
-def play_frames(environment: gym.Env[Any, Any], player: Player, seed: int, max_frames: int | None = None) -> None:
-    """Play one episode, or so many frames of it."""
-    observation, _ = environment.reset(seed=seed)
-    frames, over = 0, False
-    while not over and frames != max_frames:
-        observation, _, terminated, truncated, _ = environment.step(player(observation))
-        frames, over = frames + 1, terminated or truncated
+class Script:
+    """Lets a function play.
+
+    Args:
+        player: Chooses each frame's action.
+        max_frames: Frames after which an episode is cut; None for no limit.
+    """
+
+    def __init__(self, player: Player, max_frames: int | None = None) -> None:
+        """See the class."""
+        self._player, self._max_frames = player, max_frames
+
+    def play(self, recorder: Recorder, seeds: Sequence[int]) -> None:
+        """Play an episode for each seed."""
+        for seed in seeds:
+            observation, _ = recorder.reset(seed=seed)
+            frames, over = 0, False
+            while not over and frames != self._max_frames:
+                observation, _, terminated, truncated, _ = recorder.step(self._player(observation))
+                frames, over = frames + 1, terminated or truncated
+            recorder.cut()
 
 
-def play_by_hand(environment: gym.Env[Any, Any], seeds: Sequence[int], fps: float | None = None) -> None:
-    """Let a person play in a window, at the environment's frame rate, an episode for each seed, or until ESC.
+class Keyboard:
+    """Lets a person play in a window, at the environment's frame rate.
 
     The keys: arrows; space is FIRE; x and z are A and B; return and backspace are START and SELECT. An environment
-    that tells its own keys (``get_keys_to_action``) keeps them.
+    that tells its own keys (``get_keys_to_action``) keeps them. ESC ends it.
 
     Args:
         environment: Renders ``"rgb_array"``.
-        seeds: Of the episodes.
         fps: Frames per second, instead of the environment's ``render_fps``.
 
     Raises:
         ValueError: The environment does not render, or does not tell what its actions mean.
         gymnasium.error.DependencyNotInstalled: pygame is missing.
     """
-    if environment.render_mode != "rgb_array":
-        raise ValueError(
-            f"a person needs an environment with render_mode='rgb_array', got {environment.render_mode!r}: use "
-            "create_gym_environment or create_atari_environment, or another player"
-        )
-    from gymnasium.utils.play import play
 
-    with_keys = environment.has_wrapper_attr("get_keys_to_action")
-    keys, noop = (None, 0) if with_keys else _keys(environment)
-    rate: Any = environment.metadata.get("render_fps", 60) if fps is None else fps
-    try:
-        play(_Few(environment, seeds), fps=rate, zoom=ZOOM, keys_to_action=keys, noop=noop)
-    except _Enough:
-        import pygame
+    def __init__(self, environment: gym.Env[Any, Any], fps: float | None = None) -> None:
+        """See the class."""
+        if environment.render_mode != "rgb_array":
+            raise ValueError(
+                f"a person needs an environment with render_mode='rgb_array', got {environment.render_mode!r}: use "
+                "create_gym_environment or create_atari_environment, or another player"
+            )
+        from gymnasium.utils.play import play  # needs pygame
 
-        pygame.quit()
+        told = environment.has_wrapper_attr("get_keys_to_action")
+        keys, noop = (None, 0) if told else _keys(environment)
+        rate: Any = environment.metadata.get("render_fps", 60) if fps is None else fps
+        self._play = partial(play, fps=rate, zoom=ZOOM, keys_to_action=keys, noop=noop)
+
+    def play(self, environment: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
+        """Play an episode for each seed, or until ESC."""
+        try:
+            self._play(_Few(environment, seeds))
+        except _Enough:
+            import pygame
+
+            pygame.quit()
 
 
 def _keys(environment: gym.Env[Any, Any]) -> tuple[dict[tuple[int, ...], int], int]:
@@ -100,7 +123,7 @@ def _keys(environment: gym.Env[Any, Any]) -> tuple[dict[tuple[int, ...], int], i
     told = environment.has_wrapper_attr("get_action_meanings")
     meanings = [str(meaning) for meaning in environment.get_wrapper_attr("get_action_meanings")()] if told else []
     keys = {
-        tuple(pygame.key.key_code(_KEYS[word]) for word in meaning.split("+")): action
+        tuple(getattr(pygame, _KEYS[word]) for word in meaning.split("+")): action
         for action, meaning in enumerate(meanings)
         if all(word in _KEYS for word in meaning.split("+"))
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from agents.agent import Agent
 from agents.demonstrations.dataset import DatasetWriter
 from agents.demonstrations.demonstration import read_demonstrations
 from agents.demonstrations.playback import frames_of
-from agents.demonstrations.players import make_player, play_by_hand, play_frames
+from agents.demonstrations.players import Keyboard, Script, make_player
 from agents.demonstrations.recorder import Recorder
 from agents.experiment.episode import episode_seed, play_episode
 
-__all__ = ["bound_environment", "import_demonstrations", "record_agent", "record_player"]
+__all__ = ["Recording", "bound_environment", "import_demonstrations", "record_agent", "record_player"]
 
 _RECORDED = 3  # after the phases: episodes have seeds of their own
 
@@ -35,6 +36,31 @@ def bound_environment() -> gym.Env[Any, Any]:
     return environment
 
 
+class Recording:
+    """Episodes that are still to be played.
+
+    Args:
+        environment: Where they are played; its frames are recorded, below its delay.
+        writer: Where they go.
+        play: Plays them, given the environment and the recorder below it.
+    """
+
+    def __init__(
+        self,
+        environment: gym.Env[Any, Any],
+        writer: DatasetWriter,
+        play: Callable[[gym.Env[Any, Any], Recorder], object],
+    ) -> None:
+        """See the class."""
+        self._environment, self._writer, self._play = environment, writer, play
+
+    def run(self) -> DatasetWriter:
+        """Play and record; what has ended is kept also where this is interrupted or fails."""
+        with self._writer:
+            self._play(*Recorder.inside(self._environment, self._writer.add))
+        return self._writer
+
+
 def record_player(
     environment: gym.Env[Any, Any],
     dataset: str,
@@ -44,13 +70,11 @@ def record_player(
     seed: int = 0,
     max_frames: int | None = None,
     fps: float | None = None,
-) -> DatasetWriter:
-    """Record an environment's frames: what its delay wraps, played without it.
-
-    What is finished is kept also where this is interrupted or fails.
+) -> Recording:
+    """Prepare to record a player without delay: of what the environment's delay wraps.
 
     Args:
-        environment: Any; its delay is taken off.
+        environment: Any.
         dataset: See `DatasetWriter`.
         player: ``"human"`` (a window and the keyboard), ``"random"``, or ``"module:function"``, a function from the
             environment to a function from observation to action.
@@ -60,21 +84,12 @@ def record_player(
         fps: Frames per second for a person, instead of the environment's.
 
     Raises:
-        ValueError: The dataset exists, or there is no such player.
+        ValueError: The dataset exists, there is no such player, or a person cannot play this.
         gymnasium.error.DependencyNotInstalled: Minari is missing, or pygame for a person.
     """
-    frames = frames_of(environment)
-    seeds = [episode_seed(seed, _RECORDED, number) for number in range(episodes)]
-    choose = None if player == "human" else make_player(player, frames, seed)
-    with _writer(dataset, frames, player) as writer:
-        recorder = Recorder(frames, writer.add)
-        if choose is None:
-            play_by_hand(recorder, seeds, fps)
-            return writer
-        for each in seeds:
-            play_frames(recorder, choose, each, max_frames)
-            recorder.cut()
-    return writer
+    frames, seeds = frames_of(environment), _seeds(seed, episodes)
+    playing = Keyboard(frames, fps) if player == "human" else Script(make_player(player, frames, seed), max_frames)
+    return Recording(environment, _writer(dataset, frames, player), lambda _, recorder: playing.play(recorder, seeds))
 
 
 def record_agent(
@@ -85,15 +100,21 @@ def record_agent(
     episodes: int,
     seed: int = 0,
     max_frames: int | None = None,
-) -> DatasetWriter:
-    """Record the frames of an agent that plays under its own delay; default actions are written down as they come."""
+) -> Recording:
+    """Prepare to record the frames of an agent that plays under its own delay, default actions among them.
+
+    Raises:
+        ValueError: The dataset exists.
+        gymnasium.error.DependencyNotInstalled: Minari is missing.
+    """
     agent.eval_mode = True
-    with _writer(dataset, frames_of(environment), type(agent).__name__) as writer:
-        environment, recorder = Recorder.inside(environment, writer.add)
-        for number in range(episodes):
-            play_episode(agent, environment, episode_seed(seed, _RECORDED, number), max_frames)
+
+    def play(played: gym.Env[Any, Any], recorder: Recorder) -> None:
+        for each in _seeds(seed, episodes):
+            play_episode(agent, played, each, max_frames)
             recorder.cut()
-    return writer
+
+    return Recording(environment, _writer(dataset, frames_of(environment), type(agent).__name__), play)
 
 
 def import_demonstrations(source: str, dataset: str) -> DatasetWriter:
@@ -117,6 +138,10 @@ def import_demonstrations(source: str, dataset: str) -> DatasetWriter:
         for episode in episodes:
             writer.add(episode)
     return writer
+
+
+def _seeds(seed: int, episodes: int) -> list[int]:
+    return [episode_seed(seed, _RECORDED, number) for number in range(episodes)]
 
 
 def _writer(dataset: str, frames: gym.Env[Any, Any], player: str) -> DatasetWriter:
