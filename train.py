@@ -6,6 +6,9 @@
                         [--base_dir DIR] [--retry-failed] [--gin_bindings ...]
   python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
   python train.py compare A B [--metric NAME] [--statistic mean|iqm]
+  python train.py record --gin_files FILE --dataset NAME_OR_DIR [--player human|random|MODULE:FUNCTION] [--episodes N]
+  python train.py record --base_dir DIR --dataset NAME_OR_DIR [--episodes N]
+  python train.py import FILE --dataset NAME_OR_DIR
   python train.py --list
 
 Without --gin_files a new run takes configs/default.gin; a --base_dir that holds a run is continued with its own
@@ -14,6 +17,7 @@ config.gin. Exit codes: 0 done, 1 the run failed, 2 usage, 130 interrupted.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -36,15 +40,18 @@ import agents
 if Path(agents.__file__ or "").resolve().parent != HERE / "agents":
     sys.exit(f"train.py: 'agents' was imported from {agents.__file__}, not from beside train.py: uninstall that one")
 
+import gin
 import gymnasium as gym
 
 import agents.configurables
 import async_wrappers.configurables
 from agents.create import AGENTS
+from agents.demonstrations.dataset import DatasetWriter
 from agents.experiment.compare import compare, comparison_table
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from agents.experiment.evaluate import bootstrap_interval
 from agents.experiment.grid import make_points, parse_axis
+from agents.experiment.record import Recording, bound_environment, import_demonstrations, record_agent, record_player
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.results import read_rows
 from agents.experiment.runner import Runner
@@ -64,7 +71,7 @@ flags.DEFINE_string("base_dir", None, "Directory of the run.", flag_values=FLAGS
 flags.DEFINE_multi_string("gin_files", [], "Gin files, later ones winning.", flag_values=FLAGS)
 flags.DEFINE_multi_string("gin_bindings", [], "Gin bindings, which win over files.", flag_values=FLAGS)
 flags.DEFINE_integer("seed", None, "Seed of everything; the same as Runner.seed.", flag_values=FLAGS, lower_bound=0)
-flags.DEFINE_integer("episodes", 20, "evaluate: how many episodes.", flag_values=FLAGS, lower_bound=1)
+flags.DEFINE_integer("episodes", 20, "evaluate, record: how many episodes.", flag_values=FLAGS, lower_bound=1)
 flags.DEFINE_bool("render", False, "evaluate: show the game in a window.", flag_values=FLAGS)
 flags.DEFINE_multi_string("grid", [], "sweep: axes, such as 'RealtimeDelay.delay = 1, 8'.", flag_values=FLAGS)
 flags.DEFINE_integer(
@@ -75,12 +82,23 @@ flags.DEFINE_bool("retry_failed", False, "sweep: run trials again that failed be
 flags.DEFINE_string("metric", None, "plot, compare: what to look at; the final or training return.", flag_values=FLAGS)
 flags.DEFINE_enum("statistic", "mean", ["mean", "iqm"], "plot, compare: over seeds.", flag_values=FLAGS)
 flags.DEFINE_string("x", None, "plot: the key along the axis; the delay.", flag_values=FLAGS)
-flags.DEFINE_float("fps", 60, "plot: frames a second of workers against latency.", flag_values=FLAGS, lower_bound=1)
+flags.DEFINE_float(
+    "fps",
+    60,
+    "plot: of workers against latency; record: of a person, instead of the environment's.",
+    flag_values=FLAGS,
+    lower_bound=1,
+)
+flags.DEFINE_string("dataset", None, "record, import: a new dataset, an id or a directory.", flag_values=FLAGS)
+flags.DEFINE_string("player", None, "record: human, random or MODULE:FUNCTION; human.", flag_values=FLAGS)
 flags.DEFINE_bool("list", False, "List agents, environments and configurations.", flag_values=FLAGS)
 flags.DEFINE_bool("help", False, "Show this help.", short_name="h", flag_values=FLAGS)
 
 
 LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, of workers against latency
+
+
+LONGEST_EPISODE = inspect.signature(Runner).parameters["max_steps_per_episode"].default  # frames, where none is bound
 
 
 class UsageError(Exception):
@@ -223,6 +241,56 @@ def compare_results(first: str, second: str) -> None:
     print(f"A: {first}\nB: {second}\n{comparison_table(found, FLAGS.statistic)}")
 
 
+def record() -> None:
+    """Record episodes of a person, of a script or of a trained agent to a Minari dataset."""
+    if not FLAGS.dataset:
+        raise UsageError("record needs --dataset: a new directory, or an id such as falling_blocks/human-v0")
+    if FLAGS.base_dir and FLAGS.player:
+        raise UsageError("--base_dir and --player exclude each other: a trained agent plays, or somebody else")
+    recording = _or_usage_error(_record_agent if FLAGS.base_dir else _record_player)
+    try:
+        _tell_dataset(recording.run())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the episodes that had ended are in {FLAGS.dataset}, if there were any") from None
+
+
+def _record_agent() -> Recording:
+    runner = _build_runner(Path(FLAGS.base_dir))
+    length = {"episodes": FLAGS.episodes, "seed": runner.seed, "max_frames": runner.max_steps_per_episode}
+    return record_agent(runner.trained_agent(), runner.environment, FLAGS.dataset, **length)
+
+
+def _record_player() -> Recording:
+    player = FLAGS.player or "human"
+    makers = ("create_atari_environment", "create_gym_environment")
+    shown = [f"{maker}.render_mode = 'rgb_array'" for maker in makers] if player == "human" else []
+    _load_config([*FLAGS.gin_bindings, *shown])
+    return record_player(
+        bound_environment(),
+        FLAGS.dataset,
+        player,
+        episodes=FLAGS.episodes,
+        seed=FLAGS.seed or 0,
+        max_frames=gin.get_bindings("Runner").get("max_steps_per_episode", LONGEST_EPISODE),
+        fps=FLAGS.fps if FLAGS["fps"].present else None,
+    )
+
+
+def import_file(path: str) -> None:
+    """Write a pickle of the published layout as a Minari dataset."""
+    if not FLAGS.dataset:
+        raise UsageError("import needs --dataset: a new directory, or an id such as tetris/human-v0")
+    _tell_dataset(_or_usage_error(lambda: import_demonstrations(path, FLAGS.dataset)))
+
+
+def _tell_dataset(written: DatasetWriter) -> None:
+    count = f"{written.episodes} episodes, {written.frames} frames"
+    if not written.episodes:
+        print(f"{count}: no episode has ended, and nothing is written")
+        return
+    print(f'{count} in {written.path}\nlearn from it: --gin_bindings "Runner.pretrain_dataset = {FLAGS.dataset!r}"')
+
+
 def list_names() -> None:
     """Print what can be named on the command line and in gin files."""
     import ale_py
@@ -252,6 +320,8 @@ COMMANDS: Mapping[str, Command] = {
     "sweep": Command(sweep),
     "plot": Command(plot, ("DIR",)),
     "compare": Command(compare_results, ("A", "B")),
+    "record": Command(record),
+    "import": Command(import_file, ("FILE",)),
 }
 
 
@@ -319,7 +389,8 @@ def main(argv: Sequence[str]) -> int:
         elif FLAGS.list:
             list_names()
         elif len(rest) < len(directories):
-            raise UsageError(f"{command} needs results: python train.py {command} {' '.join(directories)}")
+            what = "a file" if "FILE" in directories else "results"
+            raise UsageError(f"{command} needs {what}: python train.py {command} {' '.join(directories)}")
         else:
             COMMANDS[command].run(*rest)
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
@@ -328,8 +399,9 @@ def main(argv: Sequence[str]) -> int:
     except (DivergedError, TrialsFailed) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted: the same --base_dir goes on from its last checkpoint", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        told = str(interrupt) or "the same --base_dir goes on from its last checkpoint"
+        print(f"\ninterrupted: {told}", file=sys.stderr)
         return 130
     return 0
 

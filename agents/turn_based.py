@@ -195,6 +195,24 @@ class TurnBasedAgent:
         if self._overlap is not None:
             self._overlap.publish()
 
+    def demonstrate(self, transition: Mapping[str, Any]) -> None:
+        """Put a transition that somebody else lived through into the replay."""
+        self._learner.observe(transition)
+
+    def pretrain(self) -> Mapping[str, Tensor]:
+        """Do one update, whether or not there is enough history to begin with in training; see `Learner.update`."""
+        return self._learner.update()
+
+    @property
+    def transitions(self) -> int:
+        """How many transitions can be drawn."""
+        return len(self._learner.replay)
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions of an update."""
+        return int(self._learner.replay.facts()["batch_size"])
+
     def set_report(self, report: Report) -> None:
         """Send the loss to `report`."""
         self._report = report

@@ -1,7 +1,8 @@
 """Checkpoints of an experiment: one file per iteration, whole or absent, the newest good one found again.
 
 ``checkpoints/ckpt.N`` holds tensors and plain data; ``checkpoints/sentinel_checkpoint_complete.N`` is written last and
-holds the first file's SHA-256. Nothing is loaded by unpickling code.
+holds the first file's SHA-256. Nothing is loaded by unpickling code. What comes before iteration 0 is
+number -1.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Checkpointer:
 
     def numbers(self) -> list[int]:
         """Return the iterations whose checkpoint was completed, newest first."""
-        names = (re.fullmatch(rf"{_SENTINEL}\.(\d+)", path.name) for path in self.directory.glob(f"{_SENTINEL}.*"))
+        names = (re.fullmatch(rf"{_SENTINEL}\.(-?\d+)", path.name) for path in self.directory.glob(f"{_SENTINEL}.*"))
         return sorted((int(name[1]) for name in names if name), reverse=True)
 
     def save(self, iteration: int, bundle: Mapping[str, Any]) -> set[int]:

@@ -28,7 +28,7 @@ class Episode(NamedTuple):
     frames: int
 
 
-def episode_seed(seed: int, phase: Phase, number: int) -> int:
+def episode_seed(seed: int, phase: int, number: int) -> int:
     """Return the environment seed of episode `number` of `phase` in a run with seed `seed`.
 
     No environment state is ever saved: a resumed run seeds its episodes as an uninterrupted one does.

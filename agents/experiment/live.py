@@ -47,6 +47,11 @@ class LiveRunner(Runner):
                 f"Runner.report_episodes must be 0 where create_runner.schedule = 'realtime', got "
                 f"{self.report_episodes}: its table is of turn-based play; bind Runner.evaluation_episodes instead"
             )
+        if self._pretraining is not None:
+            raise ValueError(
+                "Runner.pretrain_dataset must be None where create_runner.schedule = 'realtime', got "
+                f"{self._pretraining.dataset!r}: demonstrations are learnt from in simulation alone"
+            )
         if _is_wrapped_in(self.environment, "RealtimeDelay"):
             raise ValueError(
                 "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "

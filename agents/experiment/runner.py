@@ -25,6 +25,7 @@ from agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
 from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import Metrics
+from agents.experiment.pretraining import Pretraining
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
 
@@ -60,6 +61,9 @@ class Runner:
         max_steps_per_episode: Frames after which an episode is cut (a truncation), None for no limit.
         checkpoint_duration: How many of the newest checkpoints are kept.
         initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with.
+        pretrain_dataset: Demonstrations that the agent learns from before the first iteration: a Minari id, a
+            directory, or a pickle of the published layout (`agents.demonstrations`); None for none.
+        pretrain_updates: Updates on them.
         report_episodes: Episodes of each of the trained, the random and the no-op agent that the closing table
             compares, with seeds that are the same for all three; 0 leaves the table out.
         threads: Intra-op threads of PyTorch in this process.
@@ -84,6 +88,8 @@ class Runner:
         max_steps_per_episode: int | None = 27_000,
         checkpoint_duration: int = 4,
         initial_checkpoint: str | None = None,
+        pretrain_dataset: str | None = None,
+        pretrain_updates: int = 16_000,
         report_episodes: int = 0,
         threads: int = 1,
         overlap: bool = False,
@@ -94,6 +100,7 @@ class Runner:
         _whole("training_steps", training_steps, 1)
         _whole("evaluation_steps", evaluation_steps, 0)
         _whole("report_episodes", report_episodes, 0)
+        _whole("pretrain_updates", pretrain_updates, 0)
         _whole("threads", threads, 1)
         for name, value in (
             ("training_episodes", training_episodes),
@@ -124,18 +131,22 @@ class Runner:
         self._create_agent = create_agent_fn
         self._create_environment = create_environment_fn
         self._initial_checkpoint = initial_checkpoint
+        self._pretraining = None if pretrain_dataset is None else Pretraining(pretrain_dataset, pretrain_updates)
         self._resumed = False
         self.start_iteration = 0
 
     def resume(self) -> bool:
-        """Continue from the newest good checkpoint, or begin (with the initial checkpoint's weights, if one is named).
+        """Continue from the newest good checkpoint, or begin.
+
+        A run begins with the initial checkpoint's weights, if one is named, and with the demonstrations in its replay.
 
         Returns:
             Whether there was a checkpoint to continue from.
 
         Raises:
             DifferentExperiment: The checkpoints are of another agent, network or seed; nothing has been changed.
-            ValueError: The initial checkpoint cannot be used.
+            ValueError: The initial checkpoint or the demonstrations cannot be used.
+            gymnasium.error.DependencyNotInstalled: Demonstrations need Minari, and it is missing.
         """
         self._resumed = True
         for number, bundle in self._checkpointer.load_each():
@@ -149,6 +160,8 @@ class Runner:
             return True
         if self._initial_checkpoint is not None:
             _load_policy(self.agent, *newest_bundle(Path(self._initial_checkpoint)))
+        if self._pretraining is not None:
+            self._pretraining.load(self.agent, self._create_environment, self.seed)
         return False
 
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
@@ -161,6 +174,9 @@ class Runner:
         """Run the iterations that are still to do; each ends with a checkpoint."""
         if not self._resumed:
             self.resume()
+        if self._pretraining is not None and self._pretraining.pending:
+            self._pretraining.run(self.agent, self.base_dir)
+            self._save(-1)  # before iteration 0
         metrics = Metrics(self.base_dir, self._history)
         self.agent.set_report(metrics.scalar)
         try:
@@ -238,7 +254,8 @@ class Runner:
 
     def _identity(self) -> dict[str, Any]:
         spec = self.environment.unwrapped.spec
-        return {**self.agent.identity(), "environment": None if spec is None else spec.id, "seed": self.seed}
+        facts = {**self.agent.identity(), "environment": None if spec is None else spec.id, "seed": self.seed}
+        return facts if self._pretraining is None else {**facts, "pretraining": self._pretraining.identity()}
 
     def _check_identity(self, saved: Mapping[str, Any]) -> None:
         if difference := _difference(saved, self._identity()):

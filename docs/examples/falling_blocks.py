@@ -2,6 +2,10 @@
 
 python docs/examples/falling_blocks.py --delays 0 2 --gif docs/falling_blocks.gif
 
+Its games can be recorded, for an agent to learn from (docs/demonstrations.md):
+
+python train.py record --gin_files configs/dqn/falling_blocks.gin --player docs.examples.falling_blocks:make_player
+
 It looks for the best place of the falling piece, presses the buttons that bring it there, and drops it. It is told
 nothing of the delay: it acts on what it sees, as if that were the present.
 """
@@ -9,6 +13,7 @@ nothing of the delay: it acts on what it sees, as if that were the present.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -92,6 +97,21 @@ class Player:
         if not any(np.array_equal(blocks(piece, turn), blocks(piece, now)) for now in turns):
             return B if (turn - turns[0]) % 4 == 3 else A
         return LEFT if column > goal else RIGHT if column < goal else DOWN
+
+
+def make_player(env: gym.Env) -> Callable[[np.ndarray], int]:
+    """Return a player that sees the board alone, and knows the falling piece by its form."""
+    player = Player()
+
+    def act(board: np.ndarray) -> int:
+        seen = np.argwhere(board == FALLING)
+        forms = ((piece, blocks(piece, turn)) for piece in range(len(OFFSETS)) for turn in range(4))
+        piece = NO_PIECE
+        if len(seen):
+            piece = next(piece for piece, form in forms if np.array_equal(form, seen - seen.min(axis=0)))
+        return player({"board": board, "piece": piece})
+
+    return act
 
 
 def play(env: gym.Env, frames: int, seed: int) -> tuple[dict[str, Any], list[np.ndarray]]:

@@ -1,0 +1,184 @@
+"""Demonstrations as a Minari dataset (https://minari.farama.org), which other libraries read too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from absl import logging
+
+from agents.demonstrations.demonstration import Demonstration
+
+__all__ = ["DatasetWriter", "read_dataset"]
+
+_DATA, _METADATA = "data", "metadata.json"  # as Minari lays a dataset out
+
+
+class DatasetWriter:
+    """Writes episodes into a new dataset, which appears when the `with` block is left, however it is left.
+
+    Until then they lie in a hidden directory beside it; without a single episode nothing appears.
+
+    Args:
+        target: An id such as ``"falling_blocks/human-v0"`` (its end, -v and a number, tells it from a directory), kept
+            where Minari keeps its datasets, or a directory, ``"./demonstrations"``.
+        observation_space: Of arrays.
+        action_space: Of arrays or numbers.
+        spec: Of the environment, which Minari can make again if it is told.
+        player: Who plays, for the dataset's description.
+
+    Attributes:
+        path: The directory that will hold it.
+        episodes: How many have been written.
+        frames: How many they have.
+
+    Raises:
+        ValueError: There is something of that name already, or it cannot be written, or observations are no arrays.
+        gymnasium.error.DependencyNotInstalled: Minari is missing.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        spec: Any = None,
+        player: str = "unknown",
+    ) -> None:
+        """See the class."""
+        minari = _minari()
+        if observation_space.shape is None:
+            raise ValueError(f"observations must be arrays to be recorded, got {observation_space}: flatten them")
+        self.path = _directory(target)
+        if self.path.exists():
+            raise ValueError(f"dataset {target!r} must be a new one, but {self.path} exists: choose another name")
+        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
+        try:
+            self._temporary.mkdir(parents=True)
+        except OSError as error:
+            raise ValueError(
+                f"dataset {target!r} cannot be written to {self.path} ({error.strerror}): choose another directory"
+            ) from None
+        self._storage = minari.dataset.minari_storage.MinariStorage.new(
+            self._temporary / _DATA,
+            observation_space,
+            action_space,
+            env_spec=_written(spec),
+            jpeg_encoding=False,  # which would change the pictures
+        )
+        name = target if _is_id(target) else f"{re.sub(r'[^-_a-zA-Z0-9]', '_', self.path.name)}-v0"
+        self._storage.update_metadata(
+            {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": player}
+        )
+        self.episodes = self.frames = 0
+
+    def add(self, demonstration: Demonstration) -> None:
+        """Write an episode."""
+        from minari.data_collector import EpisodeBuffer
+
+        ends = np.zeros((2, len(demonstration)), bool)
+        ends[0 if demonstration.terminated else 1, -1] = True
+        episode = EpisodeBuffer(
+            id=self.episodes,
+            seed=demonstration.seed,
+            observations=list(demonstration.observations),
+            actions=list(demonstration.actions),
+            rewards=list(demonstration.rewards),
+            terminations=list(ends[0]),
+            truncations=list(ends[1]),
+        )
+        self._storage.update_episodes([episode])
+        self.episodes += 1
+        self.frames += len(demonstration)
+
+    def __enter__(self) -> DatasetWriter:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the dataset appear, with the episodes that are finished."""
+        if self.episodes:
+            os.rename(self._temporary, self.path)
+        else:
+            shutil.rmtree(self._temporary)
+
+
+def read_dataset(source: str) -> Iterator[Demonstration]:
+    """Yield the episodes of a dataset, which may be anybody's.
+
+    Raises:
+        ValueError: There is none, or it cannot be read, or its observations or actions are no arrays.
+        gymnasium.error.DependencyNotInstalled: Minari is missing.
+    """
+    if _is_id(source):
+        _minari()
+    path = next((path for path in _places(source) if (path / _METADATA).is_file()), None)
+    if path is None:
+        raise ValueError(
+            f"{source!r} must be a Minari dataset (a directory, or an id that ends in -v and a number) or a pickle of "
+            f"demonstrations, but there is no {_places(source)[0] / _METADATA}: record one, or name another"
+        )
+    minari = _minari()
+    try:
+        episodes = minari.MinariDataset(path).iterate_episodes()
+        for episode in episodes:
+            if not all(isinstance(each, np.ndarray) for each in (episode.observations, episode.actions)):
+                raise ValueError("its observations or actions are no arrays")
+            yield Demonstration(
+                episode.observations,
+                episode.actions,
+                np.asarray(episode.rewards, np.float64),
+                bool(episode.terminations[-1]),
+            )
+    except (OSError, KeyError, AssertionError, ValueError) as error:
+        raise ValueError(f"dataset {source!r} in {path} cannot be read ({error})") from None
+
+
+def _minari() -> Any:
+    try:
+        import h5py  # noqa: F401
+        import minari
+    except ImportError as error:
+        raise gym.error.DependencyNotInstalled(
+            f"demonstrations need Minari, and {error.name} is missing: pip install 'minari[hdf5]>=0.5.4'"
+        ) from None
+    return minari
+
+
+def _is_id(target: str) -> bool:
+    return re.fullmatch(r"[-_\w][-_\w/]*-v\d+", target) is not None
+
+
+def _directory(target: str) -> Path:
+    """Return the directory of a dataset."""
+    if not _is_id(target):
+        return Path(target).absolute()
+    from minari.storage.datasets_root_dir import get_dataset_path
+
+    return Path(get_dataset_path(target)).absolute()
+
+
+def _places(source: str) -> list[Path]:
+    """Return where a dataset's files may lie."""
+    named = [_directory(source), Path(source).absolute()]
+    return [place for path in named for place in (path / _DATA, path)]
+
+
+def _written(spec: Any) -> Any:
+    """Return a spec if it can be written; one with functions in it cannot."""
+    try:
+        spec.to_json()
+    except Exception as error:
+        logging.debug("the dataset does not tell how to make its environment: %s", error)
+        return None
+    return spec

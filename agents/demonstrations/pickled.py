@@ -1,0 +1,180 @@
+"""Demonstrations in the layout of the paper's code: a pickle of (obs, action, reward, next_obs), frame by frame.
+
+Riemer, Subbaraj, Berseth, Rish (arXiv 2412.14355): one file is one episode; its tuples tell no end.
+
+A pickle is a program. Here nothing of it runs but the building of lists, tuples, dicts, numbers and strings; a name
+that it asks for is looked up in the table below, never imported, and what stands there for NumPy's own constructors
+takes nothing but shapes, plain number types and bytes.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from agents.demonstrations.demonstration import Demonstration
+
+__all__ = ["read_pickle"]
+
+
+def read_pickle(path: Path) -> Iterator[Demonstration]:
+    """Yield the episodes of a pickled sequence of (obs, action, reward, next_obs).
+
+    A new episode begins where an ``obs`` is not the ``next_obs`` before it. No end is told, so each is taken for a cut
+    (a truncation), which the published code's target without terminals amounts to.
+
+    Raises:
+        ValueError: The file asks for more than data, or holds other data.
+    """
+    tuples = _load(path)
+    if not isinstance(tuples, list | tuple | deque) or not tuples:
+        raise ValueError(f"{path} must hold a list of (obs, action, reward, next_obs), got {_kind(tuples)}")
+    rows = [_row(path, number, each) for number, each in enumerate(tuples)]
+    begins = [
+        number
+        for number, (observation, *_) in enumerate(rows)
+        if not number or not np.array_equal(observation, rows[number - 1][3])
+    ]
+    for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
+        yield _episode(rows[begin:end])
+
+
+Row = tuple[npt.NDArray[Any], int, float, npt.NDArray[Any]]
+
+
+def _row(path: Path, number: int, entry: Any) -> Row:
+    """Return one entry's frame, or say what is wrong with it."""
+    try:
+        observation, action, reward, following = map(_plain, entry)
+        observation, following = np.asarray(observation), np.asarray(following)
+        numbers = all(each.dtype.kind in "biuf" for each in (observation, following))
+        if not numbers or observation.shape != following.shape or int(action) != action:
+            raise TypeError
+        return observation, int(action), float(reward), following
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{path}: entry {number} must be (obs, action, reward, next_obs) with two arrays of numbers alike, a whole "
+            f"number and a number, got {_kind(entry)}"
+        ) from None
+
+
+def _episode(rows: Sequence[Row]) -> Demonstration:
+    observations, actions, rewards, following = zip(*rows, strict=True)
+    return Demonstration(
+        np.stack([*observations, following[-1]]), np.array(actions), np.array(rewards, np.float64), terminated=False
+    )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list | tuple | deque):
+        kinds = [type(_plain(each)).__name__ for each in list(value)[:4]]
+        return f"a {type(value).__name__} of {len(value)} ({', '.join(kinds)})"
+    return f"a {type(_plain(value)).__name__}"
+
+
+def _plain(value: Any) -> Any:
+    return value.array if isinstance(value, _Array) else value
+
+
+# What a pickle may name. NumPy's own constructors are not among them: an array's state can say that bytes are pointers.
+
+
+class _NumberType:
+    """Stands for `numpy.dtype`: whole and floating numbers and truth values, of either byte order."""
+
+    def __init__(self, name: str, align: bool = False, copy: bool = False) -> None:
+        self.dtype = np.dtype(str(name))
+        if self.dtype.kind not in "biuf" or self.dtype.fields is not None or self.dtype.subdtype is not None:
+            raise _Refused(f"arrays of numpy.{self.dtype}")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array:
+    """Stands for `numpy.ndarray` while it is built."""
+
+    array: npt.NDArray[Any]
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, fortran, content = state
+        self.array = _from_bytes(content, kind, shape, "F" if fortran else "C").array
+
+
+class _Class:
+    """Stands for a class that is only ever handed over."""
+
+
+def _from_bytes(content: bytes, kind: _NumberType, shape: Sequence[int], order: str = "C") -> _Array:
+    """Stands for `numpy._core.numeric._frombuffer`."""
+    built = _Array()
+    built.array = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if order == "F" else "C")
+    return built
+
+
+def _scalar(kind: _NumberType, content: bytes) -> Any:
+    """Stands for `numpy._core.multiarray.scalar`."""
+    return np.frombuffer(content, kind.dtype)[0]
+
+
+def _latin(text: str, encoding: str) -> bytes:
+    """Stands for `_codecs.encode`, with which old protocols write bytes."""
+    if encoding not in ("latin1", "latin-1"):
+        raise _Refused(f"_codecs.encode to {encoding!r}")
+    return text.encode("latin-1")
+
+
+_NUMPY: Mapping[str, Any] = {
+    "multiarray._reconstruct": _Array,
+    "multiarray.scalar": _scalar,
+    "numeric._frombuffer": _from_bytes,
+}
+_ALLOWED: Mapping[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _Class,
+    ("numpy", "dtype"): _NumberType,
+    ("collections", "deque"): deque,
+    ("_codecs", "encode"): _latin,
+    ("builtins", "bytearray"): bytearray,
+    **{  # NumPy 2 has moved the second package to the first
+        (f"numpy.{core}.{name.split('.')[0]}", name.split(".")[1]): stands
+        for core in ("_core", "core")
+        for name, stands in _NUMPY.items()
+    },
+}
+
+
+class _Refused(Exception):
+    """The pickle asks for something that is no data; the message says for what."""
+
+
+class _DataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise _Refused(f"the global {module}.{name}")
+        return _ALLOWED[module, name]
+
+
+def _load(path: Path) -> Any:
+    try:
+        with open(path, "rb") as file:
+            return _DataUnpickler(file).load()
+    except _Refused as refused:
+        raise ValueError(
+            f"{path} asks for {refused}, which is not loaded: a demonstration is lists, tuples, numbers and NumPy "
+            "arrays of numbers"
+        ) from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}): name a pickle of demonstrations") from None
+    except Exception as error:  # an unpickler raises whatever it stumbles over
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(f"{path} is no whole pickle of (obs, action, reward, next_obs) ({what})") from None

@@ -1,0 +1,159 @@
+"""Who plays a game that is recorded: a hand on the keyboard, chance, or a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import gymnasium as gym
+
+from agents.demonstrations.recorder import Recorder
+
+__all__ = ["Keyboard", "Player", "Script", "make_player"]
+
+Player = Callable[[Any], Any]
+"""From the newest observation to the action of this frame."""
+
+ZOOM = 3  # a Game Boy's screen is 160 x 144
+_KEYS = {  # by the words that the meanings of actions are made of
+    "UP": "K_UP",
+    "DOWN": "K_DOWN",
+    "LEFT": "K_LEFT",
+    "RIGHT": "K_RIGHT",
+    "FIRE": "K_SPACE",
+    "A": "K_x",
+    "B": "K_z",
+    "START": "K_RETURN",
+    "SELECT": "K_BACKSPACE",
+}
+
+
+def make_player(name: str, environment: gym.Env[Any, Any], seed: int) -> Player:
+    """Return ``"random"``, or what ``"module:function"`` returns when it is called with the environment.
+
+    Raises:
+        ValueError: There is no such module or function, or it returns something else than a function.
+    """
+    if name == "random":
+        environment.action_space.seed(seed)
+        return lambda observation: environment.action_space.sample()
+    module, colon, function = name.partition(":")
+    if not colon:
+        close = get_close_matches(name, ("human", "random"), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"player must be 'human', 'random' or 'MODULE:FUNCTION', got {name!r}{hint}")
+    try:
+        player: Player = getattr(import_module(module), function)(environment)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"player {name!r} cannot be imported ({error})") from None
+    if not callable(player):
+        raise ValueError(f"player {name!r} must return a function from an observation to an action, got {player!r}")
+    return player
+
+
+class Script:
+    """Lets a function play.
+
+    Args:
+        player: Chooses each frame's action.
+        max_frames: Frames after which an episode is cut; None for no limit.
+    """
+
+    def __init__(self, player: Player, max_frames: int | None = None) -> None:
+        """See the class."""
+        self._player, self._max_frames = player, max_frames
+
+    def play(self, recorder: Recorder, seeds: Sequence[int]) -> None:
+        """Play an episode for each seed."""
+        for seed in seeds:
+            observation, _ = recorder.reset(seed=seed)
+            frames, over = 0, False
+            while not over and frames != self._max_frames:
+                observation, _, terminated, truncated, _ = recorder.step(self._player(observation))
+                frames, over = frames + 1, terminated or truncated
+            recorder.cut()
+
+
+class Keyboard:
+    """Lets a person play in a window, at the environment's frame rate.
+
+    The keys: arrows; space is FIRE; x and z are A and B; return and backspace are START and SELECT. An environment
+    that tells its own keys (``get_keys_to_action``) keeps them. ESC ends it.
+
+    Args:
+        environment: Renders ``"rgb_array"``.
+        fps: Frames per second, instead of the environment's ``render_fps``.
+
+    Raises:
+        ValueError: The environment does not render, or does not tell what its actions mean.
+        gymnasium.error.DependencyNotInstalled: pygame is missing.
+    """
+
+    def __init__(self, environment: gym.Env[Any, Any], fps: float | None = None) -> None:
+        """See the class."""
+        if environment.render_mode != "rgb_array":
+            raise ValueError(
+                f"a person needs an environment with render_mode='rgb_array', got {environment.render_mode!r}: use "
+                "create_gym_environment or create_atari_environment, or another player"
+            )
+        from gymnasium.utils.play import play  # needs pygame
+
+        told = environment.has_wrapper_attr("get_keys_to_action")
+        keys, noop = (None, 0) if told else _keys(environment)
+        rate: Any = environment.metadata.get("render_fps", 60) if fps is None else fps
+        self._play = partial(play, fps=rate, zoom=ZOOM, keys_to_action=keys, noop=noop)
+
+    def play(self, environment: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
+        """Play an episode for each seed, or until ESC."""
+        try:
+            self._play(_Few(environment, seeds))
+        except _Enough:
+            import pygame
+
+            pygame.quit()
+
+
+def _keys(environment: gym.Env[Any, Any]) -> tuple[dict[tuple[int, ...], int], int]:
+    """Return the action of each combination of keys, and of none, from what the actions mean."""
+    import pygame
+
+    told = environment.has_wrapper_attr("get_action_meanings")
+    meanings = [str(meaning) for meaning in environment.get_wrapper_attr("get_action_meanings")()] if told else []
+    keys = {
+        tuple(getattr(pygame, _KEYS[word]) for word in meaning.split("+")): action
+        for action, meaning in enumerate(meanings)
+        if all(word in _KEYS for word in meaning.split("+"))
+    }
+    if not keys:
+        raise ValueError(
+            f"a person needs an environment that names its actions, got {meanings or 'no names'}: give it "
+            "get_keys_to_action(), or take another player"
+        )
+    return keys, meanings.index("NOOP") if "NOOP" in meanings else 0
+
+
+class _Enough(Exception):
+    """As many episodes as were asked for."""
+
+
+class _Few(gym.Wrapper[Any, Any, Any, Any]):
+    """Raises `_Enough` where one more episode would begin: Gymnasium's `play` goes on until ESC, with one seed."""
+
+    def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
+        super().__init__(env)
+        self._seeds, self._begun, self._over = seeds, 0, True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if self._over and self._begun == len(self._seeds):
+            raise _Enough
+        self._begun += self._over
+        self._over = False
+        return self.env.reset(seed=self._seeds[self._begun - 1], options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        result = self.env.step(action)
+        self._over = result[2] or result[3]
+        return result

@@ -1,0 +1,144 @@
+"""The published layout is read, and nothing in a pickle is run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.demonstrations.demonstration import read_demonstrations
+
+
+def rows(frames: int = 4, shape: tuple[int, ...] = (1, 1, 3, 3), kind: Any = np.uint8) -> list[tuple[Any, ...]]:
+    """(obs, action, reward, next_obs) of one episode."""
+    observations = [np.full(shape, number, kind) for number in range(frames + 1)]
+    return [(observations[frame], frame % 7, float(frame), observations[frame + 1]) for frame in range(frames)]
+
+
+def written(tmp_path: Path, value: Any, protocol: int = 4) -> str:
+    path = tmp_path / "tetris_episode0.pkl"
+    path.write_bytes(value if isinstance(value, bytes) else pickle.dumps(value, protocol))
+    return str(path)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("kind", [np.uint8, np.float32, np.float64, ">f4", "?"])
+def test_every_protocol_and_type_of_number_is_read(tmp_path: Path, protocol: int, kind: Any) -> None:
+    (episode,) = read_demonstrations(written(tmp_path, rows(kind=np.dtype(kind)), protocol))
+    expected = np.stack([np.full((1, 1, 3, 3), number, kind) for number in range(5)])
+    np.testing.assert_array_equal(episode.observations, expected)
+    assert episode.actions.tolist() == [0, 1, 2, 3]
+    assert episode.rewards.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert not episode.terminated  # the layout does not tell
+
+
+@pytest.mark.parametrize("container", [list, tuple, deque])
+def test_the_tuples_lie_in_a_list_a_tuple_or_a_deque(tmp_path: Path, container: Any) -> None:
+    (episode,) = read_demonstrations(written(tmp_path, container(rows())))
+    assert len(episode) == 4
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_numpy_scalars_and_arrays_of_any_memory_order_are_read(tmp_path: Path, protocol: int) -> None:
+    first = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    second = np.arange(12.0).reshape(4, 3)[::2]
+    value = [(first, np.int64(3), np.float32(1.5), second)]
+    (episode,) = read_demonstrations(written(tmp_path, value, protocol))
+    np.testing.assert_array_equal(episode.observations, np.stack([first, second]))
+    assert (episode.actions.tolist(), episode.rewards.tolist()) == ([3], [1.5])
+
+
+def test_the_names_of_older_numpy_are_read(tmp_path: Path) -> None:
+    content = pickle.dumps(rows(), 2).replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+    (episode,) = read_demonstrations(written(tmp_path, content))
+    assert len(episode) == 4
+
+
+def test_a_new_episode_begins_where_an_observation_is_not_the_one_before_it(tmp_path: Path) -> None:
+    first, second = rows(3), rows(2)
+    episodes = list(read_demonstrations(written(tmp_path, first + second)))
+    assert [len(episode) for episode in episodes] == [3, 2]
+    assert [episode.observations[-1].max() for episode in episodes] == [3, 2]
+
+
+class Runs:
+    """Whose pickle calls `os.system`."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch ran",)
+
+
+class Calls:
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (Runs(), "the global posix.system"),
+        ([(Runs(), 0, 0.0, 0)], "the global posix.system"),
+        (Calls(eval, "1"), ".eval"),
+        (Calls(getattr, "", "upper"), ".getattr"),
+        (Calls(np.load, "x"), "the global numpy.load"),
+        (np.array([Runs()], object), "arrays of numpy.object"),
+        (np.zeros(2, [("a", "i4")]), "arrays of numpy.|V4"),
+        (np.array(["a"]), "arrays of numpy.<U1"),
+        (Path("x"), "the global pathlib"),
+    ],
+)
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_what_is_no_data_is_named_and_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any, named: str, protocol: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="which is not loaded") as caught:
+        list(read_demonstrations(written(tmp_path, value, protocol)))
+    assert named in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_array_whose_state_calls_its_bytes_pointers_is_not_made() -> None:
+    """NumPy's own constructor would take the bytes for objects."""
+    from agents.demonstrations.pickled import _Array, _NumberType
+
+    kind = _NumberType("i8")
+    kind.__setstate__((3, "|", None, None, None, -1, -1, 63))
+    array = _Array()
+    array.__setstate__((1, (1,), kind, False, b"\x01" * 8))
+    assert array.array.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ([], "must hold a list of (obs, action, reward, next_obs), got a list of 0 ()"),
+        ({"obs": 1}, "must hold a list of (obs, action, reward, next_obs), got a dict"),
+        (np.zeros(3), "must hold a list of (obs, action, reward, next_obs), got a ndarray"),
+        ([(np.zeros(2), 0, 0.0)], "entry 0 must be (obs, action, reward, next_obs)"),
+        ([(np.zeros(2), 0, 0.0, np.zeros(3))], "entry 0 must be (obs, action, reward, next_obs)"),
+        ([*rows(2), (np.zeros(2), 0.5, 0.0, np.zeros(2))], "entry 2 must be (obs, action, reward, next_obs)"),
+        ([(np.zeros(2), "left", 0.0, np.zeros(2))], "entry 0 must be (obs, action, reward, next_obs)"),
+        (pickle.dumps(rows())[:-20], "is no whole pickle of (obs, action, reward, next_obs)"),
+        (b"no pickle", "is no whole pickle of (obs, action, reward, next_obs)"),
+        (b"", "is no whole pickle of (obs, action, reward, next_obs)"),
+    ],
+)
+def test_other_data_is_refused_in_one_sentence(tmp_path: Path, value: Any, sentence: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        list(read_demonstrations(written(tmp_path, value)))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_episodes_with_observations_of_two_shapes_are_stopped_at(tmp_path: Path) -> None:
+    episodes = list(read_demonstrations(written(tmp_path, rows(2) + rows(3, (2, 2)))))
+    assert [episode.observations.shape for episode in episodes] == [(3, 1, 1, 3, 3), (4, 2, 2)]
