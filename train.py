@@ -274,8 +274,10 @@ def _build_runner(base_dir: Path, further_bindings: Sequence[str] = ()) -> Runne
 def _load_config(bindings: Sequence[str], saved: Path | None = None) -> None:
     """Replace gin's configuration by that of the command line, or by the saved one where no files are named."""
     gin_files = FLAGS.gin_files or ([] if saved is not None and saved.is_file() else ["configs/default.gin"])
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(gin_files, bindings, names, saved=saved, search_paths=[HERE])
+    modules = (agents.configurables, async_wrappers.configurables)
+    names = [name for module in modules for name in module.CONFIGURABLES]
+    imports = [f"import {module.__name__}" for module in modules]  # config.gin can then be read without this script
+    load_config(gin_files, [*imports, *bindings], names, saved=saved, search_paths=[HERE])
 
 
 def _or_usage_error(build: Callable[[], Any]) -> Any:
