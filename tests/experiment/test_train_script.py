@@ -335,10 +335,7 @@ class TestExitCodes:
             (["create_optimizer.name = 'adamw'"], "create_optimizer.name must be one of"),
             (["MLPTorso.hidden = 8"], "hidden|MLPTorso"),
             (["create_gym_environment.wrappers = @RealtimeDelay"], "wrappers must be a list"),
-            (
-                ["AppliedActions.length = 2", "create_gym_environment.wrappers = [@AppliedActions]"],
-                "needs a Box observation",
-            ),
+            (["create_network.torso = 'nature'"], "network must take|observation_shape must be [C, H, W], got [1, 3]"),
         ],
     )
     def test_two_with_one_line_where_a_binding_is_wrong(
