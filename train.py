@@ -1,7 +1,7 @@
 """Train and evaluate agents under realtime delay.
 
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
-  python train.py evaluate --base_dir DIR [--episodes N] [--render] [--gin_bindings ...]
+  python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--gin_bindings ...]
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
                         [--base_dir DIR] [--retry-failed] [--gin_bindings ...]
   python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
@@ -22,7 +22,6 @@ import json
 import os
 import re
 import signal
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -49,7 +48,6 @@ from agents.create import AGENTS
 from agents.demonstrations.dataset import DatasetWriter
 from agents.experiment.compare import compare, comparison_table
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
-from agents.experiment.evaluate import bootstrap_interval
 from agents.experiment.grid import make_points, parse_axis
 from agents.experiment.record import Recording, bound_environment, import_demonstrations, record_agent, record_player
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
@@ -73,6 +71,7 @@ flags.DEFINE_multi_string("gin_bindings", [], "Gin bindings, which win over file
 flags.DEFINE_integer("seed", None, "Seed of everything; the same as Runner.seed.", flag_values=FLAGS, lower_bound=0)
 flags.DEFINE_integer("episodes", 20, "evaluate, record: how many episodes.", flag_values=FLAGS, lower_bound=1)
 flags.DEFINE_bool("render", False, "evaluate: show the game in a window.", flag_values=FLAGS)
+flags.DEFINE_bool("video", False, "evaluate: record each episode, in base_dir/videos.", flag_values=FLAGS)
 flags.DEFINE_multi_string("grid", [], "sweep: axes, such as 'RealtimeDelay.delay = 1, 8'.", flag_values=FLAGS)
 flags.DEFINE_integer(
     "seeds", None, "sweep: seeds per point; the same as Sweep.seeds.", flag_values=FLAGS, lower_bound=1
@@ -138,17 +137,24 @@ def evaluate_run() -> None:
     """Play evaluation episodes with the newest checkpoint's weights."""
     if not FLAGS.base_dir or not (Path(FLAGS.base_dir) / CONFIG).is_file():
         raise UsageError(f"evaluate needs --base_dir with a run in it (a {CONFIG}), got {FLAGS.base_dir!r}")
+    if FLAGS.render and FLAGS.video:
+        raise UsageError("--render and --video exclude each other: a game is shown in a window or recorded")
     base_dir = Path(FLAGS.base_dir)
+    mode = "human" if FLAGS.render else "rgb_array" if FLAGS.video else None
     makers = ("create_atari_environment", "create_gym_environment")
-    runner = _build_runner(base_dir, [f"{maker}.render_mode = 'human'" for maker in makers] if FLAGS.render else [])
+    runner = _build_runner(base_dir, [f"{maker}.render_mode = {mode!r}" for maker in makers] if mode else [])
     agent = _or_usage_error(runner.trained_agent)
-    episodes = runner.evaluation(agent, FLAGS.episodes)
-    scores = [episode.score for episode in episodes]
-    low, high = bootstrap_interval(scores)
-    write_text_atomically(base_dir / "evaluation.json", json.dumps(evaluation_facts(episodes), indent=1) + "\n")
+    videos = base_dir / "videos" if FLAGS.video else None
+    if videos:
+        _or_usage_error(runner.check_recordable)
+    facts = evaluation_facts(runner.evaluation(agent, FLAGS.episodes, videos))
+    path = base_dir / "evaluation.json"
+    write_text_atomically(path, json.dumps(facts, indent=1) + "\n")
+    interval = "{:.1f} (95 % interval {:.1f} to {:.1f})"
     print(
-        f"{len(scores)} episodes: mean return {statistics.fmean(scores):.1f} (95 % interval {low:.1f} to {high:.1f}), "
-        f"median {statistics.median(scores):.1f}; written to {base_dir / 'evaluation.json'}"
+        f"{len(facts['returns'])} episodes: mean return {interval.format(facts['mean'], *facts['interval'])}, "
+        f"median {facts['median']:.1f}, interquartile mean {interval.format(facts['iqm'], *facts['iqm_interval'])}; "
+        f"written to {path}{f', videos to {videos}' if videos else ''}"
     )
 
 
@@ -338,8 +344,10 @@ def _build_runner(base_dir: Path, further_bindings: Sequence[str] = ()) -> Runne
 def _load_config(bindings: Sequence[str], saved: Path | None = None) -> None:
     """Replace gin's configuration by that of the command line, or by the saved one where no files are named."""
     gin_files = FLAGS.gin_files or ([] if saved is not None and saved.is_file() else ["configs/default.gin"])
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(gin_files, bindings, names, saved=saved, search_paths=[HERE])
+    modules = (agents.configurables, async_wrappers.configurables)
+    names = [name for module in modules for name in module.CONFIGURABLES]
+    imports = [f"import {module.__name__}" for module in modules]  # config.gin can then be read without this script
+    load_config(gin_files, [*imports, *bindings], names, saved=saved, search_paths=[HERE])
 
 
 def _or_usage_error(build: Callable[[], Any]) -> Any:

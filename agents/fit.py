@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,12 @@ __all__ = ["check_fit"]
 
 
 @torch.no_grad()
-def check_fit(network: nn.Module, inputs: Sequence[Tensor], output_shape: tuple[int, ...], agent: str) -> None:
+def check_fit(network: nn.Module, inputs: Sequence[Any], output_shape: tuple[int, ...], agent: str) -> None:
     """Try a network once.
 
     Args:
         network: Any.
-        inputs: What it is called with, batches of one; the first are observations [1, k, *shape].
+        inputs: What it is called with, batches of one; the first are observations [1, k, *shape], or a dict of such.
         output_shape: What it must give for one observation.
         agent: Name of the agent.
 
@@ -30,8 +31,7 @@ def check_fit(network: nn.Module, inputs: Sequence[Tensor], output_shape: tuple[
     except Exception as error:  # whatever a network of the user's raises
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
-            f"network must take observations [B, {_sizes(observation.shape[1:])}] of {observation.dtype} (stack_size "
-            f"first), and {kind} does not: {what}"
+            f"network must take observations {_told(observation)} (stack_size first), and {kind} does not: {what}"
         ) from error
     network.train(training)
     shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
@@ -40,6 +40,12 @@ def check_fit(network: nn.Module, inputs: Sequence[Tensor], output_shape: tuple[
             f"network must give [B, {_sizes(output_shape)}] to agent {agent!r}, got {shape} from {kind} for one "
             "observation"
         )
+
+
+def _told(observation: Any) -> str:
+    if not isinstance(observation, Mapping):
+        return f"[B, {_sizes(observation.shape[1:])}] of {observation.dtype}"
+    return "{" + ", ".join(f"{key}: {_told(inner)}" for key, inner in observation.items()) + "}"
 
 
 def _sizes(shape: Sequence[int]) -> str:

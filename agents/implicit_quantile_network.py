@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,12 +35,12 @@ class ImplicitQuantileNetwork(nn.Module):
                 f"network must have a torso and a head to read quantiles from, got {type(network).__name__}: make it "
                 "with create_network, or as a QNetwork"
             )
-        self.observation_shape: tuple[int, ...] = network.observation_shape  # type: ignore[assignment]
+        self.observation_shape: Any = network.observation_shape
         self.trunk, self.hidden, size = _split(torso)
         self.embedding = CosineEmbedding(embedding_size, size)
         self.head = head
 
-    def forward(self, observation: Tensor, tau: Tensor) -> Tensor:
+    def forward(self, observation: Any, tau: Tensor) -> Tensor:
         """Compute values of quantiles.
 
         Args:

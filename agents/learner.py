@@ -18,11 +18,12 @@ from agents.compute import Compute
 from agents.exploration import DecisionRandom
 from agents.files import write_atomically
 from agents.noisy import noisy_layers, resample_noise
+from agents.observations import are_equal, copied, each_array
 from agents.optimizers import create_optimizer
 
 __all__ = ["Batch", "DivergedError", "Drawn", "Learner", "Replay"]
 
-Batch = Mapping[str, Tensor]
+Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -128,6 +129,7 @@ class Learner:
         first_action: Number of the first action.
         seed: Of what a loss draws: noise, quantiles.
         diverged_dir: Where the batch goes whose loss is not finite.
+        read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
 
     Attributes:
         updates: Updates done.
@@ -153,6 +155,7 @@ class Learner:
         first_action: int = 0,
         seed: int = 0,
         diverged_dir: str | Path = ".",
+        read: Callable[[Any], Any] | None = None,
     ) -> None:
         """See the class."""
         if target_update_period < 1:
@@ -173,9 +176,10 @@ class Learner:
         self._first_action = first_action
         self._random = DecisionRandom(seed)
         self._diverged_dir = Path(diverged_dir)
+        self._read = read or self.compute.tensor
         self._batches = 0
         self._outcome: _Outcome | None = None  # of the last update, until it is settled
-        self._following: npt.NDArray[Any] | None = None  # what the last transition led to, where that is known
+        self._following: Any = None  # what the last transition led to, where that is known
         self.updates = 0
         self.scalars: Mapping[str, Tensor] = {}
 
@@ -194,14 +198,14 @@ class Learner:
         Where it tells its next observation though the episode goes on, the next transition need not be the one that
         follows: what one of several learners does not see, or has come too late for, is taken for a truncation.
         """
-        if self._following is not None and not np.array_equal(self._following, transition["observation"]):
+        if self._following is not None and not are_equal(self._following, transition["observation"]):
             self.cut(self._following)
         ended = transition["terminal"] or transition["truncated"]
         following = None if ended else transition["next_observation"]
-        self._following = None if following is None else np.array(following)
+        self._following = None if following is None else copied(following)
         self.replay.observe({**transition, "action": transition["action"] - self._first_action})
 
-    def cut(self, observation: npt.NDArray[Any]) -> None:
+    def cut(self, observation: Any) -> None:
         """End the running episode with the observation that its last transition led to: the next ones are missing."""
         self.replay.cut(observation)
 
@@ -282,7 +286,8 @@ class Learner:
         return self.scalars
 
     def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
-        return {name: self.compute.tensor(array) for name, array in arrays.items() if name in _LEARNT_FROM}
+        how = {name: self._read if name in _OBSERVED else self.compute.tensor for name in _LEARNT_FROM}
+        return {name: how[name](array) for name, array in arrays.items() if name in _LEARNT_FROM}
 
     def _tell(self, loss: Tensor, each: Tensor, drawn: Drawn) -> None:
         """Send the losses to the host in one transfer; look at the batch's own at once if nothing has to wait."""
@@ -317,7 +322,7 @@ class Learner:
         path = (self._diverged_dir / f"diverged_batch_{outcome.update}.pt").resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays = outcome.drawn.arrays
-        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
+        tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
         write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self._state()}, file))
         raise DivergedError(
             f"the loss of update {outcome.update} is {value}, and learning stops before it spoils the "
@@ -442,4 +447,5 @@ class Learner:
         """Do nothing: there is nothing to release."""
 
 
-_LEARNT_FROM = frozenset({"observation", "action", "reward", "discount", "next_observation", "weight"})
+_OBSERVED = frozenset({"observation", "next_observation"})
+_LEARNT_FROM = _OBSERVED | {"action", "reward", "discount", "weight"}

@@ -1,16 +1,18 @@
 """Q-networks: a torso turns an observation into features, a head turns features into Q-values.
 
 Any torso goes with any head. A torso is an ``nn.Module`` built from the observation shape that carries an integer
-``output_size``; a head is an ``nn.Module`` built from that size, the number of actions and, for a distribution of
-values, the number of outputs per action (atoms, quantiles). `create_network` picks both by name or by factory.
+``output_size`` (`DictTorso` makes one for a Dict of observations from any other); a head is an ``nn.Module`` built from
+that size, the number of actions and, for a distribution of values, the number of outputs per action (atoms, quantiles).
+`create_network` picks both by name or by factory.
 """
 
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from operator import getitem
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import gin
 import torch
@@ -22,6 +24,7 @@ HeadFactory = Callable[..., nn.Module]
 _Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
 
 _HIDDEN_SIZE = 512
+_LEAST_IMAGE = 29  # pixels of height and width, the least that a convolutional torso takes
 
 
 @gin.configurable(module="agents")
@@ -144,6 +147,53 @@ class MLPTorso(nn.Module):
         return features
 
 
+class DictTorso(nn.Module):
+    """Torso for observations of several arrays, made of a torso for one.
+
+    An entry ``[C, H, W]`` with H and W of at least 29 is an image, and read by a torso of its own. All other entries
+    are flattened and concatenated, in the order of their keys in `observation_shape`. Where there are images, a fully
+    connected layer of 512 and a ReLU join their features to that vector, so that what an image means can depend on it;
+    where there are none, one torso reads the vector.
+
+    Args:
+        observation_shape: The shape of each entry by key; a dict of shapes for an entry that is a dict in its turn.
+        torso: Makes the torso for each image, or for the vector, from its shape.
+
+    Attributes:
+        output_size: Number of features.
+
+    Raises:
+        ValueError: If there is no entry, or a shape does not suit the torso.
+    """
+
+    def __init__(self, observation_shape: Mapping[str, Any], torso: TorsoFactory) -> None:
+        super().__init__()
+        entries = [(path, _check_sizes("observation_shape", shape)) for path, shape in _entries(observation_shape)]
+        if not entries:
+            raise ValueError("observation_shape must hold a shape, got an empty dict")
+        images = [(path, shape) for path, shape in entries if len(shape) == 3 and min(shape[1:]) >= _LEAST_IMAGE]
+        vectors = [entry for entry in entries if entry not in images]
+        self._images, self._vectors = [path for path, _ in images], [path for path, _ in vectors]
+        width = sum(math.prod(shape) for _, shape in vectors)
+        self.torsos = nn.ModuleList([torso(shape) for _, shape in images] or [torso((width,))])
+        self.output_size = sum(output_size(each) for each in self.torsos)
+        self.join: nn.Module = nn.Identity()
+        if images:
+            self.join = nn.Sequential(*_hidden_layer(self.output_size + width))
+            self.output_size = _HIDDEN_SIZE
+
+    def forward(self, observation: Mapping[str, Any]) -> Tensor:
+        """Map floats `[B, *shape]` of each entry to features `[B, output_size]`."""
+        flat = [_at(path, observation).flatten(1) for path in self._vectors]
+        if not self._images:
+            features: Tensor = self.torsos[0](torch.cat(flat, dim=1))
+            return features
+        images = [_at(path, observation) for path in self._images]
+        seen = [torso(image) for torso, image in zip(self.torsos, images, strict=True)]
+        features = self.join(torch.cat([*seen, *flat], dim=1))
+        return features
+
+
 @gin.configurable(module="agents")
 class LinearHead(nn.Module):
     """One linear layer from features `[B, input_size]` to Q-values `[B, num_actions]`, or to N outputs per action.
@@ -202,7 +252,8 @@ class QNetwork(nn.Module):
     """Q-values of every action for a batch of observations, or their distributions: a head on a torso.
 
     Args:
-        observation_shape: Shape of one observation, without the batch, such as `[C, H, W]` or `[n]`.
+        observation_shape: Shape of one observation, without the batch, such as `[C, H, W]` or `[n]`; for a Dict, the
+            shapes by key.
         num_actions: Number of actions.
         torso: Makes the torso from `observation_shape`, for instance the class `NatureTorso`.
         head: Makes the head from the torso's `output_size`, `num_actions` and, unless None, `outputs`.
@@ -216,24 +267,24 @@ class QNetwork(nn.Module):
 
     def __init__(
         self,
-        observation_shape: Sequence[int],
+        observation_shape: Any,
         num_actions: int,
-        torso: TorsoFactory,
+        torso: Callable[[Any], nn.Module],
         head: HeadFactory = LinearHead,
         outputs: int | None = None,
     ) -> None:
         super().__init__()
-        self.observation_shape = _check_sizes("observation_shape", observation_shape)
+        self.observation_shape = _check_shapes(observation_shape)
         (self.num_actions,) = _check_sizes("num_actions", [num_actions])
         self.torso = torso(self.observation_shape)
         self.head = head(output_size(self.torso), self.num_actions, *([] if outputs is None else [outputs]))
 
-    def forward(self, observation: Tensor) -> Tensor:
+    def forward(self, observation: Any) -> Tensor:
         """Compute the Q-values of a batch.
 
         Args:
             observation: `[B, *observation_shape]`, uint8 in 0..255 (scaled here to 0..1) or floating point (used as it
-                is), in any memory format.
+                is), in any memory format; for a Dict, such tensors by key.
 
         Returns:
             Q-values `[B, num_actions]`, or `[B, num_actions, outputs]`, float32 under autocast too, so that TD errors
@@ -241,7 +292,7 @@ class QNetwork(nn.Module):
 
         Raises:
             TypeError: If `observation` is neither uint8 nor floating point.
-            ValueError: If `observation` does not have the shape `[B, *observation_shape]`.
+            ValueError: If `observation` does not have the shape `[B, *observation_shape]`, or other keys.
         """
         check_observation(observation, self.observation_shape)
         q_values: Tensor = self.head(self.torso(as_float32(observation)))
@@ -267,7 +318,7 @@ PRESETS: Mapping[str, TorsoFactory] = MappingProxyType(
 
 @gin.configurable(module="agents")
 def create_network(
-    observation_shape: Sequence[int],
+    observation_shape: Any,
     num_actions: int,
     outputs: int | None = None,
     *,
@@ -277,11 +328,12 @@ def create_network(
     """Build a Q-network from names or factories; a gin reference such as `@ImpalaTorso` is a factory.
 
     Args:
-        observation_shape: Shape of one observation, without the batch, such as `[C, H, W]` or `[n]`.
+        observation_shape: Shape of one observation, without the batch, such as `[C, H, W]` or `[n]`; for a Dict, the
+            shapes by key.
         num_actions: Number of actions.
         outputs: Outputs per action, such as atoms or quantiles; None gives one value, without an axis for it.
         torso: "auto" ("nature" for `[C, H, W]` with H and W at least 36, else "mlp"), "nature", "mlp", a name in
-            `PRESETS`, or a factory that takes `observation_shape`.
+            `PRESETS`, or a factory that takes `observation_shape`. For a Dict, `DictTorso` makes its torsos so.
         head: "linear", "dueling", or a factory that takes `(input_size, num_actions)` and, where there are any,
             `outputs`.
 
@@ -293,7 +345,8 @@ def create_network(
         ValueError: If a name is unknown, or a size does not suit the torso or head.
     """
     torso, head = _resolve("torso", torso, _TORSOS), _resolve("head", head, _HEADS)
-    return QNetwork(observation_shape, num_actions, torso, head, outputs)
+    whole = partial(DictTorso, torso=torso) if isinstance(observation_shape, Mapping) else torso
+    return QNetwork(observation_shape, num_actions, whole, head, outputs)
 
 
 def count_parameters(module: nn.Module) -> int:
@@ -339,24 +392,53 @@ def _hidden_layer(input_size: int) -> list[nn.Module]:
     return [nn.Flatten(), nn.Linear(input_size, _HIDDEN_SIZE), nn.ReLU(inplace=True)]
 
 
-def check_observation(observation: Tensor, observation_shape: tuple[int, ...]) -> None:
-    """Refuse a batch that is not `[B, *observation_shape]`."""
-    if observation.shape[1:] != observation_shape:
+def check_observation(observation: Any, observation_shape: Any, name: str = "observation") -> None:
+    """Refuse a batch that is not `[B, *observation_shape]`, or a dict that does not hold such under the same keys."""
+    if isinstance(observation_shape, Mapping):
+        if not isinstance(observation, Mapping) or observation.keys() != observation_shape.keys():
+            got = sorted(observation) if isinstance(observation, Mapping) else type(observation).__name__
+            raise ValueError(f"{name} must be a dict with the keys {sorted(observation_shape)}, got {got}")
+        for key, shape in observation_shape.items():
+            check_observation(observation[key], shape, f"{name}[{key!r}]")
+    elif observation.shape[1:] != observation_shape:
         expected = ", ".join(["B", *map(str, observation_shape)])
         raise ValueError(
-            f"observation must have the shape [{expected}], got {list(observation.shape)}; "
+            f"{name} must have the shape [{expected}], got {list(observation.shape)}; "
             "add the batch dimension or build the network for this observation_shape"
         )
 
 
-def as_float32(observation: Tensor) -> Tensor:
-    """Return uint8 as floats in [0, 1], and floats as they are."""
+def as_float32(observation: Any) -> Any:
+    """Return uint8 as floats in [0, 1], and floats as they are; those of a dict by key."""
+    if isinstance(observation, Mapping):
+        return {key: as_float32(entry) for key, entry in observation.items()}
     if observation.dtype == torch.uint8:
         # The conversion makes a fresh tensor, so dividing in place saves a second one and leaves the caller's alone.
         return observation.to(torch.float32).div_(255.0)
     if observation.is_floating_point():
         return observation.to(torch.float32)
     raise TypeError(f"observation must be uint8 or floating point, got {observation.dtype}; convert it with .float()")
+
+
+def _entries(shapes: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each shape in a dict of shapes, with the keys that lead to it."""
+    if not isinstance(shapes, Mapping):
+        yield path, shapes
+        return
+    for key, inner in shapes.items():
+        yield from _entries(inner, (*path, key))
+
+
+def _at(path: tuple[str, ...], observation: Any) -> Tensor:
+    """Return the entry to which these keys lead."""
+    entry: Tensor = reduce(getitem, path, observation)
+    return entry
+
+
+def _check_shapes(observation_shape: Any) -> Any:
+    if isinstance(observation_shape, Mapping):
+        return {key: _check_shapes(shape) for key, shape in observation_shape.items()}
+    return _check_sizes("observation_shape", observation_shape)
 
 
 def _image_shape_after(windows: Sequence[tuple[int, int]], observation_shape: Sequence[int]) -> tuple[int, int, int]:

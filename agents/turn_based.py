@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from agents.agent import Report
 from agents.decision import Decision, Outcome, Turns
+from agents.observations import copied, each_array, stacked
 from agents.overlap import Overlap
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class TurnBasedAgent:
     transition was complete: under delay, what is known when inference begins.
 
     Args:
-        environment: Its spaces are read: Discrete actions, Box observations.
+        environment: Its spaces are read: Discrete actions, and observations as in `agents.observations.Reader`.
         hyperparameters: Those of `Parts`, which gin binds too; with `seed`.
 
     Attributes:
@@ -59,9 +58,8 @@ class TurnBasedAgent:
         """See the class."""
         self.parts = self.Parts(environment.observation_space, environment.action_space, **hyperparameters)
         self.eval_mode = False
-        space = self.parts.observation_space
-        self._stack: deque[npt.NDArray[Any]] = deque(maxlen=self.parts.stack_size)
-        self._blank = np.zeros(space.shape, space.dtype)
+        self._stack: deque[Any] = deque(maxlen=self.parts.stack_size)
+        self._blank = self.parts.reader.blank()
         self._learner = self.parts.make_learner()
         self._policy = self.parts.policy_of(self._learner.network)
         self._overlap: Overlap | None = None
@@ -69,7 +67,7 @@ class TurnBasedAgent:
         self._turns = Turns()
         self._training_steps = 0
         self._closed: deque[tuple[int, dict[str, Any]]] = deque()  # (frame on which it was complete, transition)
-        self._observation: npt.NDArray[Any] = self._blank
+        self._observation: Any = self._blank
         self._action = 0
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
@@ -93,7 +91,7 @@ class TurnBasedAgent:
         """End the episode; one that was cut (`terminal` False) needs its last observation to bootstrap on."""
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
-        final = self._blank if observation is None else np.array(observation)
+        final = self._blank if observation is None else copied(observation)
         self._close(reward, self._turns.end(realtime), final, terminal)
         self._learn_from_closed(self._turns.frames)  # a reset is a barrier: nothing is in flight any more
         self._join()
@@ -102,14 +100,12 @@ class TurnBasedAgent:
         if not self.eval_mode:
             self._learn_from_closed(decision.frame)
             self._train_step()
-        self._observation = np.array(observation)  # the environment may reuse its array
+        self._observation = copied(observation)
         self._stack.append(self._observation)
-        self._action = self._policy.act(np.stack(self._stack), decision)
+        self._action = self._policy.act(stacked(self._stack), decision)
         return self._action
 
-    def _close(
-        self, reward: float, outcome: Outcome, final: npt.NDArray[Any] | None = None, terminal: bool = False
-    ) -> None:
+    def _close(self, reward: float, outcome: Outcome, final: Any = None, terminal: bool = False) -> None:
         """Complete the last decision's transition; `final` is the observation after the end, if this was the end."""
         if self.eval_mode or not outcome.applied:
             return
@@ -153,7 +149,7 @@ class TurnBasedAgent:
         parameters = {name: list(parameter.shape) for name, parameter in self._learner.network.named_parameters()}
         return {
             "agent": type(self).__name__,
-            "observation_shape": list(self.parts.observation_shape),
+            "observation_shape": each_array(list, self.parts.observation_shape),
             "actions": self.parts.num_actions,
             "network": parameters,
             "replay": self._learner.replay.facts(),
@@ -201,7 +197,9 @@ class TurnBasedAgent:
 
     def pretrain(self) -> Mapping[str, Tensor]:
         """Do one update, whether or not there is enough history to begin with in training; see `Learner.update`."""
-        return self._learner.update()
+        scalars = self._learner.update()
+        self._publish()
+        return scalars
 
     @property
     def transitions(self) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from agents.decision import Decision
+from agents.observations import stacked
 
 __all__ = ["WorkerPolicy"]
 
@@ -17,8 +16,8 @@ __all__ = ["WorkerPolicy"]
 class StackPolicy(Protocol):
     """A policy that reads stacks of observations."""
 
-    def act(self, observation: npt.NDArray[Any], decision: Decision) -> int:
-        """Return an action for one stack [k, *shape]."""
+    def act(self, observation: Any, decision: Decision) -> int:
+        """Return an action for one stack [k, *shape], or for a dict of them."""
         ...
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
@@ -42,11 +41,11 @@ class WorkerPolicy:
         self._policy = policy
 
     def act(self, observation: Any, decision: Decision) -> int:
-        """Return the environment's action for one observation [*shape].
+        """Return the environment's action for one observation, [*shape] or a dict of such.
 
         `decision` is any object with the attributes of `agents.decision.Decision`.
         """
-        return self._policy.act(np.asarray(observation)[None], decision)
+        return self._policy.act(stacked([observation]), decision)
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Read these tensors in place from now on; those on another device are copied."""

@@ -4,20 +4,52 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
 
+import gin
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "docs" / "examples"
 
 
 def example(name: str) -> dict[str, Any]:
     return runpy.run_path(str(EXAMPLES / name), run_name="example")
+
+
+def test_a_run_is_loaded_in_a_notebook_as_the_docs_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick = {
+        "create_gym_environment.environment_id": "'async_wrappers/FallingBlocks-v0'",
+        "RealtimeDelay.default_action": "'repeat'",
+        "Runner.num_iterations": "1",
+        "Runner.training_steps": "30",
+        "Runner.evaluation_steps": "0",
+        "Runner.max_steps_per_episode": "30",
+        "Runner.report_episodes": "0",
+        "create_gym_environment.environment_kwargs": "{'max_frames': 40}",
+    }
+    words = [word for name, value in quick.items() for word in ("--gin_bindings", f"{name} = {value}")]
+    words += ["--base_dir", "results/run", "--gin_files", "configs/dqn/cartpole.gin"]
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    assert runpy.run_path(str(ROOT / "train.py"), run_name="train")["main"](["train.py", *words]) == 0
+    gin.clear_config()
+    capsys.readouterr()
+    section = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8").split("## In a notebook")[1]
+    code = section.split("```python\n")[1].split("```")[0]
+    assert len(code.splitlines()) == 5
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert [episode.frames for episode in names["episodes"]] == [40] * 10
+    assert capsys.readouterr().out == f"{[episode.score for episode in names['episodes']]}\n"
 
 
 def test_stable_baselines3_trains_and_is_evaluated_with_and_without_delay(capsys: pytest.CaptureFixture[str]) -> None:

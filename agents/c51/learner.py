@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -65,7 +64,7 @@ class C51Learner(Learner):
                 stacklevel=2,
             )
 
-    def cut(self, observation: npt.NDArray[Any]) -> None:
+    def cut(self, observation: Any) -> None:
         """End the running episode, whose return is not known."""
         super().cut(observation)
         self._returns.forget()

@@ -26,7 +26,7 @@ class C51(DQN):
     The network is called with (observation shape, number of actions, number of atoms) and gives logits [B, A, N].
 
     Args:
-        observation_space: A Box.
+        observation_space: As in `DQN`.
         action_space: Discrete.
         num_atoms: N, how many atoms the support has, equally spaced from `vmin` to `vmax`.
         vmax: The largest return that is told apart.

@@ -27,6 +27,6 @@ class C51Policy(EpsilonGreedyPolicy):
         super().__init__(network, **arguments)
         self._support = support
 
-    def values(self, observation: Tensor, rng: np.random.Generator) -> Tensor:
+    def values(self, observation: Any, rng: np.random.Generator) -> Tensor:
         """Return the distributions' means [B, A]."""
         return losses.expected_value(self.network(observation), self._support)

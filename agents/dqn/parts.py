@@ -14,8 +14,7 @@ import gin
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box
-from torch import Tensor, nn
+from torch import nn
 
 from agents.baselines import discrete_actions
 from agents.compute import Compute
@@ -26,6 +25,7 @@ from agents.exploration import Epsilon, linearly_decaying_epsilon
 from agents.fit import check_fit
 from agents.learner import Learner, Replay
 from agents.networks import create_network
+from agents.observations import Reader
 from agents.optimizers import create_optimizer
 from agents.replay import ReservoirReplay, RingReplay, create_replay
 from agents.resolved import resolved
@@ -46,7 +46,7 @@ class DQN:
     without delay.
 
     Args:
-        observation_space: A Box.
+        observation_space: A Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these.
         action_space: Discrete.
         stack_size: Observations of the last k decisions that the network sees, k.
         network: From (observation shape [k, *shape], number of actions) to a module that gives Q-values [B, A].
@@ -146,11 +146,12 @@ class DQN:
         if not 0 <= priority_epsilon < float("inf"):
             raise ValueError(f"priority_epsilon must be >= 0 and finite, got {priority_epsilon}")
         self.first_action, self.num_actions = discrete_actions(action_space, self.name)
-        self.observation_space = _array_space(observation_space, self.name)
+        self.observation_space = observation_space
         self.stack_size = stack_size
         self.update_period = update_period
         self.summary_writing_frequency = summary_writing_frequency
         self.compute = Compute(device, channels_last, bf16, compile)
+        self.reader = _reader(observation_space, stack_size, self.compute, self.name)
         self._network = network
         self._replay: dict[str, Any] = {
             "stack_size": stack_size,
@@ -179,14 +180,15 @@ class DQN:
             "diverged_dir": diverged_dir,
             "compute": self.compute,
             "first_action": self.first_action,
+            "read": self.reader,
         }
         seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
         self._weights_seed, self._replay_seed, self._exploration_seed, self._learning_seed = seeds
 
     @property
-    def observation_shape(self) -> tuple[int, ...]:
-        """Shape of what the network reads, [k, *shape]."""
-        return (self.stack_size, *self.observation_space.shape)
+    def observation_shape(self) -> Any:
+        """Shape of what the network reads, [k, *shape], or a dict of such."""
+        return self.reader.shape
 
     def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
         """Make the policy of worker `number` of `workers`, with weights of its own: no replay, optimiser or target.
@@ -232,7 +234,7 @@ class DQN:
             return self.compute.place(self._network())
         with _seeded(self._weights_seed):
             network = self.build_network(self._network)
-            blank = torch.from_numpy(np.zeros((1, *self.observation_shape), self.observation_space.dtype))
+            blank = Reader(self.observation_space, self.stack_size, Compute("cpu"))(self.reader.blank_stacks())
             check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
         return self.compute.place(network)
 
@@ -244,7 +246,7 @@ class DQN:
         """Call the factory for the agent's network; its weights are drawn from torch's generator."""
         return network(self.observation_shape, self.num_actions)
 
-    def network_inputs(self, observation: Tensor) -> tuple[Tensor, ...]:
+    def network_inputs(self, observation: Any) -> tuple[Any, ...]:
         """Return what the network is called with for observations [B, k, *shape]."""
         return (observation,)
 
@@ -272,6 +274,7 @@ class DQN:
             "seed": self._exploration_seed,
             "compute": self.compute,
             "first_action": self.first_action,
+            "read": self.reader,
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -300,13 +303,11 @@ def _own_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence((seed, number)).generate_state(1)[0]) if number else seed
 
 
-def _array_space(space: gym.Space[Any], agent: str) -> Box:
-    if not isinstance(space, Box):
-        raise ValueError(
-            f"agent {agent!r} needs a Box observation space, got {space}: flatten it (AppliedActions.flat = True, or "
-            "Gymnasium's FlattenObservation)"
-        )
-    return space
+def _reader(space: gym.Space[Any], stack_size: int, compute: Compute, agent: str) -> Reader:
+    try:
+        return Reader(space, stack_size, compute)
+    except ValueError as error:
+        raise ValueError(f"agent {agent!r}: {error}") from None
 
 
 @contextmanager

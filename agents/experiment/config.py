@@ -18,7 +18,7 @@ import gin
 
 from agents.files import write_text_atomically
 
-__all__ = ["CONFIG", "ConfigError", "find_gin_files", "load_config", "save_config"]
+__all__ = ["CONFIG", "ConfigError", "find_gin_files", "gin_of_its_own", "load_config", "save_config"]
 
 CONFIG = "config.gin"
 DOPAMINE_NAMES = "docs/dopamine_names.md says what Dopamine's names are here"
@@ -64,6 +64,27 @@ def load_config(
     with _told_in_one_sentence("gin configuration", known):
         gin.finalize()
     _check_parameters(known)
+
+
+@contextmanager
+def gin_of_its_own() -> Iterator[None]:
+    """Give the context an empty configuration, outside all scopes, and the caller back his own, locked if it was."""
+    state = gin.config  # gin has no public way to put a configuration aside: its text lacks what is no literal
+    bound, used = (
+        {key: {**values} for key, values in kept.items()} for kept in (state._CONFIG, state._OPERATIVE_CONFIG)
+    )
+    imports, singletons, locked = set(state._IMPORTS), dict(state._SINGLETONS), gin.config_is_locked()
+    gin.clear_config()
+    try:
+        with gin.config_scope(None):
+            yield
+    finally:
+        gin.clear_config()
+        state._CONFIG.update(bound)
+        state._OPERATIVE_CONFIG.update(used)
+        state._IMPORTS.update(imports)
+        state._SINGLETONS.update(singletons)
+        state._set_config_is_locked(locked)
 
 
 def _check_parameters(known: dict[str, list[str]]) -> None:

@@ -99,8 +99,21 @@ class LiveRunner(Runner):
         finally:
             metrics.close()
 
-    def evaluation(self, agent: Agent, episodes: int) -> list[Episode]:
-        """Play evaluation episodes live, with the newest checkpoint's weights."""
+    def check_recordable(self) -> None:
+        """Refuse: writing a video would hold up a game that does not wait."""
+        raise ValueError(
+            "no video can be made where create_runner.schedule = 'realtime', for writing it would hold up the game: "
+            "evaluate in turn, with --gin_bindings \"create_runner.schedule = 'continuous_train'\""
+        )
+
+    def evaluation(self, agent: Agent, episodes: int, videos: Path | None = None) -> list[Episode]:
+        """Play evaluation episodes live, with the newest checkpoint's weights.
+
+        Raises:
+            ValueError: Videos are asked for.
+        """
+        if videos is not None:
+            self.check_recordable()
         bundle = newest_bundle(self.base_dir)[1]
         self._learners, self._replays = bundle["learners"], bundle["replays"]
         with self._open() as live:

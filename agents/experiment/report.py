@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from agents.agent import Agent
 from agents.baselines import NoopAgent, RandomAgent
-from agents.experiment.evaluate import bootstrap_interval, difference_interval, evaluate
+from agents.experiment.evaluate import bootstrap_interval, difference_interval, evaluate, interquartile_mean
 from agents.experiment.metrics import read_iterations
 from agents.experiment.runner import Runner
 from agents.files import write_atomically, write_text_atomically
@@ -118,12 +118,14 @@ def _cumulative(begin: int, lengths: list[int]) -> list[int]:
 
 
 def evaluation_facts(episodes: list[Any]) -> dict[str, Any]:
-    """Return an evaluation as plain data: mean, median, interval and each episode."""
+    """Return an evaluation as plain data: mean, median and interquartile mean, 95 % intervals, and each episode."""
     scores = [episode.score for episode in episodes]
     return {
         "mean": statistics.fmean(scores),
-        "median": statistics.median(scores),
         "interval": bootstrap_interval(scores),
+        "median": statistics.median(scores),
+        "iqm": float(interquartile_mean(scores)),
+        "iqm_interval": bootstrap_interval(scores, interquartile_mean),
         "returns": scores,
         "frames": [episode.frames for episode in episodes],
     }

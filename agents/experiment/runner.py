@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import Metrics
 from agents.experiment.pretraining import Pretraining
+from agents.experiment.video import check_recordable, recorded
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
 
@@ -276,9 +278,27 @@ class Runner:
         _load_policy(agent, *newest_bundle(self.base_dir))
         return agent
 
-    def evaluation(self, agent: Agent, episodes: int) -> list[Episode]:
-        """Play evaluation episodes with an agent, whose seeds depend on the run's seed and their number alone."""
-        return evaluate(agent, self.environment, episodes, self.seed, self.max_steps_per_episode)
+    def check_recordable(self) -> None:
+        """Refuse to record videos where that cannot be done.
+
+        Raises:
+            ValueError: Says why not.
+        """
+        check_recordable(self.environment)
+
+    def evaluation(self, agent: Agent, episodes: int, videos: Path | None = None) -> list[Episode]:
+        """Play evaluation episodes with an agent, whose seeds depend on the run's seed and their number alone.
+
+        Args:
+            agent: Plays.
+            episodes: How many.
+            videos: A directory for a video of each; None records none. See `recorded`.
+
+        Raises:
+            ValueError: Videos are asked for, and cannot be recorded.
+        """
+        with recorded(self.environment, videos) if videos else nullcontext(self.environment) as environment:
+            return evaluate(agent, environment, episodes, self.seed, self.max_steps_per_episode)
 
 
 @gin.configurable(module="agents")

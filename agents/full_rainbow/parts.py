@@ -24,7 +24,7 @@ class FullRainbow(Rainbow):
     """The hyperparameters of Rainbow (Hessel et al. 2018), ``FullRainbowAgent`` in gin.
 
     Args:
-        observation_space: A Box.
+        observation_space: As in `DQN`.
         action_space: Discrete.
         noisy: Every linear layer is a noisy one (Fortunato et al. 2018).
         noisy_sigma: Its scale of noise, sigma_0; Dopamine's is 0.1, the paper's 0.5.

@@ -46,7 +46,7 @@ class ImplicitQuantileLearner(Learner):
     def losses(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """Return the quantile Huber losses [B]."""
         observation, next_observation = batch["observation"], batch["next_observation"]
-        tau, tau_prime, tau_selector = (self._draw(rng, len(observation), count) for count in self._counts)
+        tau, tau_prime, tau_selector = (self._draw(rng, len(batch["action"]), count) for count in self._counts)
         with self.compute.autocast():
             with torch.no_grad():
                 quantiles_t = self.target(next_observation, tau_prime)

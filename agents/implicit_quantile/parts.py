@@ -8,7 +8,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from agents.dqn.parts import DQN
 from agents.epsilon_greedy import EpsilonGreedyPolicy
@@ -27,7 +27,7 @@ class ImplicitQuantile(DQN):
     The network is one of Q-values, with a torso and a head, that `ImplicitQuantileNetwork` takes over.
 
     Args:
-        observation_space: A Box.
+        observation_space: As in `DQN`.
         action_space: Discrete.
         num_tau_samples: N, quantiles that are learnt from a transition.
         num_tau_prime_samples: N', quantiles of its target.
@@ -74,9 +74,9 @@ class ImplicitQuantile(DQN):
         """Shape of what the network gives for one observation and one quantile, [A, 1]."""
         return (self.num_actions, 1)
 
-    def network_inputs(self, observation: Tensor) -> tuple[Tensor, ...]:
-        """Return what the network is called with: observations and quantiles."""
-        return (observation, torch.full((len(observation), 1), 0.5))
+    def network_inputs(self, observation: Any) -> tuple[Any, ...]:
+        """Return what the network is called with: one observation and one quantile."""
+        return (observation, torch.full((1, 1), 0.5))
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """Make the network of implicit quantiles."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.epsilon_greedy import EpsilonGreedyPolicy
+from agents.observations import first_array
 
 __all__ = ["ImplicitQuantilePolicy"]
 
@@ -27,8 +28,9 @@ class ImplicitQuantilePolicy(EpsilonGreedyPolicy):
         super().__init__(network, **arguments)
         self._num_quantile_samples = num_quantile_samples
 
-    def values(self, observation: Tensor, rng: np.random.Generator) -> Tensor:
+    def values(self, observation: Any, rng: np.random.Generator) -> Tensor:
         """Return the means [B, A] of K quantiles (Dabney et al. 2018, eq. 5)."""
-        tau = torch.from_numpy(rng.random((len(observation), self._num_quantile_samples), np.float32))
-        quantiles: Tensor = self.network(observation, tau.to(observation.device))
+        first = first_array(observation)
+        tau = torch.from_numpy(rng.random((len(first), self._num_quantile_samples), np.float32))
+        quantiles: Tensor = self.network(observation, tau.to(first.device))
         return quantiles.mean(dim=2)

@@ -25,7 +25,7 @@ class Quantile(DQN):
     The network is called with (observation shape, number of actions, number of quantiles) and gives [B, A, N].
 
     Args:
-        observation_space: A Box.
+        observation_space: As in `DQN`.
         action_space: Discrete.
         num_atoms: N, the number of quantiles (Dopamine's name).
         kappa: Threshold of Huber's loss; 0 is quantile regression itself.

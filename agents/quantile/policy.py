@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from torch import Tensor
 
@@ -13,7 +15,7 @@ __all__ = ["QuantilePolicy"]
 class QuantilePolicy(EpsilonGreedyPolicy):
     """`EpsilonGreedyPolicy` of a network from observations [B, k, *shape] to quantiles [B, A, N]."""
 
-    def values(self, observation: Tensor, rng: np.random.Generator) -> Tensor:
+    def values(self, observation: Any, rng: np.random.Generator) -> Tensor:
         """Return the quantiles' means [B, A]."""
         quantiles: Tensor = self.network(observation)
         return quantiles.mean(dim=2)

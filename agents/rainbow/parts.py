@@ -17,7 +17,7 @@ class Rainbow(C51):
     """The hyperparameters of Dopamine's Rainbow (Castro et al. 2018; Hessel et al. 2018), ``RainbowAgent`` in gin.
 
     Args:
-        observation_space: A Box.
+        observation_space: As in `DQN`.
         action_space: Discrete.
         update_horizon: n of the n-step return, in decisions.
         replay_scheme: ``"prioritized"`` or ``"uniform"``.

@@ -17,6 +17,7 @@ from async_wrappers.schedule import whole_frames
 __all__ = ["create_atari_environment", "find_atari_game"]
 
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018, section 5.2
+EMULATED_FRAMES_PER_SECOND = 60
 
 
 def create_atari_environment(
@@ -73,6 +74,8 @@ def create_atari_environment(
         full_action_space=full_action_space,
         render_mode=render_mode,
     )
+    # One step of the innermost environment is one emulated frame; ale-py says 30, whatever it skips.
+    env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": EMULATED_FRAMES_PER_SECOND}
     if pixels:
         env = AtariPreprocessing(
             env,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -33,13 +34,19 @@ def create_gym_environment(
         render_mode: Gymnasium's, such as ``"human"`` or ``"rgb_array"``.
 
     Raises:
-        ValueError: No environment has that id; the sentence names the closest ones.
+        ValueError: No environment has that id (the sentence names the closest ones), or it has no such `render_mode`.
     """
     kwargs = dict(environment_kwargs or {})
     if render_mode is not None:  # an environment that cannot render need not take the argument
         kwargs["render_mode"] = render_mode
     try:
-        env = gym.make(environment_id, **kwargs)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*that is not in the possible render_modes")  # refused below
+            env = gym.make(environment_id, **kwargs)
+    except TypeError as error:
+        if render_mode is not None and "'render_mode'" in str(error):
+            raise ValueError(_no_such_mode(environment_id, render_mode, [])) from None
+        raise
     except (gym.error.Error, ModuleNotFoundError) as error:
         if environment_id in gym.registry:
             if isinstance(error, gym.error.Error):
@@ -50,4 +57,12 @@ def create_gym_environment(
         raise ValueError(
             f"environment_id must be registered with Gymnasium, got {environment_id!r}{hint} ({error})"
         ) from None
+    modes = env.metadata.get("render_modes") or []
+    if render_mode is not None and render_mode not in modes:
+        raise ValueError(_no_such_mode(environment_id, render_mode, modes))
     return wrap(env, clip_rewards, wrappers)
+
+
+def _no_such_mode(environment_id: str, render_mode: str, modes: Sequence[str]) -> str:
+    known = f"one of {', '.join(map(repr, modes))}" if modes else "None"
+    return f"render_mode of {environment_id!r} must be {known}, got {render_mode!r}"

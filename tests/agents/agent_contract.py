@@ -70,6 +70,10 @@ class AgentContract:
         """Make the agent; where it learns, its updates begin within the first few episodes."""
         raise NotImplementedError
 
+    def make_environment(self, **arguments: Any) -> Any:
+        """Make the environment, which takes the arguments of `DriftingEnv`."""
+        return DriftingEnv(**arguments)
+
     def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
         """All that the agent remembers between two episodes."""
         return agent.bundle_and_checkpoint(directory, iteration)
@@ -77,20 +81,20 @@ class AgentContract:
     def test_the_same_seed_gives_the_same_actions_and_state(self, world: World, tmp_path: Path) -> None:
         runs = []
         for name in ("one", "other"):
-            env = world(DriftingEnv(noop=True))
+            env = world(self.make_environment(noop=True))
             agent = self.make_agent(env, 3)
             runs.append((play(agent, env, range(12)), self.state(agent, tmp_path / name)))
         assert_identical(*runs)
 
     def test_another_seed_gives_other_actions_if_the_agent_explores(self, world: World) -> None:
-        env = world(DriftingEnv(noop=True))
+        env = world(self.make_environment(noop=True))
         one, other = (play(self.make_agent(env, seed), env, range(6)) for seed in (0, 1))
         assert (one != other) == self.explores
 
     @pytest.mark.parametrize("eval_mode", [False, True])
     @pytest.mark.parametrize("first", [0, 5, -3])
     def test_actions_are_whole_numbers_of_the_space(self, world: World, first: int, eval_mode: bool) -> None:
-        env = world(DriftingEnv(actions=4, first_action=first, noop=True))
+        env = world(self.make_environment(actions=4, first_action=first, noop=True))
         chosen = [a for actions in play(self.make_agent(env, 0), env, range(8), eval_mode) for a in actions]
         assert {type(action) for action in chosen} == {int}
         assert all(env.action_space.contains(action) for action in chosen)
@@ -98,7 +102,7 @@ class AgentContract:
     def test_evaluation_changes_nothing_that_training_later_sees(self, world: World, tmp_path: Path) -> None:
         runs = []
         for evaluations in (0, 5):
-            env = world(DriftingEnv(noop=True))
+            env = world(self.make_environment(noop=True))
             agent = self.make_agent(env, 0)
             actions = play(agent, env, range(8))
             play(agent, env, range(100, 100 + evaluations), eval_mode=True)
@@ -109,7 +113,7 @@ class AgentContract:
         assert_identical(*runs)
 
     def test_a_restored_agent_goes_on_bit_for_bit(self, world: World, tmp_path: Path) -> None:
-        env = world(DriftingEnv(noop=True))
+        env = world(self.make_environment(noop=True))
         agent, restored = self.make_agent(env, 0), self.make_agent(env, 0)
         play(agent, env, range(9))
         play(agent, env, range(100, 102), eval_mode=True)
@@ -122,14 +126,14 @@ class AgentContract:
         assert_identical(*runs)
 
     def test_a_bundle_is_tensors_and_plain_data_that_survive_a_file(self, tmp_path: Path) -> None:
-        env = DriftingEnv(noop=True)
+        env = self.make_environment(noop=True)
         agent = self.make_agent(env, 0)
         play(agent, env, range(8))
         bundle = agent.bundle_and_checkpoint(tmp_path, 0)
         assert_identical(in_a_file(bundle, tmp_path), bundle)
 
     def test_a_bundle_is_of_its_moment_once_it_is_in_a_file(self, tmp_path: Path) -> None:
-        env = DriftingEnv(noop=True)
+        env = self.make_environment(noop=True)
         agent, restored = self.make_agent(env, 0), self.make_agent(env, 0)
         play(agent, env, range(8))
         bundle = in_a_file(agent.bundle_and_checkpoint(tmp_path, 0), tmp_path)
@@ -139,7 +143,7 @@ class AgentContract:
         assert play(restored, env, range(8, 12)) == expected
 
     def test_forgetting_leaves_what_is_kept(self, tmp_path: Path) -> None:
-        env = DriftingEnv(noop=True)
+        env = self.make_environment(noop=True)
         agent, restored = self.make_agent(env, 0), self.make_agent(env, 0)
         for iteration in range(3):
             play(agent, env, range(4))
@@ -149,7 +153,7 @@ class AgentContract:
         assert play(restored, env, range(4)) == play(agent, env, range(4))
 
     def test_an_identity_is_plain_and_the_same_for_agents_alike(self) -> None:
-        env = DriftingEnv(noop=True)
+        env = self.make_environment(noop=True)
         one, other = self.make_agent(env, 0), self.make_agent(env, 1)
         play(one, env, range(4))
         assert one.identity() == other.identity()
@@ -158,7 +162,7 @@ class AgentContract:
     def test_an_agent_that_loads_a_policy_evaluates_like_the_one_it_came_from(
         self, world: World, tmp_path: Path
     ) -> None:
-        env = world(DriftingEnv(noop=True))
+        env = world(self.make_environment(noop=True))
         agent, other = self.make_agent(env, 0), self.make_agent(env, 0)
         play(agent, env, range(12))
         other.load_policy(agent.bundle_and_checkpoint(tmp_path, 0))
@@ -166,7 +170,7 @@ class AgentContract:
         assert runs[0] == runs[1]
 
     def test_reports_are_a_name_a_number_and_the_training_frames(self) -> None:
-        env = DriftingEnv(noop=True)
+        env = self.make_environment(noop=True)
         agent, reports = self.make_agent(env, 0), []
         agent.set_report(lambda *report: reports.append(report))
         play(agent, env, range(12))
@@ -178,7 +182,7 @@ class AgentContract:
     def test_an_environment_that_reuses_its_arrays_makes_no_difference(self, world: World, tmp_path: Path) -> None:
         runs = []
         for reuse in (False, True):
-            env = world(DriftingEnv(noop=True, reuse=reuse))
+            env = world(self.make_environment(noop=True, reuse=reuse))
             agent = self.make_agent(env, 0)
             runs.append((play(agent, env, range(12)), self.state(agent, tmp_path / str(reuse))))
         assert_identical(*runs)

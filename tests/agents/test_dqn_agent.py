@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -500,15 +500,25 @@ class TestSpaces:
         assert all(play(agent, env, range(2)) + play(agent, env, range(2), eval_mode=True))
         assert agent._learner.updates > 5
 
-    @pytest.mark.parametrize("space", [Dict({"a": Box(0, 1, (2,))}), Discrete(4), MultiBinary(3)])
-    def test_observations_that_are_no_box_are_refused_in_one_sentence(self, space: gym.Space[Any]) -> None:
+    @pytest.mark.parametrize(
+        ("space", "place", "wrong"),
+        [
+            (Text(3), "", Text(3)),
+            (Tuple([Discrete(4)]), "", Tuple([Discrete(4)])),
+            (Dict(a=Box(0, 1, (2,)), b=Dict(c=Text(3))), "['b']['c']", Text(3)),
+            (Dict(), "", Dict()),
+        ],
+    )
+    def test_observations_that_are_no_arrays_are_refused_in_one_sentence(
+        self, space: gym.Space[Any], place: str, wrong: gym.Space[Any]
+    ) -> None:
         env = DriftingEnv()
         env.observation_space = space
         with pytest.raises(ValueError) as caught:
             make_agent(env)
         assert str(caught.value).splitlines()[0] == (
-            f"agent 'dqn' needs a Box observation space, got {space}: flatten it (AppliedActions.flat = True, or "
-            "Gymnasium's FlattenObservation)"
+            f"agent 'dqn': observation space{place} must be a Box, Discrete, MultiDiscrete, MultiBinary or a Dict of "
+            f"these, got {wrong}: turn it into one in a wrapper, such as Gymnasium's FlattenObservation"
         )
 
     def test_continuous_actions_are_refused_in_one_sentence(self) -> None:

@@ -49,6 +49,33 @@ def test_a_gym_environment_is_made_by_its_id_with_its_arguments() -> None:
     assert env.render_mode == "rgb_array"
 
 
+class WithoutModes(gym.Env):
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, **arguments: str) -> None:
+        if arguments.get("render_mode") == "ansi":
+            raise TypeError("__init__() got an unexpected keyword argument 'render_mode'")
+
+
+@pytest.mark.parametrize(
+    ("environment", "mode", "message"),
+    [
+        (RECORDING, "ansi", "render_mode of '{}' must be one of 'rgb_array', got 'ansi'"),
+        ("WithoutModes-v0", "rgb_array", "render_mode of '{}' must be None, got 'rgb_array'"),
+        ("WithoutModes-v0", "ansi", "render_mode of '{}' must be None, got 'ansi'"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_a_render_mode_that_an_environment_lacks_is_refused_in_one_sentence(
+    environment: str, mode: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = gym.envs.registration.EnvSpec("WithoutModes-v0", entry_point=WithoutModes)
+    monkeypatch.setitem(gym.registry, "WithoutModes-v0", spec)
+    with pytest.raises(ValueError) as caught:
+        create_gym_environment(environment, render_mode=mode)
+    assert str(caught.value) == message.format(environment)
+
+
 def test_wrappers_are_applied_in_order_the_first_one_innermost() -> None:
     env = create_gym_environment(
         RECORDING, wrappers=[AppliedActions, partial(RealtimeDelay, delay=3), RecordEpisodeStatistics]

@@ -196,3 +196,9 @@ def test_a_turn_based_experiment_is_not_continued_live(tmp_path: Path) -> None:
     Checkpointer(tmp_path).save(0, bundle)
     with pytest.raises(DifferentExperiment, match="turn-based"):
         runner.resume()
+
+
+def test_a_live_evaluation_cannot_be_recorded(tmp_path: Path) -> None:
+    runner = build(tmp_path)
+    with pytest.raises(ValueError, match=r"^no video can be made where create_runner.schedule = 'realtime'"):
+        runner.evaluation(runner.agent, 1, tmp_path / "videos")

@@ -183,6 +183,25 @@ class TestARun:
         delayed = call("evaluate", "--base_dir", "run", "--gin_bindings", "RealtimeDelay.delay = 6", "--episodes", "4")
         assert delayed.code == 0
         assert json.loads((base_dir / "evaluation.json").read_text())["returns"] != facts["returns"]
+        message = refused(call("evaluate", "--base_dir", "run", "--video"))
+        assert message == "render_mode of 'Mine-v0' must be None, got 'rgb_array'"
+
+    def test_an_evaluation_with_videos_gives_the_same_scores_as_without(self, place: Path, call: Any) -> None:
+        pytest.importorskip("moviepy")
+        bindings = ("create_gym_environment.environment_id = 'async_wrappers/FallingBlocks-v0'",)
+        bindings += ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "Runner.evaluation_steps = 0")
+        words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+        assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
+        told = call("evaluate", "--base_dir", "run", "--episodes", "2")
+        facts = json.loads((place / "run" / "evaluation.json").read_text())
+        assert {"mean", "median", "iqm", "iqm_interval", "interval"} <= set(facts)
+        assert re.search(r"median .*, interquartile mean \S+ \(95 % interval \S+ to \S+\); written to", told.out)
+        again = call("evaluate", "--base_dir", "run", "--episodes", "2", "--video")
+        assert again.out == told.out.rstrip("\n") + ", videos to run/videos\n"
+        assert json.loads((place / "run" / "evaluation.json").read_text()) == facts
+        videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
+        assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
+        assert "--render and --video" in refused(call("evaluate", "--base_dir", "run", "--render", "--video"))
 
     def test_the_word_train_is_the_default(self, call: Any, place: Path) -> None:
         short = ("--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
@@ -316,10 +335,7 @@ class TestExitCodes:
             (["create_optimizer.name = 'adamw'"], "create_optimizer.name must be one of"),
             (["MLPTorso.hidden = 8"], "hidden|MLPTorso"),
             (["create_gym_environment.wrappers = @RealtimeDelay"], "wrappers must be a list"),
-            (
-                ["AppliedActions.length = 2", "create_gym_environment.wrappers = [@AppliedActions]"],
-                "needs a Box observation",
-            ),
+            (["create_network.torso = 'nature'"], "network must take|observation_shape must be [C, H, W], got [1, 3]"),
         ],
     )
     def test_two_with_one_line_where_a_binding_is_wrong(

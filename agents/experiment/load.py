@@ -1,0 +1,60 @@
+"""What a run has trained, for use outside `train.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+
+from agents.agent import Agent
+from agents.configurables import CONFIGURABLES
+from agents.experiment.config import CONFIG, gin_of_its_own, load_config
+from agents.experiment.schedules import create_runner
+
+__all__ = ["load_agent"]
+
+
+def load_agent(base_dir: str | Path, gin_bindings: Sequence[str] = ()) -> tuple[Agent, gym.Env[Any, Any]]:
+    """Load the agent of a run of `train.py`, with the newest good checkpoint's weights, and its environment.
+
+    Neither depends on gin any more, whose configuration is the caller's again afterwards, as it was before.
+
+    Example:
+        >>> from agents.experiment import load_agent, play_episode
+        >>> agent, env = load_agent("results/run", ["RealtimeDelay.delay = 4"])  # doctest: +SKIP
+        >>> play_episode(agent, env, seed=0).score  # doctest: +SKIP
+
+    Args:
+        base_dir: The run's directory, in which nothing is changed.
+        gin_bindings: These win over the run's configuration, such as ``"RealtimeDelay.delay = 4"`` or
+            ``"create_atari_environment.render_mode = 'rgb_array'"``.
+
+    Returns:
+        The agent, in evaluation, and the environment in its wrappers. Those of a live run are turn-based.
+
+    Raises:
+        ValueError: There is no run, no good checkpoint, or a binding that does not fit.
+    """
+    base_dir = Path(base_dir)
+    if not (base_dir / CONFIG).is_file():
+        raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
+    with gin_of_its_own(), _threads_kept():
+        load_config([], gin_bindings, CONFIGURABLES, saved=base_dir / CONFIG)
+        runner = create_runner(base_dir)
+        agent = runner.trained_agent()
+    agent.eval_mode = True
+    return agent, runner.environment
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    """Let the run's `threads` hold inside alone."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,91 @@
+"""Videos of episodes: each step of the innermost environment is an image, at that environment's own pace."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.wrappers import RecordVideo
+
+__all__ = ["check_recordable", "recorded"]
+
+
+def check_recordable(environment: gym.Env[Any, Any]) -> None:
+    """Refuse an environment of which no video can be made.
+
+    Raises:
+        ValueError: It renders no images, or moviepy is missing.
+    """
+    modes = environment.unwrapped.metadata.get("render_modes", [])
+    if "rgb_array" not in modes:
+        raise ValueError(f"a video needs render_mode 'rgb_array', and {environment.unwrapped} has {modes or 'none'}")
+    if environment.unwrapped.render_mode != "rgb_array":
+        raise ValueError(
+            f"a video needs an environment that was made with render_mode 'rgb_array', got "
+            f"{environment.unwrapped.render_mode!r}: bind the render_mode of what makes it"
+        )
+    if importlib.util.find_spec("moviepy") is None:
+        raise ValueError("a video needs moviepy, which is not installed: pip install -e '.[video]'")
+
+
+@contextmanager
+def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.Env[Any, Any]]:
+    """Record every episode that is played in the context, by Gymnasium's ``RecordVideo``.
+
+    It is put beneath all wrappers: frames that a delay or a frame skip passes over are seen too, and frames per second
+    are those of the innermost environment (``metadata["render_fps"]``). The images of an episode are held in memory
+    until its end; the last one is shown twice.
+
+    Args:
+        environment: Made with ``render_mode="rgb_array"``; it plays as it would without a video.
+        directory: Receives ``evaluation-episode-N.mp4`` when the context ends, and only then, instead of what it held.
+
+    Yields:
+        The environment that is to be played; `environment` itself where it has wrappers.
+
+    Raises:
+        ValueError: As `check_recordable`.
+    """
+    check_recordable(environment)
+    unfinished = directory.with_name(directory.name + ".tmp")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    base = environment.unwrapped
+    innermost = _innermost_wrapper(environment)
+    recorder = _Recorder(base, str(unfinished), episode_trigger=lambda number: True, name_prefix="evaluation")
+    if innermost is not None:
+        innermost.env = recorder
+    try:
+        yield recorder if innermost is None else environment
+        if recorder.recording:
+            recorder.stop_recording()
+    except BaseException:
+        recorder.recorded_frames.clear()  # nobody waits for this video
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    finally:
+        if innermost is not None:
+            innermost.env = base
+    shutil.rmtree(directory, ignore_errors=True)
+    unfinished.rename(directory)
+
+
+class _Recorder(RecordVideo[Any, Any]):
+    """`RecordVideo` with all images: moviepy rounds a video's length down, which may cost the last one."""
+
+    def stop_recording(self) -> None:
+        """Write the video, the last image twice."""
+        self.recorded_frames.extend(self.recorded_frames[-1:])
+        super().stop_recording()  # type: ignore[no-untyped-call]
+
+
+def _innermost_wrapper(environment: gym.Env[Any, Any]) -> gym.Wrapper[Any, Any, Any, Any] | None:
+    """Return the wrapper around the environment itself; None where there is none."""
+    wrapper = None
+    while isinstance(environment, gym.Wrapper):
+        wrapper, environment = environment, environment.env
+    return wrapper
