@@ -53,6 +53,9 @@ class Duels(gym.Env[Any, Any]):
         return np.array([self._number, self._frame], np.float32)
 
 
+gym.register("Duels-v0", Duels)
+
+
 def won_by(seed: int | None) -> bool | None:
     """Whether the episode of a seed is won; None if it is neither won nor lost."""
     return (True, False, None)[(seed or 0) % 3]

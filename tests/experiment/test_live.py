@@ -15,12 +15,13 @@ import async_wrappers.configurables
 from agents.experiment import runner as runner_module
 from agents.experiment.checkpoint import Checkpointer
 from agents.experiment.config import load_config
-from agents.experiment.episode import Phase
+from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.experiment.schedules import create_runner
 from async_wrappers.runner.record import Record
 from async_wrappers.timing import EpisodeTiming, Standing, TimingReport
+from tests.experiment.duels_env import FRAMES, won_by
 
 ROOT = Path(__file__).parents[2]
 QUICK = (
@@ -211,6 +212,33 @@ def test_encounters_go_on_in_each_phase_and_the_standing_counts_all_iterations(
         "training: 4 episodes, 600 frames; 2 wins, 2 losses; at encounter 3; "
         "0.500 actions per frame, 0.500 updates per action"
     )
+
+
+@pytest.mark.slow
+def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    duels = (
+        "create_gym_environment.environment_id = 'tests.experiment.duels_env:Duels-v0'",
+        "Runner.training_steps = 40",  # frames, ten duels
+        "Runner.evaluation_steps = 0",
+        "LiveRunner.standing_at = 42",
+    )
+    passed = 0
+    for iteration in range(2):
+        runner = build(tmp_path, *duels, f"Runner.num_iterations = {iteration + 1}")
+        runner.resume()
+        runner.run_experiment()
+        won = [won_by(episode_seed(0, Phase.TRAIN, 10 * iteration + number)) for number in range(10)]
+        passed += won.count(True)
+        line = newest(tmp_path)["logs"][iteration]
+        assert line["train_episode_lengths"] == [FRAMES] * 10
+        assert (line["train_wins"], line["train_losses"]) == (won.count(True), won.count(False))
+        assert line["train_encounter"] == 1 + passed
+        assert newest(tmp_path)["encounters"] == {"TRAIN": 1 + passed, "EVAL": 1, "FINAL": 1}
+    told = json.loads((tmp_path / "timing" / "train.1.json").read_text())
+    assert (told["encounter"], told["standing"]["frame"], told["standing"]["episodes"]) == (1 + passed, 42, 0)
+    assert "at 42 frames: 10 episodes, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
