@@ -130,6 +130,7 @@ def train() -> None:
     rows = compare_with_baselines(runner) if runner.report_episodes else None
     if rows:
         print(f"\n{table(rows)}\n")
+    print(runner.closing_line())
     print(f"learning curve: {draw_learning_curve(base_dir, rows)}\nbase_dir: {base_dir}")
 
 

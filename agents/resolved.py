@@ -34,15 +34,25 @@ def resolved(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     if isinstance(function, partial):
         return partial(resolved(function.func), *function.args, **function.keywords)
-    # A reference such as @scope/name is a function that enters the scope around the configurable.
-    scope = inspect.getclosurevars(function).nonlocals.get("scope_components") if inspect.isfunction(function) else None
-    configurable = inspect.unwrap(function, stop=_is_configurable)
-    if not _is_configurable(configurable):
+    configurable = _configurable(function)
+    if configurable is None:
         return function
+    # A reference such as @scope/name is a function, or a class, that enters the scope around the configurable.
+    entered = type(function).__call__ if isinstance(function, type) else function
+    scope = inspect.getclosurevars(entered).nonlocals.get("scope_components") if inspect.isfunction(entered) else None
     with gin.config_scope(scope):
         bindings = gin.get_bindings(configurable)
     values = {name: _resolved_value(value) for name, value in bindings.items()}
     return Resolved(inspect.unwrap(configurable), values)
+
+
+def _configurable(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return what is registered with gin; of a class of another package a reference is a subclass of the same name."""
+    if not isinstance(function, type):
+        found = inspect.unwrap(function, stop=_is_configurable)
+        return found if _is_configurable(found) else None
+    named = [kind for kind in function.__mro__ if kind.__qualname__ == function.__qualname__]
+    return next((kind for kind in named if _is_configurable(kind)), None)
 
 
 def _resolved_value(value: Any) -> Any:

@@ -144,6 +144,11 @@ class TurnBasedAgent:
             for name, value in scalars.items():
                 self._report(name, float(value), self._turns.frames)
 
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        return self._learner.updates
+
     def identity(self) -> dict[str, Any]:
         """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
         parameters = {name: list(parameter.shape) for name, parameter in self._learner.network.named_parameters()}

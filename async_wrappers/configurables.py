@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gin
+from gymnasium.wrappers import ResizeObservation
 
 from async_wrappers.delay import RealtimeDelay
 from async_wrappers.envs import create_atari_environment, create_gym_environment
@@ -26,6 +27,7 @@ CONFIGURABLES = (
     MaxTime,
     NoStagger,
     RealtimeDelay,
+    ResizeObservation,  # Gymnasium's
     Sequential,
     Spikes,
     Tickets,

@@ -6,13 +6,13 @@ import json
 import math
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["EpisodeTiming", "Span", "TimingReport", "distribution"]
+__all__ = ["EpisodeTiming", "Span", "Standing", "TimingReport", "distribution"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class EpisodeTiming:
         score: Its return.
         frames: Its length.
         number: Its number in its kind of phase.
+        won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
         began: When its first frame began, in nanoseconds on the run's time line; no part of what makes two equal.
     """
 
@@ -30,6 +31,7 @@ class EpisodeTiming:
     frames: int
     number: int = 0
     began: int = field(default=0, compare=False)
+    won: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,31 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How a run stood when a frame began.
+
+    Attributes:
+        frame: Frames lived through.
+        episodes: That were over in this phase.
+        wins: Of them.
+        losses: Of them.
+        score: Return of the running episode so far.
+        encounter: Number of the encounter that it plays, where the environment has an order of them.
+        actions: Of the agent's, applied in this phase.
+        updates: Made in this phase.
+    """
+
+    frame: int
+    episodes: int
+    wins: int
+    losses: int
+    score: float
+    encounter: int | None
+    actions: int
+    updates: int
+
+
+@dataclass(frozen=True)
 class TimingReport:
     """What a run did and when.
 
@@ -79,6 +106,8 @@ class TimingReport:
         lost: Inferences that gave no action, by what became of them.
         updates: Updates of all learners.
         scalars: What the last update told, by name.
+        encounter: Number of the encounter that comes next, where the environment has an order of them.
+        standing: How the run stood on the frame that was asked for.
     """
 
     latency_ms: dict[str, float]
@@ -97,11 +126,33 @@ class TimingReport:
     lost: dict[str, int] = field(default_factory=dict)
     updates: int = 0
     scalars: dict[str, float] = field(default_factory=dict)
+    encounter: int | None = None
+    standing: Standing | None = None
 
     @property
     def updates_per_frame(self) -> float:
         """Updates of all learners, per frame."""
         return self.updates / max(self.frames["total"], 1)
+
+    @property
+    def actions_per_frame(self) -> float:
+        """Share of the frames that received an action of the agent's."""
+        return self.frames["fresh"] / max(self.frames["total"], 1)
+
+    @property
+    def updates_per_action(self) -> float:
+        """Updates of all learners, per action that was applied."""
+        return self.updates / max(self.frames["fresh"], 1)
+
+    @property
+    def wins(self) -> int:
+        """Episodes that were won."""
+        return sum(episode.won is True for episode in self.episodes)
+
+    @property
+    def losses(self) -> int:
+        """Episodes that were lost."""
+        return sum(episode.won is False for episode in self.episodes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, without the spans."""
@@ -121,6 +172,12 @@ class TimingReport:
             "lost": self.lost,
             "updates": self.updates,
             "updates_per_frame": self.updates_per_frame,
+            "updates_per_action": self.updates_per_action,
+            "actions_per_frame": self.actions_per_frame,
+            "wins": self.wins,
+            "losses": self.losses,
+            "encounter": self.encounter,
+            "standing": None if self.standing is None else asdict(self.standing),
         }
 
     def to_json(self, path: str | Path) -> None:
@@ -177,10 +234,15 @@ class TimingReport:
                 *(() if self.exchange_us is None else (f"exchange   {_line(self.exchange_us)} us",)),
                 *((f"lost       {self.lost}",) if self.lost else ()),
                 *(
-                    (f"learning   {self.updates} updates, {self.updates_per_frame:.2f} per frame",)
+                    (
+                        f"learning   {self.updates} updates, {self.updates_per_frame:.2f} per frame, "
+                        f"{self.updates_per_action:.2f} per action",
+                    )
                     if self.learner_step_ms
                     else ()
                 ),
+                *((f"outcome    {self.wins} won, {self.losses} lost",) if self.wins or self.losses else ()),
+                *((f"next       encounter {self.encounter}",) if self.encounter is not None else ()),
                 f"episodes   {len(self.episodes)}, returns {', '.join(f'{e.score:g}' for e in self.episodes[:8])}"
                 + (", ..." if len(self.episodes) > 8 else ""),
             )

@@ -22,10 +22,19 @@ class Phase(IntEnum):
 
 
 class Episode(NamedTuple):
-    """The result of an episode: unclipped return, and frames stepped."""
+    """The result of an episode.
+
+    Attributes:
+        score: Unclipped return.
+        frames: Frames stepped.
+        actions: Of the agent's that took effect.
+        won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
+    """
 
     score: float
     frames: int
+    actions: int = 0
+    won: bool | None = None
 
 
 def episode_seed(seed: int, phase: int, number: int) -> int:
@@ -47,14 +56,15 @@ def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_fr
     """
     observation, info = environment.reset(seed=seed)
     action = agent.begin_episode(observation, info.get("realtime"))
-    score, frames = 0.0, 0
+    score, frames, actions = 0.0, 0, 0
     while True:
         observation, reward, terminated, truncated, info = environment.step(action)
         realtime = info.get("realtime")
         frames = frames + 1 if realtime is None else int(realtime["frame"])
+        actions += realtime is None or bool(realtime["applied"])
         score += float(reward)
         if terminated or truncated or (max_frames is not None and frames >= max_frames):
             break
         action = agent.step(float(reward), observation, realtime)
     agent.end_episode(float(reward), bool(terminated), observation, realtime)
-    return Episode(float(info.get("episode_return", score)), frames)
+    return Episode(float(info.get("episode_return", score)), frames, actions, info.get("won"))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
+from agents.experiment.tally import go_to_encounter
 
 __all__ = ["STATISTICS", "bootstrap_interval", "difference_interval", "evaluate", "interquartile_mean"]
 
@@ -24,6 +25,8 @@ def evaluate(
 ) -> list[Episode]:
     """Play `episodes` evaluation episodes, whose environment seeds depend on `seed` and the episode's number alone.
 
+    An environment that goes from encounter to encounter begins with its first.
+
     Args:
         agent: Its ``eval_mode`` is set.
         environment: Where it plays.
@@ -32,6 +35,7 @@ def evaluate(
         max_frames: Frames after which an episode is cut.
     """
     agent.eval_mode = True
+    go_to_encounter(environment)
     return [
         play_episode(agent, environment, episode_seed(seed, Phase.FINAL, number), max_frames)
         for number in range(episodes)

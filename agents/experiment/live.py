@@ -15,6 +15,7 @@ from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase
 from agents.experiment.metrics import Metrics
 from agents.experiment.runner import DifferentExperiment, Length, Runner, newest_bundle
+from agents.experiment.tally import Played
 from agents.resolved import resolved
 from agents.turn_based import TurnBasedAgent
 
@@ -32,12 +33,19 @@ class LiveRunner(Runner):
     Args:
         base_dir: Where checkpoints, metrics and timing reports go; an experiment begun there is continued.
         create_async_runner_fn: Plays: ``@AsyncRunner``, whose workers, frames per second and so on gin binds.
+        standing_at: Training frame at which a line says how the run stands, as the published runner does at 20,000;
+            None for no such line. It is kept in the timing report of its phase.
 
     Raises:
         ValueError: An agent that does not learn, or an environment that delays on its own.
     """
 
-    def __init__(self, base_dir: str | Path, create_async_runner_fn: Callable[..., Any] = gin.REQUIRED) -> None:
+    def __init__(
+        self,
+        base_dir: str | Path,
+        create_async_runner_fn: Callable[..., Any] = gin.REQUIRED,
+        standing_at: int | None = None,
+    ) -> None:
         """See the class."""
         super().__init__(base_dir)
         if not isinstance(self.agent, TurnBasedAgent):
@@ -57,7 +65,7 @@ class LiveRunner(Runner):
                 "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
                 "it out of the wrappers where create_runner.schedule = 'realtime'"
             )
-        self._create_async_runner = create_async_runner_fn
+        self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
         self._live: Any = None
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
@@ -118,9 +126,13 @@ class LiveRunner(Runner):
         self._learners, self._replays = bundle["learners"], bundle["replays"]
         with self._open() as live:
             report = live.run(
-                episodes=episodes, eval_mode=True, phase=Phase.FINAL, max_episode_frames=self.max_steps_per_episode
+                episodes=episodes,
+                eval_mode=True,
+                phase=Phase.FINAL,
+                max_episode_frames=self.max_steps_per_episode,
+                encounter=self._encounters[Phase.FINAL],
             )
-        return [Episode(episode.score, episode.frames) for episode in report.episodes]
+        return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
     def _open(self) -> Any:
         """Start environment, workers and learners, the learners in the state of the last checkpoint."""
@@ -138,7 +150,7 @@ class LiveRunner(Runner):
                 raise
         return runner
 
-    def _run_phase(self, phase: Phase, length: Length) -> list[Episode]:
+    def _run_phase(self, phase: Phase, length: Length) -> Played:
         begin = time.perf_counter()
         report = self._live.run(
             frames=length.frames if length.episodes is None else None,
@@ -149,15 +161,34 @@ class LiveRunner(Runner):
             phase=int(phase),
             first_episode=self._episodes[phase],
             frames_before=self._frames,
+            encounter=self._encounters[phase],
+            standing_at=self._standing_at if phase == Phase.TRAIN else None,
         )
-        episodes = [Episode(episode.score, episode.frames) for episode in report.episodes]
+        episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
         self._episodes[phase] += len(episodes)
         if phase == Phase.TRAIN:
             self._frames += sum(episode.frames for episode in episodes)
         self._note(report, phase, time.perf_counter() - begin)
         if self._progress is not None:
             self._progress.update(sum(episode.frames for episode in episodes))
-        return episodes
+        if report.standing is not None:
+            print(self._standing_line(report.standing), flush=True)
+        return Played(episodes, report.frames["fresh"], report.updates, report.encounter)
+
+    def _standing_line(self, standing: Any) -> str:
+        """Say how the run stands, the iterations before this one included."""
+
+        def of_all(name: str, here: int) -> int:
+            return here + sum(int(line.get(f"train_{name}", 0)) for line in self._history)
+
+        episodes = standing.episodes + sum(len(line["train_episode_lengths"]) for line in self._history)
+        actions, updates = of_all("actions", standing.actions), of_all("updates", standing.updates)
+        outcome = f"{of_all('wins', standing.wins)} wins, {of_all('losses', standing.losses)} losses, "
+        place = "" if standing.encounter is None else f"at encounter {standing.encounter}, "
+        return (
+            f"at {standing.frame} frames: {episodes} episodes, {outcome if place else ''}{place}return "
+            f"{standing.score:g} in the running episode, {actions} actions, {updates} updates"
+        )
 
     def _note(self, report: Any, phase: Phase, seconds: float) -> None:
         """Keep the phase's timing report, and its main numbers as scalars."""
@@ -201,6 +232,7 @@ class LiveRunner(Runner):
             "replays": iteration,
             "current_iteration": done,
             "episodes": {phase.name: count for phase, count in self._episodes.items()},
+            "encounters": {phase.name: number for phase, number in self._encounters.items()},
             "frames": self._frames,
             "logs": [line for line in self._history if line["iteration"] <= done],
         }

@@ -27,7 +27,9 @@ from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import Metrics
 from agents.experiment.pretraining import Pretraining
+from agents.experiment.tally import Played, closing_line, encounter_of, facts, go_to_encounter
 from agents.experiment.video import check_recordable, recorded
+from agents.turn_based import TurnBasedAgent
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
 
@@ -127,6 +129,10 @@ class Runner:
         if overlap:
             self.agent.overlap_learning()
         self._episodes = dict.fromkeys(Phase, 0)
+        first = encounter_of(self.environment)
+        self._encounters: dict[Phase, int | None] = dict.fromkeys(
+            Phase, first
+        )  # each phase follows the order by itself
         self._frames = 0
         self._history: list[dict[str, Any]] = []
         self._progress: tqdm[Any] | None = None
@@ -168,6 +174,7 @@ class Runner:
 
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
         self._episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
+        self._encounters |= {Phase[name]: number for name, number in bundle.get("encounters", {}).items()}
         self._frames = bundle["frames"]
         self._history = bundle["logs"]
         self.start_iteration = bundle["current_iteration"] + 1
@@ -197,23 +204,30 @@ class Runner:
             for phase, length in self._lengths.items():
                 if length.frames or length.episodes:
                     begin = time.perf_counter()
-                    episodes = self._run_phase(phase, length)
-                    self._summarize(phase, episodes, time.perf_counter() - begin, line, scalars)
+                    played = self._run_phase(phase, length)
+                    self._encounters[phase] = played.encounter
+                    self._summarize(phase, played, time.perf_counter() - begin, line, scalars)
         line["frames"] = self._frames
         metrics.iteration(line, scalars)
         self._history = metrics.history
         self._save(iteration)
         print(_one_line(line), flush=True)
 
-    def _run_phase(self, phase: Phase, length: Length) -> list[Episode]:
+    def _run_phase(self, phase: Phase, length: Length) -> Played:
         """Play whole episodes: so many, or until at least so many frames have passed."""
         self.agent.eval_mode = phase != Phase.TRAIN
-        if length.episodes is not None:
-            return [self._play(phase) for _ in range(length.episodes)]
+        go_to_encounter(self.environment, self._encounters[phase])
+        updates = self._updates()
         episodes: list[Episode] = []
-        while sum(episode.frames for episode in episodes) < length.frames:
+        if length.episodes is not None:
+            episodes = [self._play(phase) for _ in range(length.episodes)]
+        while length.episodes is None and sum(episode.frames for episode in episodes) < length.frames:
             episodes.append(self._play(phase))
-        return episodes
+        actions = sum(episode.actions for episode in episodes)
+        return Played(episodes, actions, self._updates() - updates, encounter_of(self.environment))
+
+    def _updates(self) -> int:
+        return self.agent.updates if isinstance(self.agent, TurnBasedAgent) else 0
 
     def _play(self, phase: Phase) -> Episode:
         seed = episode_seed(self.seed, phase, self._episodes[phase])
@@ -227,16 +241,17 @@ class Runner:
         return episode
 
     def _summarize(
-        self, phase: Phase, episodes: list[Episode], seconds: float, line: dict[str, Any], scalars: dict[str, float]
+        self, phase: Phase, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
     ) -> None:
         """Add a phase to the iteration's statistics and scalars, under Dopamine's names."""
-        name = phase.name.lower()
+        name, episodes = phase.name.lower(), played.episodes
         scores = [episode.score for episode in episodes]
         average, rate = statistics.fmean(scores), sum(episode.frames for episode in episodes) / seconds
         line[f"{name}_episode_lengths"] = [episode.frames for episode in episodes]
         line[f"{name}_episode_returns"] = scores
         line[f"{name}_average_return"] = average
         line[f"{name}_average_steps_per_second"] = rate
+        line |= {f"{name}_{fact}": value for fact, value in facts(played).items()}
         tag = name.capitalize()
         scalars[f"{tag}/NumEpisodes"] = len(episodes)
         scalars[f"{tag}/AverageReturns"] = average
@@ -248,6 +263,7 @@ class Runner:
             "agent": self.agent.bundle_and_checkpoint(self._checkpointer.directory, iteration),
             "current_iteration": iteration,
             "episodes": {phase.name: count for phase, count in self._episodes.items()},
+            "encounters": {phase.name: number for phase, number in self._encounters.items()},
             "frames": self._frames,
             "logs": self._history,
         }
@@ -265,6 +281,10 @@ class Runner:
                 f"base_dir {self.base_dir} holds checkpoints of another experiment ({difference}): "
                 "choose another base_dir, or run with the configuration in its config.gin"
             )
+
+    def closing_line(self) -> str:
+        """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
+        return closing_line(self._history)
 
     def trained_agent(self) -> Agent:
         """Return a new agent with the newest good checkpoint's weights, as if it had never played.
@@ -356,6 +376,8 @@ def _one_line(line: Mapping[str, Any]) -> str:
                 f"{phase} return {line[f'{phase}_average_return']:.1f} over {len(line[f'{phase}_episode_returns'])} "
                 f"episodes, {line[f'{phase}_average_steps_per_second']:.0f} frames/s"
             )
+        if f"{phase}_wins" in line:
+            parts.append(f"{line[f'{phase}_wins']} wins, {line[f'{phase}_losses']} losses")
     return "; ".join(parts)
 
 

@@ -86,7 +86,7 @@ def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:
     lines = read_iterations(base_dir)
     metrics: dict[str, float | list[float]] = {}
     for name in ("frames", *(f"{phase}_{what}" for phase in ("train", "eval") for what in _PER_ITERATION)):
-        if lines and name in lines[-1]:
+        if lines and all(name in line for line in lines):
             metrics[name] = [line[name] for line in lines]
     returns = [score for line in lines for score in line.get("train_episode_returns", [])]
     if returns:
@@ -97,7 +97,15 @@ def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:
     return metrics
 
 
-_PER_ITERATION = ("average_return", "average_steps_per_second")
+_PER_ITERATION = (
+    "average_return",
+    "average_steps_per_second",
+    "actions_per_frame",
+    "updates_per_action",
+    "wins",
+    "losses",
+    "encounter",
+)
 _OF_THE_TABLE = {"trained": "final_return", "random": "random_return", "no-op": "noop_return"}
 
 

@@ -31,9 +31,9 @@ from async_wrappers.runner.transitions import Transitions
 from async_wrappers.schedule import FrameClock
 from async_wrappers.simulation import modelled_conditions
 from async_wrappers.stagger import Conditions, Stagger
-from async_wrappers.timing import EpisodeTiming, Span
+from async_wrappers.timing import EpisodeTiming, Span, Standing
 
-__all__ = ["EnvironmentLoop", "Phase", "Terms", "episode_seed"]
+__all__ = ["EnvironmentLoop", "Phase", "Terms", "encounter_of", "episode_seed"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class Phase:
         first_episode: Number of the first episode.
         frames_before: Frames lived through before, as policies are told.
         max_episode_frames: Frames after which an episode is cut, which is a truncation.
+        encounter: Number of the encounter to begin with, where the environment has an order of them; None for the next.
+        standing_at: Frame (those lived through before included) at whose beginning the run's standing is noted.
     """
 
     number: int = 0
@@ -74,6 +76,8 @@ class Phase:
     first_episode: int = 0
     frames_before: int = 0
     max_episode_frames: int | None = None
+    encounter: int | None = None
+    standing_at: int | None = None
 
     def goes_on(self, frames: int, episodes: int) -> bool:
         """Return whether there is more to play after so many frames and episodes."""
@@ -87,6 +91,11 @@ class Phase:
 def episode_seed(seed: int, phase: int, episode: int) -> int:
     """Return the seed that episode number `episode` of a phase is reset with."""
     return int(np.random.SeedSequence((seed, phase, episode)).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+def encounter_of(env: gym.Env[Any, Any]) -> int | None:
+    """Return the number of the present or next encounter, where the environment has an order of them."""
+    return env.get_wrapper_attr("encounter") if env.has_wrapper_attr("encounter") else None
 
 
 class _Moment(NamedTuple):
@@ -143,6 +152,9 @@ class EnvironmentLoop:
         self._record = record = Record(float(self._clock.fps), self._terms.workers)
         self._since = math.inf
         before = self._dispatcher.dropped, self._dispatcher.late
+        self._updates = self._updates_made()
+        if phase.encounter is not None:
+            self._env.set_wrapper_attr("encounter", phase.encounter, force=False)
         frames = episodes = 0
         collects = gc.isenabled()
         gc.disable()
@@ -159,7 +171,25 @@ class EnvironmentLoop:
         record.dropped += self._dispatcher.dropped - before[0]
         record.late = self._dispatcher.late - before[1]
         record.playout = self._stagger.playout or 0
+        record.encounter = encounter_of(self._env)
         return record
+
+    def _updates_made(self) -> int:
+        return 0 if self._controls is None else int(self._controls.updates.sum())
+
+    def _standing(self, frame: int, score: float, actions: int) -> Standing:
+        """Return how the run stands, in the middle of an episode of so many actions."""
+        episodes = self._record.episodes
+        return Standing(
+            frame,
+            len(episodes),
+            sum(episode.won is True for episode in episodes),
+            sum(episode.won is False for episode in episodes),
+            score,
+            encounter_of(self._env),
+            actions + sum(map(len, self._record.effects)),
+            self._updates_made() - self._updates,
+        )
 
     def _play_episode(self, phase: Phase, episode: int, played: int) -> int:
         """Play an episode, or what of it the phase has room for; return its frames."""
@@ -172,6 +202,7 @@ class EnvironmentLoop:
         limit = phase.limit(played)
         effects: list[tuple[int, int]] = []
         last_action: Any = None
+        info: dict[str, Any] = {}
         score, frame, terminated, truncated = 0.0, 0, False, False
         while not (terminated or truncated or frame == limit):
             if self._stops():
@@ -179,6 +210,8 @@ class EnvironmentLoop:
                 break
             self._wait_for(frame)
             self._moment = _Moment(episode, frame, phase.frames_before + played + frame, phase.eval_mode)
+            if self._moment.frame == phase.standing_at:
+                self._record.standing = self._standing(self._moment.frame, score, len(effects))
             self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
             self._publish(observation)
             self._take_turns()
@@ -193,7 +226,7 @@ class EnvironmentLoop:
                 last_action = deepcopy(action)  # an environment may write into what it receives
                 effects.append((due.start, frame))
                 transitions.apply(self._seen.get(due.start), action, frame)
-            observation, reward, terminated, truncated, _ = self._env.step(action)
+            observation, reward, terminated, truncated, info = self._env.step(action)
             transitions.reward(float(reward))
             score += float(reward)
             frame += 1
@@ -205,7 +238,7 @@ class EnvironmentLoop:
             transitions.abandon()
         self._last_deadline = self._begin + self._clock.begin(frame)
         self._record.end = max(self._last_deadline, self._now())
-        self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin))
+        self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin, info.get("won")))
         self._record.effects.append(effects)
         return frame
 

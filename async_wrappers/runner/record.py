@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from async_wrappers.timing import EpisodeTiming, Span, TimingReport, distribution
+from async_wrappers.timing import EpisodeTiming, Span, Standing, TimingReport, distribution
 
 __all__ = ["Record"]
 
@@ -39,6 +39,8 @@ class Record:
         updates: How many updates were made.
         scalars: What the last update returned.
         stopped: Whether the phase was ended from outside.
+        encounter: Number of the encounter that comes next, where the environment has an order of them.
+        standing: How the run stood on the frame that was asked for.
     """
 
     fps: float
@@ -62,6 +64,8 @@ class Record:
     updates: int = 0
     scalars: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
+    encounter: int | None = None
+    standing: Standing | None = None
 
     def report(self) -> TimingReport:
         """Return the timing report."""
@@ -99,6 +103,8 @@ class Record:
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
             scalars=self.scalars,
+            encounter=self.encounter,
+            standing=self.standing,
         )
 
     def _placed(self) -> Iterator[Span]:

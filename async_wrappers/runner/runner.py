@@ -172,6 +172,8 @@ class AsyncRunner:
         phase: int | None = None,
         first_episode: int | None = None,
         frames_before: int | None = None,
+        encounter: int | None = None,
+        standing_at: int | None = None,
     ) -> TimingReport:
         """Play, and report.
 
@@ -185,6 +187,10 @@ class AsyncRunner:
             phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
             first_episode: Number of the first episode, if not that after the last run's.
             frames_before: Frames lived through before, as policies are told, if not those of the runs before.
+            encounter: Of an environment that goes from encounter to encounter (it has an attribute ``encounter``): the
+                number of the first one, if not the next.
+            standing_at: Frame, those lived through before included, at whose beginning the report's `Standing` is
+                taken; not on the virtual clock.
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
@@ -209,6 +215,8 @@ class AsyncRunner:
             max_episode_frames=(
                 None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
             ),
+            encounter=encounter,
+            standing_at=standing_at,
         )
         try:
             report = self._open().play(what).report()

@@ -7,7 +7,7 @@ from typing import Any
 
 from async_wrappers.default_action import make_default_action
 from async_wrappers.runner.job import Job
-from async_wrappers.runner.loop import Phase, episode_seed
+from async_wrappers.runner.loop import Phase, encounter_of, episode_seed
 from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Decision, as_act
 from async_wrappers.runner.record import Record
@@ -52,6 +52,8 @@ class VirtualBackend:
         counts, clock = self._schedule.counts, self._schedule.clock
         dropped, late = counts.dropped, counts.late
         self._record = record = Record(float(clock.fps), self._schedule.workers, simulated=True)
+        if phase.encounter is not None:
+            self._env.set_wrapper_attr("encounter", phase.encounter, force=False)
         frames = episodes = 0
         while phase.goes_on(frames, episodes):
             self._log.clear()
@@ -66,6 +68,7 @@ class VirtualBackend:
         record.lateness = [0] * frames
         record.dropped, record.late = counts.dropped - dropped, counts.late - late
         record.playout = self._schedule.playout or 0
+        record.encounter = encounter_of(self._env)
         return record
 
     def close(self) -> None:
@@ -83,6 +86,7 @@ class VirtualBackend:
         computed: dict[tuple[int, int], Any] = {}  # actions by (start, worker)
         effects: list[tuple[int, int]] = []
         last_action: Any = None
+        info: dict[str, Any] = {}
         score, frame, over = 0.0, 0, False
         while not over and frame != limit:
             applied, readers = next(steps)
@@ -95,12 +99,12 @@ class VirtualBackend:
                 action, last_action = computed[applied], deepcopy(computed[applied])
                 computed = {key: value for key, value in computed.items() if key[0] > applied[0]}
                 effects.append((applied[0], frame))
-            observation, reward, terminated, truncated, _ = self._env.step(action)
+            observation, reward, terminated, truncated, info = self._env.step(action)
             score += float(reward)
             frame += 1
             over = terminated or truncated or frame == phase.max_episode_frames
         began = self._schedule.clock.begin(played)
-        self._record.episodes.append(EpisodeTiming(score, frame, number, began))
+        self._record.episodes.append(EpisodeTiming(score, frame, number, began, info.get("won")))
         self._record.effects.append(effects)
         return frame
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import agents.configurables  # noqa: F401 - the gin names
+import async_wrappers.configurables  # noqa: F401
 from agents.create import create_parts
 from agents.decision import Decision
 from agents.dqn import DQN, DQNAgent
@@ -290,3 +291,16 @@ class TestResolved:
         assert make(parameter).defaults["lr"] == 0.5
         assert make(parameter, "adam", 0.25).defaults["lr"] == 0.25
         assert make(parameter, learning_rate=0.25).defaults["lr"] == 0.25
+
+    @pytest.mark.parametrize("scope", ["", "wide/"])
+    def test_a_class_of_another_package_is_made_as_gin_would_in_a_process_without_gin(self, scope: str) -> None:
+        gin.parse_config(
+            f"create_gym_environment.environment_id = 'CartPole-v1'\n"
+            f"create_gym_environment.wrappers = [@{scope}AppliedActions]\n"
+            f"AppliedActions.length = 2\nwide/AppliedActions.length = 5"
+        )
+        make = resolved(gin.get_configurable("create_gym_environment"))
+        payload = cloudpickle.dumps(make)
+        gin.clear_config()
+        length = 5 if scope else 2
+        assert cloudpickle.loads(payload)().observation_space["applied_actions"].shape[0] == length

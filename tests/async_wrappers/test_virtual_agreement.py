@@ -384,6 +384,12 @@ SCHEMA = {
     "lost": dict,
     "updates": int,
     "updates_per_frame": float,
+    "updates_per_action": float,
+    "actions_per_frame": float,
+    "wins": int,
+    "losses": int,
+    "encounter": None,
+    "standing": None,
 }
 
 

@@ -37,7 +37,7 @@ class TestTurnBased:
             ("step", life.rewards[2], seen[3], None),
             ("end", life.rewards[3], True, seen[4], None),
         ]
-        assert episode == Episode(sum(life.rewards), 4)
+        assert episode == Episode(sum(life.rewards), 4, actions=4)
 
     @pytest.mark.parametrize(("end", "terminal"), [(TERMINATED, True), (TRUNCATED, False), (BOTH, True)])
     def test_an_end_is_terminal_if_the_environment_terminated(self, end: tuple[bool, bool], terminal: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
@@ -18,12 +18,16 @@ from agents.experiment.config import load_config, save_config
 from agents.experiment.runner import Runner
 from agents.experiment.schedules import create_runner
 from agents.turn_based import TurnBasedAgent
+from async_wrappers.envs.gameboy import find_spec, games
+from tests.async_wrappers.gameboy.test_games import own, pokemon_like, tetris_like, written
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 PAPER = [name for name in FILES if re.search(r"/(asynchronous|sequential)_", name)]
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
 SMALL = ("DQNAgent.replay_capacity = 1_000", "DQNAgent.batch_size = 2")
+# Large networks are built for one file each, and the one of a billion parameters for none.
+BUILT_LARGE = ("configs/live/paper_10m.gin", "configs/live/paper_100m.gin", "configs/live/falling_blocks_10m.gin")
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +44,49 @@ def load(name: str, *bindings: str) -> None:
     load_config([name], bindings, names, search_paths=[ROOT])
 
 
-def build(name: str, base_dir: Path, *bindings: str) -> Runner:
-    load(name, *SMALL, *bindings)
-    runner: Runner = create_runner(base_dir)
-    return runner
+def game_of(name: str) -> str | None:
+    """Which Game Boy game a file plays; None if it needs no ROM."""
+    load(name)
+    if "ROM" not in gin.config_str() or "FallingBlocks" in gin.config_str():
+        return None
+    found = gin.query_parameter("create_gym_environment.environment_id")
+    return found.removeprefix("async_wrappers/").removesuffix("-v0")  # type: ignore[no-any-return]
+
+
+Build = Callable[..., Runner]
+
+
+@pytest.fixture(scope="module")
+def cartridges(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """A folder with a ROM of our own and save states of it, by game."""
+    roms = {"Tetris": tetris_like(), "PokemonBlue-battles": pokemon_like("PokemonBlue-battles")}
+    folders = {game: tmp_path_factory.mktemp(game) for game in roms}
+    for game, folder in folders.items():
+        states = find_spec(game).states
+        assert states is not None
+        written(folder, roms[game], [states.name(number) for number in (states.first, states.first + 1)])
+    return folders
+
+
+@pytest.fixture
+def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Build the experiment of a file, on a cartridge of our own if it plays a Game Boy game."""
+
+    def build(name: str, base_dir: Path, *bindings: str) -> Runner:
+        game = game_of(name)
+        if game is not None:
+            folder = cartridges[game]
+            spec = {parity: own(find_spec(game, parity), (folder / "rom.gb").read_bytes()) for parity in (False, True)}
+            monkeypatch.setattr(games, "find_spec", lambda _, parity: spec[parity])
+            bindings = (f"ROM = '{folder / 'rom.gb'}'", f"STATES = '{folder}'", *bindings)
+        large = re.search(r"create_network\.torso = '(10m|100m|1b)'", gin.config_str())
+        if large and name not in BUILT_LARGE:
+            bindings = ("create_network.torso = '55k'", *bindings)
+        load(name, *SMALL, *bindings)
+        runner: Runner = create_runner(base_dir)
+        return runner
+
+    return build
 
 
 def play(runner: Runner, seed: int, enough: Callable[[int], bool]) -> int:
@@ -76,14 +119,14 @@ def test_there_are_files() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_path: Path) -> None:
+def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_path: Path, build: Build) -> None:
     runner = build(name, tmp_path)
     for runner.agent.eval_mode in (False, True):
         assert play(runner, seed=0, enough=lambda decisions: decisions == 3) == 3
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path) -> None:
+def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build: Build) -> None:
     load(name)
     history = min(int(gin.query_parameter("DQNAgent.min_replay_history")), 20)
     small = (f"DQNAgent.min_replay_history = {history}", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
@@ -144,3 +187,91 @@ def test_a_file_says_its_units_and_departures(name: str) -> None:
         told += text
     assert told.startswith("# ")
     assert "Units:" in told
+
+
+GAME_BOY = {
+    *("configs/paper/tetris.gin", "configs/sweeps/tetris_paper.gin", "configs/live/tetris.gin"),
+    *(f"configs/live/pokemon_{size}.gin" for size in ("1m", "10m", "100m", "1b")),
+    "configs/sweeps/pokemon_paper.gin",
+}
+TWINS = {  # of each file that needs a ROM, the one that needs none
+    "configs/paper/tetris.gin": "configs/falling_blocks/tetris_paper.gin",
+    "configs/live/tetris.gin": "configs/falling_blocks/live_tetris.gin",
+    "configs/sweeps/tetris_paper.gin": "configs/sweeps/falling_blocks_paper.gin",
+    "configs/sweeps/pokemon_paper.gin": "configs/sweeps/falling_blocks_live.gin",
+    **{f"configs/live/pokemon_{k}.gin": f"configs/falling_blocks/live_{k}.gin" for k in ("1m", "10m", "100m", "1b")},
+}
+
+
+def test_the_files_that_need_a_rom_are_known_and_have_a_twin_that_needs_none() -> None:
+    assert {name for name in FILES if game_of(name)} == GAME_BOY == set(TWINS)
+
+
+@pytest.mark.parametrize("name", sorted(GAME_BOY))
+def test_a_missing_rom_is_told_in_one_sentence_with_the_remedy(name: str, tmp_path: Path) -> None:
+    load(name)
+    game = "Tetris" if "tetris" in name else "Pokemon Blue"
+    with pytest.raises(ValueError, match=rf"^rom must be the path of your own file of {game} .*SHA-256.*needs none\n"):
+        create_runner(tmp_path)
+    load(name, "ROM = '/nowhere/rom.gb'")
+    with pytest.raises(ValueError, match=r"^rom: there is no file '/nowhere/rom.gb': give the path of your own"):
+        create_runner(tmp_path)
+
+
+def settings() -> dict[str, str]:
+    """All that is bound, but the environment."""
+    text = re.sub(r"\\\n +", "", gin.config_str())
+    return {
+        line.partition(" = ")[0]: line.partition(" = ")[2]
+        for line in text.splitlines()
+        if " = " in line and not line.startswith(("#", "create_gym_environment.", "ResizeObservation.", " "))
+    }
+
+
+@pytest.mark.parametrize(("with_rom", "without"), sorted(TWINS.items()))
+def test_a_twin_differs_in_nothing_but_the_environment(with_rom: str, without: str) -> None:
+    load(with_rom)
+    expected = settings()
+    assert {"DQNAgent.replay_capacity", "Runner.num_iterations", "create_network.torso"} <= expected.keys()
+    load(without)
+    found = settings()
+    if "sweeps" in with_rom:  # one game in the place of battles and catching
+        expected, found = ({k: v for k, v in of.items() if not k.startswith("Sweep.")} for of in (expected, found))
+    assert found == expected
+    assert gin.query_parameter("create_gym_environment.environment_id") == "async_wrappers/FallingBlocks-v0"
+
+
+@pytest.mark.parametrize(
+    ("size", "workers", "learners", "initial_latency"),
+    [("1m", 7, 1, 0.04), ("10m", 12, 3, 0.1), ("100m", 72, 33, 0.01), ("1b", 597, 318, 9.98)],
+)
+def test_the_live_files_have_the_published_workers_learners_and_latencies(
+    size: str, workers: int, learners: int, initial_latency: float
+) -> None:
+    load(f"configs/live/pokemon_{size}.gin")
+    expected = {
+        "create_network.torso": size,
+        "AsyncRunner.workers": workers,
+        "AsyncRunner.learners": learners,
+        "MaxTime.initial_latency": initial_latency,
+        "AsyncRunner.fps": 59.7275,
+        "DQNAgent.batch_size": 16,
+        "DQNAgent.replay_capacity": 10_000,
+        "LiveRunner.standing_at": 20_000,
+    }
+    assert {name: gin.query_parameter(name) for name in expected} == expected
+
+
+def test_tetris_has_the_published_settings() -> None:
+    load("configs/paper/tetris.gin")
+    expected = {
+        "DQNAgent.update_period": 1,
+        "DQNAgent.epsilon_decay_period": 16_001,
+        "DQNAgent.target_update_period": 10_000,
+        "DQNAgent.replay_capacity": 1_000_000,
+        "DQNAgent.batch_size": 32,
+        "Runner.num_iterations": 20,
+        "Runner.training_episodes": 100,
+        "create_network.torso": "1m",
+    }
+    assert {name: gin.query_parameter(name) for name in expected} == expected

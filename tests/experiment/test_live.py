@@ -15,11 +15,13 @@ import async_wrappers.configurables
 from agents.experiment import runner as runner_module
 from agents.experiment.checkpoint import Checkpointer
 from agents.experiment.config import load_config
+from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.experiment.schedules import create_runner
 from async_wrappers.runner.record import Record
-from async_wrappers.timing import EpisodeTiming, TimingReport
+from async_wrappers.timing import EpisodeTiming, Standing, TimingReport
+from tests.experiment.duels_env import FRAMES, won_by
 
 ROOT = Path(__file__).parents[2]
 QUICK = (
@@ -165,6 +167,78 @@ def test_an_iteration_that_was_saved_whole_is_not_begun_again(tmp_path: Path, mo
         runner.run_experiment()
     assert newest(tmp_path)["current_iteration"] == 0
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0]
+
+
+class Winning(Interrupted):
+    """A runner whose phases pass an encounter each, one of two lost; it keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("never", 1)
+        self.asked: list[dict] = []
+
+    def run(self, **phase: object) -> TimingReport:
+        self.asked.append(phase)
+        encounter = phase["encounter"]
+        assert isinstance(encounter, int)
+        episodes = [EpisodeTiming(1.0, 100, won=True), EpisodeTiming(-1.0, 200, won=False)]
+        record = Record(50.0, 1, episodes=episodes, effects=[[(0, 2)] * 60, [(0, 2)] * 90], lateness=[0] * 300)
+        if phase["standing_at"] is not None and phase["frames_before"] == 300:
+            record.standing = Standing(350, 0, 0, 0, 0.5, encounter, 40, 20)
+        record.encounter, record.updates = encounter + 1, 75
+        return record.report()
+
+
+def test_encounters_go_on_in_each_phase_and_the_standing_counts_all_iterations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = Winning()
+    for iterations in (1, 2):
+        runner = build(tmp_path, f"Runner.num_iterations = {iterations}", "LiveRunner.standing_at = 350")
+        runner._encounters = dict.fromkeys(Phase, 1)  # as of an environment that has an order of them
+        runner.resume()
+        runner._create_async_runner = lambda *parts, **terms: played
+        runner.run_experiment()
+    assert [asked["encounter"] for asked in played.asked] == [1, 1, 2, 2]  # of training, of evaluation
+    assert [asked["standing_at"] for asked in played.asked] == [350, None, 350, None]
+    first, second = newest(tmp_path)["logs"]
+    for line in (first, second):
+        assert (line["train_wins"], line["train_losses"]) == (1, 1)
+        assert (line["train_actions_per_frame"], line["train_updates_per_action"]) == (0.5, 0.5)
+    assert (first["train_encounter"], second["train_encounter"]) == (2, 3)
+    told = capsys.readouterr().out
+    standing = "at 350 frames: 2 episodes, 1 wins, 1 losses, at encounter 2, return 0.5 in the running episode, "
+    assert standing + "190 actions, 95 updates" in told
+    assert runner.closing_line() == (
+        "training: 4 episodes, 600 frames; 2 wins, 2 losses; at encounter 3; "
+        "0.500 actions per frame, 0.500 updates per action"
+    )
+
+
+@pytest.mark.slow
+def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    duels = (
+        "create_gym_environment.environment_id = 'tests.experiment.duels_env:Duels-v0'",
+        "Runner.training_steps = 40",  # frames, ten duels
+        "Runner.evaluation_steps = 0",
+        "LiveRunner.standing_at = 42",
+    )
+    passed = 0
+    for iteration in range(2):
+        runner = build(tmp_path, *duels, f"Runner.num_iterations = {iteration + 1}")
+        runner.resume()
+        runner.run_experiment()
+        won = [won_by(episode_seed(0, Phase.TRAIN, 10 * iteration + number)) for number in range(10)]
+        passed += won.count(True)
+        line = newest(tmp_path)["logs"][iteration]
+        assert line["train_episode_lengths"] == [FRAMES] * 10
+        assert (line["train_wins"], line["train_losses"]) == (won.count(True), won.count(False))
+        assert line["train_encounter"] == 1 + passed
+        assert newest(tmp_path)["encounters"] == {"TRAIN": 1 + passed, "EVAL": 1, "FINAL": 1}
+    told = json.loads((tmp_path / "timing" / "train.1.json").read_text())
+    assert (told["encounter"], told["standing"]["frame"], told["standing"]["episodes"]) == (1 + passed, 42, 0)
+    assert "at 42 frames: 10 episodes, " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

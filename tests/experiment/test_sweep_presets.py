@@ -70,6 +70,35 @@ def test_the_published_arithmetic_counts_a_delay_in_decisions_from_one_on() -> N
         assert pairs == {((delay - 1) * (noops + 1), noops) for delay in delays for noops in (0, delay)}
 
 
+@pytest.mark.parametrize("name", ["tetris_paper", "falling_blocks_paper"])
+def test_tetris_has_both_interactions_at_each_of_its_delays_and_random_and_noop_once(name: str) -> None:
+    found = points(name)
+    assert 3 * len(found) == 36
+    learning = [point for point in found if point.arm in ("asynchronous", "sequential")]
+    pairs = {(int(point.bindings[D]), int(point.bindings[N])) for point in learning}
+    assert pairs == {(delay, noops) for delay in (1, 5, 8, 70, 596) for noops in (0, delay)}
+    assert sorted(point.arm for point in found if point not in learning) == ["no-op", "random"]
+
+
+@pytest.mark.parametrize(("name", "trials", "games"), [("pokemon_paper", 57, 2), ("falling_blocks_live", 30, 1)])
+def test_the_live_grids_have_each_network_with_its_workers_in_each_mode(name: str, trials: int, games: int) -> None:
+    found = points(name)
+    assert 3 * len(found) == trials
+    keys = ("create_network.torso", "AsyncRunner.workers", "AsyncRunner.learners", "MaxTime.initial_latency")
+    published = {("'1m'", "7", "1", "0.04"), ("'10m'", "12", "3", "0.1"), ("'100m'", "72", "33", "0.01")}
+    by_arm: dict[str, list[tuple[str, ...]]] = {}
+    for point in found:
+        by_arm.setdefault(point.arm, []).append(tuple(point.bindings[key] for key in keys))
+    assert Counter(by_arm.pop("asynchronous")) == dict.fromkeys(published, games)
+    assert by_arm.pop("asynchronous, random") == [("'100m'", "72", "33", "0.01")]
+    assert sorted(by_arm) == ["sequential, inference then learning", "sequential, learning then inference"]
+    for settings in by_arm.values():
+        alone = {(torso, "1", "1", latency) for torso, _, _, latency in published}
+        assert Counter(settings) == dict.fromkeys(alone, games)
+    modes = {point.bindings.get("Sequential.learn") for point in found}
+    assert modes == {None, "'after'", "'before'"}
+
+
 @pytest.mark.parametrize("name", ["atari_small", "falling_blocks_small"])
 def test_the_small_ones_have_both_interactions_at_each_delay(name: str) -> None:
     found = points(name)

@@ -31,8 +31,9 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     new arrays. The picture lags the memory by a frame, see docs/game_boy.md.
 
     ``info`` holds the numbers of the memory that the game's rule watches, after ``reset`` also ``"state"``, the name of
-    the save state, and after the last frame ``"won"``: True or False if the episode's last reward that is not 0 was 1
-    or -1, else None. It is the newest memory, so a policy that reads it sees more than a player.
+    the save state. Where the states are encounters, it holds after the last frame ``"won"``: True or False if the
+    episode's last reward that is not 0 was 1 or -1, else None; and `encounter` is the number of the next one. It is the
+    newest memory, so a policy that reads it sees more than a player.
 
     Nothing is read or written beside the ROM. An environment can be pickled: the copy is a new one, not reset. Several
     run in parallel in threads (the emulator gives up Python's lock while it works) or processes; one environment
@@ -106,6 +107,21 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         """Return what each action means."""
         return list(self._spec.actions)
 
+    @property
+    def encounter(self) -> int | None:
+        """Number of the encounter that the next episode in the spec's order plays; None where no order is followed.
+
+        Set it to go on from there, to None to begin with the first.
+
+        Raises:
+            ValueError: No order is followed, or there is no such encounter.
+        """
+        return self._source.upcoming(self._won)
+
+    @encounter.setter
+    def encounter(self, number: int | None) -> None:
+        self._source.go_to(number)
+
     def read(self, name: str) -> int:
         """Return a number of the memory, by its name in the spec, such as ``"money"``.
 
@@ -159,7 +175,8 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
             self._decided = reward
         if over:
             self._running, self._won = False, self._decided == 1
-            info["won"] = self._won if abs(self._decided) == 1 else None
+            if self._spec.goes_on:
+                info["won"] = self._won if abs(self._decided) == 1 else None
         self._seen = self._observe() if draw or not self._draw_every else self._seen.copy()
         if self.render_mode == "human":
             self._wait()

@@ -61,8 +61,8 @@ def battles(edition: Edition, parity: bool = False) -> Spec:
 
     Args:
         edition: `RED`, `BLUE` or `YELLOW`.
-        parity: As published: Blue's battles ask for Red's cartridge, and every episode is the first battle. Otherwise
-            each edition has its own, and a battle that is won is followed by the next.
+        parity: As published: Blue's battles ask for Red's cartridge, and every episode is the first battle, while
+            the count goes on. Otherwise each edition has its own, and a battle that is won is followed by the next.
     """
     published = RED.rom if edition is BLUE else edition.rom
     return Spec(
@@ -71,7 +71,8 @@ def battles(edition: Edition, parity: bool = False) -> Spec:
         ram=_party(edition.shift),
         rule=Faints,
         states=edition.battles,
-        goes_on=not parity,
+        goes_on=True,
+        always_first=parity,
         plausible={"party_size": range(1, _SLOTS + 1)},
     )
 
@@ -81,7 +82,8 @@ def catching(edition: Edition, parity: bool = False) -> Spec:
 
     Args:
         edition: `RED`, `BLUE` or `YELLOW`.
-        parity: As published: every episode is the first encounter. Otherwise a catch is followed by the next.
+        parity: As published: every episode is the first encounter, while the count goes on. Otherwise a catch is
+            followed by the next.
     """
     return Spec(
         title=f"{edition.title}, catching",
@@ -89,7 +91,8 @@ def catching(edition: Edition, parity: bool = False) -> Spec:
         ram=_party(edition.shift) | _catch(edition.shift),
         rule=Catch,
         states=edition.catching,
-        goes_on=not parity,
+        goes_on=True,
+        always_first=parity,
         plausible={"party_size": range(1, _SLOTS + 1)},
     )
 

@@ -36,7 +36,10 @@ def read_rom(path: str | os.PathLike[str] | None, accepted: Sequence[Rom]) -> by
     """
     expected = " or ".join(f"{rom.title} ({rom.file}, SHA-256 {rom.sha256})" for rom in accepted)
     if path is None:
-        raise ValueError(f"rom must be the path of your own file of {expected}, got None: none comes with this package")
+        raise ValueError(
+            f"rom must be the path of your own file of {expected}, got None: none comes with this package; "
+            "async_wrappers/FallingBlocks-v0 needs none"
+        )
     content = read_file("rom", path, f"give the path of your own file of {expected}")
     found = sha256(content)
     if found not in {rom.sha256 for rom in accepted}:

@@ -33,7 +33,7 @@ class StateSource:
         """See the class."""
         self._spec, self._fixed = spec, state
         self._directory = None if directory is None else Path(directory).expanduser()
-        self._number: int | None = None  # of the state of the last episode that followed the spec's order
+        self._number: int | None = None  # of the encounter that the spec's order is at
         self._in_order = False  # whether the last episode did
         if self._directory is not None and not self._directory.is_dir():
             raise ValueError(f"states must be a directory with save states, got {os.fspath(self._directory)!r}")
@@ -41,6 +41,33 @@ class StateSource:
             self._find(state)
         elif spec.states is not None:
             self._find(self._first(spec.states))
+
+    def upcoming(self, won: bool) -> int | None:
+        """Return the number of the encounter that the next episode in the spec's order plays; None without an order.
+
+        Args:
+            won: Whether the last episode was.
+        """
+        listed = self._spec.states
+        if self._fixed is not None or listed is None or not self._spec.goes_on:
+            return None
+        if self._number is None:
+            return self._first(listed)
+        if won and self._in_order:
+            return listed.first if self._number == listed.last else self._number + 1
+        return self._number
+
+    def go_to(self, number: int | None) -> None:
+        """Let the spec's order go on from an encounter, None for its first.
+
+        Raises:
+            ValueError: There is no order, or no such encounter.
+        """
+        if self._fixed is not None or self._spec.states is None or not self._spec.goes_on:
+            raise ValueError(f"encounter must be left alone where no order of encounters is followed, got {number!r}")
+        if number is not None:
+            self._spec.states.name(number)
+        self._number, self._in_order = number, False
 
     def next(self, won: bool, asked: Any = None) -> tuple[str, bytes | None, Start | None]:
         """Return the next episode's state: its name, its content, and what is to be done after it was loaded.
@@ -56,16 +83,12 @@ class StateSource:
             ValueError: There is no such state, or it cannot be read.
         """
         state, listed = self._fixed if asked is None else asked, self._spec.states
-        was_in_order, self._in_order = self._in_order, state is None
+        self._number, self._in_order = self.upcoming(won), state is None
         if state is not None:
             return self._find(state)
         if listed is None:
             return "power on", None, None
-        if self._number is None:
-            self._number = self._first(listed)
-        elif won and was_in_order and self._spec.goes_on:
-            self._number = listed.first if self._number == listed.last else self._number + 1
-        return self._find(self._number)
+        return self._find(self._first(listed) if self._number is None or self._spec.always_first else self._number)
 
     def _first(self, listed: StateList) -> int:
         return listed.first if self._spec.first_state is None else self._spec.first_state

@@ -162,8 +162,9 @@ class Spec:
         actions: Buttons by the meaning of the action, in the order of the actions.
         start: What is done after one of `states` was loaded.
         first_state: Number of the state to begin with, the first if not given.
-        goes_on: Begin the episode after a win with the next of `states` (after the last, with the first again). A win
-            is an episode whose last reward that is not 0 is 1.
+        goes_on: `states` are encounters: the episode after a win is the next of them (after the last, the first again).
+            A win is an episode whose last reward that is not 0 is 1.
+        always_first: Count the encounters so, and load the first one's state for each of them.
         plausible: Values that a number has in every state of this game; other values mean another game's state.
         fps: Frames per second of the real machine.
     """
@@ -177,5 +178,6 @@ class Spec:
     start: Start | None = None
     first_state: int | None = None
     goes_on: bool = False
+    always_first: bool = False
     plausible: Mapping[str, Container[int]] = field(default_factory=dict)
     fps: float = FPS

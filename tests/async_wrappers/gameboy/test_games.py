@@ -221,7 +221,9 @@ def test_an_episode_of_tetris_begins_in_the_game(tetris_folder: Path, parity: bo
     assert env.step(NOOP)[1:4] == (0, False, False)
     assert env.step(A)[1] == 7
     *_, reward, terminated, _, info = env.step(B)
-    assert (reward, terminated, info["won"]) == (0, True, None)
+    assert (reward, terminated) == (0, True)
+    assert "won" not in info  # points are no wins
+    assert env.encounter is None
 
 
 def test_start_is_pressed_unless_it_is_filtered_as_published(tetris_folder: Path) -> None:
@@ -333,11 +335,44 @@ def test_an_encounter_that_is_cut_short_is_not_won(tmp_path: Path) -> None:
         env.step(NOOP)
 
 
-def test_with_parity_every_episode_is_the_first_encounter(tmp_path: Path) -> None:
+def test_with_parity_every_episode_is_the_first_encounter_while_the_count_goes_on(tmp_path: Path) -> None:
     env = pokemon_env(tmp_path, "PokemonBlue-battles", [1, 2], parity=True)
-    for _ in range(3):
+    for encounter in (1, 2, 3):
+        assert env.encounter == encounter
         assert env.reset()[1]["state"] == "Squirt_B1"
         env.step(A)
+        env.reset()  # the next one, which is lost
+        env.step(B)
+
+
+@pytest.mark.parametrize("parity", [False, True])
+def test_the_order_of_encounters_goes_on_where_it_is_told_to(tmp_path: Path, parity: bool) -> None:
+    env = pokemon_env(tmp_path, "PokemonBlue-catching", [1, 2, 3], parity)
+    assert env.encounter == 1
+    env.reset()
+    env.step(A)
+    assert env.encounter == 2  # before the reset, too
+    later = pokemon_env(tmp_path, "PokemonBlue-catching", [1, 2, 3], parity)
+    later.encounter = env.encounter
+    assert later.reset()[1]["state"] == ("Squirt_C1" if parity else "Squirt_C2")
+    later.step(A)
+    assert later.encounter == 3
+    later.reset(options={"state": "Squirt_C2"})  # an episode out of order changes nothing
+    later.step(A)
+    assert later.encounter == 3
+    later.encounter = None
+    assert later.encounter == 1
+    assert later.reset()[1]["state"] == "Squirt_C1"
+
+
+def test_an_encounter_that_is_not_there_or_an_order_that_is_not_followed_is_refused(tmp_path: Path) -> None:
+    env = pokemon_env(tmp_path, "PokemonBlue-battles", [1, 2])
+    with pytest.raises(ValueError, match="from 1 to 295, got 296"):
+        env.encounter = 296
+    fixed = pokemon_env(tmp_path, "PokemonBlue-battles", [1, 2], state=2)
+    assert fixed.encounter is None
+    with pytest.raises(ValueError, match="no order of encounters is followed, got 2"):
+        fixed.encounter = 2
 
 
 def test_after_the_last_encounter_comes_the_first(tmp_path: Path) -> None:
