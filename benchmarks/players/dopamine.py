@@ -33,6 +33,7 @@ from benchmarks.players.turnstile import (
 BINDINGS = f"""
 ReplayBuffer.max_capacity = {CAPACITY}
 ReplayBuffer.batch_size = {BATCH}
+PrioritizedSamplingDistribution.max_capacity = {CAPACITY}
 create_optimizer.name = 'adam'
 create_optimizer.learning_rate = 1e-4
 create_optimizer.eps = 1e-8
