@@ -1,4 +1,4 @@
-"""The contestants of `benchmarks.agent_speed`: that ours do the work that their peers do, and that they stop to wait."""
+"""The contestants of `benchmarks.agent_speed`: ours do the work that their peers do, and stop to wait."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from benchmarks.players.turnstile import Turnstile
 turnstile = Turnstile()
 while True:
     turnstile.enter()
-    print("step")
+    print("step", flush=True)
 """
     told = subprocess.run(
         [sys.executable, "-c", steps], input="go 3\ngo 2\n", capture_output=True, text=True, timeout=60
