@@ -1,11 +1,11 @@
 """Agent steps per second in steady state, side by side with other libraries, which do the same work per step.
 
-Each contestant of `benchmarks.players` has a process and, if it is another library, a Python of its own; all take
-turns, a window of some hundred steps at a time, after learning has begun. Each step emulates four frames, chooses an
-action by a forward pass, stores a transition, and every fourth one learns from a batch of 32. The game, the update
-ratio and the replay are those that `benchmarks.players.turnstile` lists; in each contest all have the same network,
-unless a name says otherwise. Rewards, scores and logs are not looked at. README.md in this folder tells how to make
-the environments of the peers. A peer whose Python is not given is left out.
+Each contestant, of `benchmarks.players` or `benchmarks.dqn_players`, has a process and, where it needs one, a Python
+of its own; all take turns, a window of some steps at a time, after learning has begun. Each step emulates four frames,
+chooses an action by a forward pass, stores a transition, and every fourth one learns from a batch of 32. The game, the
+update ratio and the replay are those that `benchmarks.players.turnstile` lists; in each contest all have the same
+network, unless a name says otherwise. Rewards, scores and logs are not looked at. README.md in this folder tells how to
+make the environments of the peers. A peer whose Python is not given is left out.
 
     python -m benchmarks.agent_speed --cleanrl cleanrl/bin/python --cleanrl-rainbow rainbow_atari.py \
         --tianshou tianshou/bin/python --dopamine dopamine/bin/python
@@ -27,16 +27,18 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from benchmarks.dqn_players import LEARNING_STARTS
 from benchmarks.interleave import Samples, interleave, print_hold, print_load, print_table, ratios
 
 OURS = "ours"
+DQN_PLAYERS = "dqn_players"  # which need no Python of their own
 
 
 class Contest(NamedTuple):
     """An agent, by whom it is played, and what ours is held to.
 
     Attributes:
-        players: By name, the module in `benchmarks.players` and what it is told besides.
+        players: By name, the library that plays, and what it is told besides.
         peers: Those that ours is held against, of `players`.
         least: The ratio of our steps per second to those of the fastest of them; None where nothing is held.
     """
@@ -49,11 +51,9 @@ class Contest(NamedTuple):
 CONTESTS: Mapping[str, Contest] = {
     "dqn": Contest(
         {
-            OURS: ("ours",),
-            "ours, bf16": ("ours", "bf16"),
-            "ours, plain memory format": ("ours", "plain"),
-            "SB3": ("stable_baselines3",),
-            "SB3, our environment": ("stable_baselines3", "our_environment"),
+            OURS: (DQN_PLAYERS, "ours, channels_last"),
+            "ours, bf16": (DQN_PLAYERS, "ours, channels_last bf16"),
+            "SB3": (DQN_PLAYERS, "SB3"),
             "CleanRL": ("cleanrl",),
         },
         ("SB3", "CleanRL"),
@@ -125,7 +125,9 @@ class Player:
 def command_of(agent: str, name: str, threads: int, args: argparse.Namespace) -> list[str]:
     """Return what runs a player; empty where its Python is not given."""
     module, *how = CONTESTS[agent].players[name]
-    python = sys.executable if module in ("ours", "stable_baselines3") else getattr(args, module)
+    if module == DQN_PLAYERS:
+        return [sys.executable, "-m", "benchmarks.dqn_players", *how, str(threads)]
+    python = sys.executable if module == "ours" else getattr(args, module)
     if module == "cleanrl" and agent == "full_rainbow":
         if args.cleanrl_rainbow is None:
             return []
@@ -143,7 +145,7 @@ def compete(agent: str, threads: int, args: argparse.Namespace) -> None:
     try:
         for name in names:  # one after the other: warming up together would only make each wait
             players[name] = Player(commands[name], args.steps)
-            players[name].play(args.learning_starts + 40)
+            players[name].play(max(args.learning_starts, LEARNING_STARTS if agent == "dqn" else 0) + 40)
         walls = interleave(players, args.rounds)
     finally:
         for player in players.values():
@@ -173,7 +175,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads to measure")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved windows, after one that does not count")
     parser.add_argument("--steps", type=int, default=120, help="agent steps per window, a multiple of 4")
-    parser.add_argument("--learning-starts", type=int, default=1000, help="agent steps before learning begins")
+    parser.add_argument(
+        "--learning-starts",
+        type=int,
+        default=1000,
+        help="agent steps before learning begins; those of DQN of ours and SB3's are always 1000",
+    )
     parser.add_argument("--brief", action="store_true", help="each library once: no row with a comma in its name")
     parser.add_argument("--cleanrl", metavar="PYTHON", help="the Python that CleanRL is installed for")
     parser.add_argument("--cleanrl-rainbow", metavar="FILE", help="CleanRL's rainbow_atari.py")

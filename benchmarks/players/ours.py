@@ -1,11 +1,11 @@
-"""Our agents as contestants of `benchmarks.agent_speed`.
+"""Our agents of the Rainbow family as contestants of `benchmarks.agent_speed`.
 
-    python -m benchmarks.players.ours AGENT THREADS LEARNING_STARTS [plain] [bf16] [own_network]
+    python -m benchmarks.players.ours AGENT THREADS LEARNING_STARTS [bf16] [own_network]
 
 Each has the network of those that it is compared with. Full Rainbow's is CleanRL's and Tianshou's, whose two streams
 have a hidden layer each; Rainbow's is Dopamine's, whose convolutions pad, so that it has 7,744 features instead of
-3,136. With ``own_network`` it is ours: unpadded, and with streams that share the hidden layer. ``plain`` is without
-the channels-last memory format, ``bf16`` with bfloat16 autocast.
+3,136. With ``own_network`` it is ours: unpadded, and with streams that share the hidden layer. ``bf16`` is with
+bfloat16 autocast.
 """
 
 from __future__ import annotations
@@ -31,14 +31,6 @@ from benchmarks.players.turnstile import (
     limit_threads,
     told,
 )
-
-CATEGORICAL: Mapping[str, Any] = {
-    "update_horizon": HORIZON,
-    "num_atoms": ATOMS,
-    "vmax": VMAX,
-    "priority_exponent": ALPHA,
-    "importance_exponent": BETA,
-}
 
 
 def peers_network(agent: str) -> Any:
@@ -69,7 +61,6 @@ def peers_network(agent: str) -> Any:
             self.layers[-2] = nn.Linear(64 * 11 * 11, 512)
 
     parts: Mapping[str, Mapping[str, Any]] = {
-        "dqn": {},
         "rainbow": {"torso": Padded},
         "full_rainbow": {"torso": Convolutions, "head": Streams},
     }
@@ -82,20 +73,20 @@ def peers_network(agent: str) -> Any:
 
 def make_agent(player: Told, environment: Any) -> Any:
     """Make an agent for Pong."""
-    from agents.dqn import DQNAgent
     from agents.full_rainbow import FullRainbowAgent
     from agents.networks import create_network
     from agents.optimizers import create_optimizer
     from agents.rainbow import RainbowAgent
 
-    agents: Mapping[str, Any] = {
-        "dqn": partial(DQNAgent, max_gradient_norm=10.0),  # as Stable-Baselines3
-        "rainbow": partial(RainbowAgent, **CATEGORICAL),
-        "full_rainbow": partial(FullRainbowAgent, **CATEGORICAL),
-    }
+    agents = {"rainbow": RainbowAgent, "full_rainbow": FullRainbowAgent}
     return agents[player.agent](
         environment,
         stack_size=4,
+        update_horizon=HORIZON,
+        num_atoms=ATOMS,
+        vmax=VMAX,
+        priority_exponent=ALPHA,
+        importance_exponent=BETA,
         network=create_network if "own_network" in player.how else peers_network(player.agent),
         gamma=GAMMA,
         min_replay_history=player.learning_starts,
@@ -108,7 +99,7 @@ def make_agent(player: Told, environment: Any) -> Any:
         batch_size=BATCH,
         optimizer=partial(create_optimizer, learning_rate=1e-4, eps=1e-8),
         device="cpu",
-        channels_last="plain" not in player.how,
+        channels_last=True,
         bf16="bf16" in player.how,
     )
 
