@@ -12,12 +12,15 @@ from torch.nn import functional
 
 __all__ = ["NoisyLinear", "make_noisy", "noisy_layers", "resample_noise"]
 
+_LARGE_BATCH = 16
+
 
 class NoisyLinear(nn.Module):
     """A linear layer with factorised Gaussian noise (Fortunato et al. 2018, arXiv 1706.10295, eq. 9 to 11).
 
     y = (W + S . (f_out f_in^T)) x + b + s . f_out, with f = sgn(e) sqrt|e| of standard normal e, one draw for the whole
-    batch. Without noise, as the layer begins and as evaluation wants it, y = W x + b.
+    batch. Without noise, as the layer begins and as evaluation wants it, y = W x + b. Batches of 16 and more are
+    computed in another order than smaller ones, which rounds differently.
 
     Args:
         in_features: p, the size of the input.
@@ -51,12 +54,16 @@ class NoisyLinear(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map `[B, p]` to `[B, q]`."""
-        mean = functional.linear(features, self.weight, self.bias)
         if self._noise is None:
-            return mean
-        # The noise is of rank one, so that it scales input and output: no noisy copy of the weights is made.
+            return functional.linear(features, self.weight, self.bias)
         f_in, f_out = self._noise
-        return mean + functional.linear(features * f_in, self.weight_sigma, self.bias_sigma) * f_out
+        if len(features) < _LARGE_BATCH:
+            # The noise is of rank one, so that it scales input and output: no noisy copy of the weights is made.
+            mean = functional.linear(features, self.weight, self.bias)
+            return mean + functional.linear(features * f_in, self.weight_sigma, self.bias_sigma) * f_out
+        # A copy takes less time than a second product of matrices, and saves two more in the backward pass.
+        weight = (self.weight_sigma * f_in).mul_(f_out.unsqueeze(1)).add_(self.weight)
+        return functional.linear(features, weight, torch.addcmul(self.bias, self.bias_sigma, f_out))
 
 
 def make_noisy(network: nn.Module, sigma0: float) -> nn.Module:

@@ -126,15 +126,18 @@ class PrioritizedReplay(RingReplay):
         if not (priorities.min() >= 0.0 and largest <= _LARGEST):  # a NaN is neither
             wrong = priorities[~((priorities >= 0.0) & (priorities <= _LARGEST))][0]
             raise ValueError(f"priority must be finite, >= 0 and <= {_LARGEST:g}, got {wrong}")
-        if slots.min() < 0 or slots.max() >= self._head:
-            wrong = slots[(slots < 0) | (slots >= self._head)][0]
-            raise ValueError(f"index must be a batch's, in [0, {self._head}), got {wrong}")
         positions, values = slots % self._capacity, priorities**self._priority_exponent
         valid = self._are_valid(slots)
         if not valid.all():
+            self._check_known(slots)
             positions, values = positions[valid], values[valid]
         self._tree.set(positions, values)
         self._largest_priority = max(self._largest_priority, largest.item())
+
+    def _check_known(self, slots: npt.NDArray[np.int64]) -> None:
+        if slots.min() < 0 or slots.max() >= self._head:
+            wrong = slots[(slots < 0) | (slots >= self._head)][0]
+            raise ValueError(f"index must be a batch's, in [0, {self._head}), got {wrong}")
 
     def _make_valid(self, position: int, steps: int) -> None:
         super()._make_valid(position, steps)

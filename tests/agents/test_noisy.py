@@ -31,8 +31,9 @@ def test_without_noise_it_is_a_linear_layer() -> None:
     assert torch.equal(noisy(features), expected)
 
 
-def test_the_noise_is_that_of_the_factorised_formula() -> None:
-    noisy, features = layer(), torch.randn(3, 6)
+@pytest.mark.parametrize("batch_size", [1, 15, 16, 32])
+def test_the_noise_is_that_of_the_factorised_formula(batch_size: int) -> None:
+    noisy, features = layer(), torch.randn(batch_size, 6)
     noisy.resample(rng(7))
     same = rng(7)
     e_in, e_out = (torch.from_numpy(same.standard_normal(size, np.float32)) for size in (6, 4))
@@ -76,6 +77,15 @@ def test_every_parameter_learns_where_there_is_noise() -> None:
     noisy.resample(rng())
     noisy(torch.randn(3, 6)).square().sum().backward()
     assert all(p.grad is not None and bool((p.grad != 0).any()) for p in noisy.parameters())
+
+
+def test_a_large_batch_has_the_gradients_of_its_halves() -> None:
+    noisy, features = layer(), torch.randn(16, 6, requires_grad=True)
+    noisy.resample(rng())
+    learnt = [*noisy.parameters(), features]
+    whole = torch.autograd.grad(noisy(features).square().sum(), learnt)
+    halves = torch.autograd.grad(sum(noisy(half).square().sum() for half in features.split(8)), learnt)
+    torch.testing.assert_close(whole, halves)
 
 
 def test_a_negative_sigma_is_refused() -> None:
