@@ -3,7 +3,7 @@
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
   python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--gin_bindings ...]
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
-                        [--base_dir DIR] [--retry-failed] [--gin_bindings ...]
+                        [--base_dir DIR] [--retry-failed] [--engine local|ray] [--address ADDRESS] [--gin_bindings ...]
   python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
   python train.py compare A B [--metric NAME] [--statistic mean|iqm]
   python train.py record --gin_files FILE --dataset NAME_OR_DIR [--player human|random|MODULE:FUNCTION] [--episodes N]
@@ -26,6 +26,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,18 +49,22 @@ from agents.create import AGENTS
 from agents.demonstrations.dataset import DatasetWriter
 from agents.experiment.compare import compare, comparison_table
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
+from agents.experiment.extras import extra
 from agents.experiment.grid import make_points, parse_axis
+from agents.experiment.ladder import make_ladders, why_no_ladder
+from agents.experiment.ladder_figure import draw_ladders
 from agents.experiment.record import Recording, bound_environment, import_demonstrations, record_agent, record_player
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.results import read_rows
 from agents.experiment.runner import Runner
 from agents.experiment.schedules import create_runner
-from agents.experiment.sweep import Sweep, run_sweep, state
+from agents.experiment.sweep import run_sweep
 from agents.experiment.sweep_figures import draw_learning_curves, draw_scores, draw_workers, write_figure
 from agents.experiment.sweep_plan import PLAN, SweepPlan, read_plan
 from agents.experiment.sweep_report import write_report
+from agents.experiment.sweep_settings import Sweep, check_engine
 from agents.experiment.sweep_view import make_view
-from agents.experiment.trial import GinTrial
+from agents.experiment.trial import GinTrial, state
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
 from async_wrappers.planning import workers_against_latency
@@ -78,6 +83,8 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer("jobs", None, "sweep: trials at a time; the cores.", flag_values=FLAGS, lower_bound=1)
 flags.DEFINE_bool("retry_failed", False, "sweep: run trials again that failed before.", flag_values=FLAGS)
+flags.DEFINE_string("engine", "local", "sweep: local, or ray (the extra `ray`).", flag_values=FLAGS)
+flags.DEFINE_string("address", None, "sweep: of a Ray cluster; one of this machine's own.", flag_values=FLAGS)
 flags.DEFINE_string("metric", None, "plot, compare: what to look at; the final or training return.", flag_values=FLAGS)
 flags.DEFINE_enum("statistic", "mean", ["mean", "iqm"], "plot, compare: over seeds.", flag_values=FLAGS)
 flags.DEFINE_string("x", None, "plot: the key along the axis; the delay.", flag_values=FLAGS)
@@ -167,12 +174,9 @@ def sweep() -> None:
     named = {"--gin_files": FLAGS.gin_files, "--gin_bindings": FLAGS.gin_bindings}
     arguments = [word for name, values in named.items() for value in values for word in (name, value)]
     if (base_dir / PLAN).is_file() and not arguments and not FLAGS.grid:
-        plan, trial_seconds = read_plan(base_dir), None
-        if plan.function != "train.py":
-            raise UsageError(f"--base_dir {base_dir} holds a sweep of {plan.function}: go on with it in Python")
-        plan = replace(plan, seeds=FLAGS.seeds or plan.seeds)
+        plan, told = _plan_there(base_dir)
     else:
-        plan, trial_seconds = _new_plan(arguments)
+        plan, told = _new_plan(arguments)
     print(f"base_dir: {base_dir}", flush=True)
     trial = GinTrial(str(HERE / "train.py"), tuple(plan.arguments))
     table = _or_usage_error(
@@ -180,9 +184,11 @@ def sweep() -> None:
             plan,
             trial,
             base_dir,
-            jobs=FLAGS.jobs or os.cpu_count() or 1,
+            told,
+            jobs=FLAGS.jobs or (None if FLAGS.address else os.cpu_count() or 1),
             retry_failed=FLAGS.retry_failed,
-            trial_seconds=trial_seconds,
+            engine=FLAGS.engine,
+            address=FLAGS.address,
             check=lambda: _check_points(plan),
         )
     )
@@ -193,16 +199,39 @@ def sweep() -> None:
         raise TrialsFailed(f"{count}: mend the cause, add --retry-failed")
 
 
-def _new_plan(arguments: Sequence[str]) -> tuple[SweepPlan, float | None]:
-    """Return what gin and the options make a sweep of, and how long one trial may take."""
-    _load_config(FLAGS.gin_bindings)
-    told = _or_usage_error(Sweep)
+def _plan_there(base_dir: Path) -> tuple[SweepPlan, Sweep]:
+    """Return the plan of a directory, and what the gin files that it names say of how it is run."""
+    plan = read_plan(base_dir)
+    if plan.function != "train.py":
+        raise UsageError(f"--base_dir {base_dir} holds a sweep of {plan.function}: go on with it in Python")
+    for name in ("gin_files", "gin_bindings"):
+        pairs = zip(plan.arguments[::2], plan.arguments[1::2], strict=True)
+        FLAGS[name].value = [value for option, value in pairs if option == f"--{name}"]
+    return replace(plan, seeds=FLAGS.seeds or plan.seeds), _told()
+
+
+def _new_plan(arguments: Sequence[str]) -> tuple[SweepPlan, Sweep]:
+    """Return what gin and the options make a sweep of, and what gin says of how it is run."""
+    told = _told()
     grid = FLAGS.grid or told.grid
-    points = make_points(grid, told.arms, told.exclude)
+    draw = None
+    if told.search == "random":
+        with extra("Sweep.search = 'random'", "ray"):
+            from agents.experiment.search import draw_bindings
+        draw = partial(draw_bindings, num_samples=told.num_samples)
+    points = make_points(grid, told.arms, told.exclude, draw)
     if any(key.endswith("Runner.seed") for point in points for key in point.bindings):
         raise UsageError("grid: Runner.seed is not a key of a grid: say how many seeds with --seeds")
     axes = [key for text in grid for key in parse_axis(text).keys]
-    return SweepPlan(points, axes, FLAGS.seeds or told.seeds, list(arguments), "train.py"), told.trial_seconds
+    return SweepPlan(points, axes, FLAGS.seeds or told.seeds, list(arguments), "train.py"), told
+
+
+def _told() -> Sweep:
+    """Return what gin says of a sweep."""
+    _load_config(FLAGS.gin_bindings)
+    told: Sweep = _or_usage_error(Sweep)
+    check_engine(FLAGS.engine, FLAGS.address, told)
+    return told
 
 
 def _check_points(plan: SweepPlan) -> None:
@@ -230,6 +259,11 @@ def plot(directory: str) -> None:
     view = _or_usage_error(lambda: make_view(plan, rows, metric=FLAGS.metric, statistic=FLAGS.statistic, x=FLAGS.x))
     curve = next((row["metric"] for row in rows if row["iteration"] is not None and row["metric"] != "frames"), None)
     figures = {f"Score against {view.x_label}": ("score", draw_scores(view))}
+    ladders = make_ladders(view)
+    if ladders:
+        figures["Regret ladder: what delay costs, what inaction costs"] = ("ladder", draw_ladders(view, ladders))
+    else:
+        print(why_no_ladder(view))
     if curve is not None:
         figures["Learning curves"] = ("learning_curves", draw_learning_curves(view, curve))
     needs = workers_against_latency(LATENCIES, FLAGS.fps, seconds=60)

@@ -8,7 +8,7 @@ from agents.dqn import DQNAgent
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner, TrainRunner
 from agents.experiment.schedules import create_runner
-from agents.experiment.sweep import Sweep
+from agents.experiment.sweep_settings import Sweep
 from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.full_rainbow import FullRainbowAgent
 from agents.implicit_quantile import ImplicitQuantileAgent

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -18,9 +18,12 @@ import gin
 
 from agents.experiment.config import ConfigError
 
-__all__ = ["Axis", "Point", "make_points", "parse_axis", "plain"]
+__all__ = ["DISTRIBUTION", "Axis", "Point", "make_points", "parse_axis", "plain"]
 
 _KEY = re.compile(r"[\w./]+\.\w+")
+DISTRIBUTION = re.compile(
+    r"(q?uniform|q?loguniform|q?randint|q?lograndint)\((.*)\)"
+)  # of Ray Tune, for a random search
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,19 @@ class Point:
 
 
 def make_points(
-    grid: Sequence[str], arms: Mapping[str, Sequence[str]] | None = None, exclude: Sequence[Sequence[str]] = ()
+    grid: Sequence[str],
+    arms: Mapping[str, Sequence[str]] | None = None,
+    exclude: Sequence[Sequence[str]] = (),
+    draw: Callable[[Sequence[Axis]], Iterable[dict[str, str]]] | None = None,
 ) -> list[Point]:
-    """Return every combination of the axes, once per arm.
+    """Return every combination of the axes, or those that are drawn, once per arm.
 
     Args:
         grid: Axes.
         arms: By name, the axes of each arm alone, mostly of one value; they win over the grid's, and points that come
             out alike are one.
         exclude: Groups of axes; a point that has one of the listed values of every axis of a group is left out.
+        draw: Yields bindings of the grid's axes, in the place of all combinations.
 
     Raises:
         ConfigError: An axis, arm or exclusion that cannot be read, a key that is bound twice, or no point at all.
@@ -66,7 +73,7 @@ def make_points(
     left_out = [[parse_axis(text) for text in group] for group in exclude]
     _check_keys_of_exclusions(left_out, {*keys, *(key for of in own.values() for axis in of for key in axis.keys)})
     points: dict[str, Point] = {}
-    for bindings in _combinations(axes):
+    for bindings in (draw or _combinations)(axes):
         for arm, more in ((arm, more) for arm, of in own.items() for more in _combinations(of)):
             point = Point(arm, _linked({**bindings, **more}))
             if not any(all(_has(point, axis) for axis in group) for group in left_out):
@@ -112,7 +119,7 @@ def _choice(axis: str, keys: tuple[str, ...], text: str) -> tuple[str, ...]:
 
 
 def _check_value(axis: str, value: str) -> None:
-    if _KEY.fullmatch(value) and not value[0].isdigit():  # another key
+    if (_KEY.fullmatch(value) and not value[0].isdigit()) or DISTRIBUTION.fullmatch(value):  # another key, or a draw
         return
     try:
         if not value:
@@ -141,6 +148,9 @@ def _split(text: str) -> list[str]:
 
 
 def _combinations(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
+    for value in (value for axis in axes for choice in axis.choices for value in choice):
+        if DISTRIBUTION.fullmatch(value):
+            raise ConfigError(f"grid: {value} is a distribution: a random search draws it (Sweep.search = 'random')")
     keys = [key for axis in axes for key in axis.keys]
     for choices in product(*(axis.choices for axis in axes)):
         yield dict(zip(keys, (value for choice in choices for value in choice), strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.files import write_text_atomically
 
-__all__ = ["Metrics", "read_iterations"]
+__all__ = ["Metrics", "add_iteration", "read_iterations"]
 
 _FILE = Path("metrics") / "iterations.jsonl"
 
@@ -40,7 +40,7 @@ class Metrics:
     def iteration(self, statistics: Mapping[str, Any], scalars: Mapping[str, float]) -> None:
         """Add an iteration's statistics (a line of JSON) and its scalars (TensorBoard, against training frames)."""
         self.history.append(dict(statistics))
-        write_text_atomically(self._path, "".join(json.dumps(line) + "\n" for line in self.history))
+        _write(self._path, self.history)
         for tag, value in scalars.items():
             self.scalar(tag, value, statistics["frames"])
         self._writer.flush()
@@ -50,7 +50,19 @@ class Metrics:
         self._writer.close()
 
 
+def add_iteration(base_dir: Path, **statistics: float) -> None:
+    """Add an iteration to those of a directory, so that a scheduler can compare a trial of one's own with others."""
+    lines = read_iterations(base_dir)
+    path = Path(base_dir) / _FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, [*lines, {"iteration": len(lines), **statistics}])
+
+
 def read_iterations(base_dir: Path) -> list[dict[str, Any]]:
     """Return the statistics of each iteration of a run, in order; empty where there are none yet."""
     path = Path(base_dir) / _FILE
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    write_text_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))

@@ -23,7 +23,7 @@ from agents.files import write_text_atomically
 __all__ = ["is_wall_time", "read_rows", "rows", "write_manifest", "write_results"]
 
 CSV, PARQUET, MANIFEST = "results.csv", "results.parquet", "manifest.json"
-_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "async-wrappers")
+_PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "ray", "async-wrappers")
 
 
 def rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:
@@ -93,13 +93,14 @@ def read_rows(base_dir: Path) -> list[dict[str, Any]]:
     return table
 
 
-def write_manifest(base_dir: Path, jobs: int) -> None:
+def write_manifest(base_dir: Path, jobs: int | None, engine: str = "local") -> None:
     """Add this start to ``manifest.json``: versions, command, git revision and machine."""
     path = base_dir / MANIFEST
     starts = json.loads(path.read_text())["starts"] if path.is_file() else []
     start = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": sys.argv,
+        "engine": engine,
         "jobs": jobs,
         "revision": _revision(),
         "python": platform.python_version(),

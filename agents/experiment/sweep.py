@@ -7,54 +7,25 @@ finished when its result is on the disk, and then never run again; one that was 
 from __future__ import annotations
 
 import json
-import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import cloudpickle
-import gin
-from tqdm import tqdm
 
-from agents.experiment.config import ConfigError
-from agents.experiment.grid import Point
-from agents.experiment.pool import alone_in, run_pool
+from agents.experiment.extras import extra
+from agents.experiment.forgetting import forget_replay
+from agents.experiment.pool import OnChange, alone_in, run_pool
+from agents.experiment.python_grid import points_of
 from agents.experiment.results import write_manifest, write_results
+from agents.experiment.sweep_board import Board
 from agents.experiment.sweep_plan import SweepPlan, is_continued, write_plan
-from agents.experiment.trial import FAILURE, RESULT, Trial, TrialFunction
+from agents.experiment.sweep_settings import Sweep, check_engine
+from agents.experiment.trackers import check_wandb, tell_tensorboard, tell_wandb
+from agents.experiment.trial import RESULT, Trial, TrialFunction, state
 
-__all__ = ["Sweep", "estimated_seconds", "run_sweep", "state", "sweep"]
-
-
-@gin.configurable(module="agents")
-@dataclass(frozen=True)
-class Sweep:
-    """What a gin file says of the sweep that it is for.
-
-    Args:
-        grid: Axes, such as ``["RealtimeDelay.delay = 1, 8", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]``.
-        arms: By name, axes such as ``["create_agent.agent_name = 'random'"]``, which win over the grid's.
-        exclude: Groups of axes; points that have a listed value of each axis of a group are left out.
-        seeds: Seeds per point.
-        trial_seconds: How long one trial takes, for the estimate before the first has ended; None if not known.
-    """
-
-    grid: Sequence[str] = ()
-    arms: Mapping[str, Sequence[str]] | None = None
-    exclude: Sequence[Sequence[str]] = ()
-    seeds: int = 3
-    trial_seconds: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is not a count or a text."""
-        if not isinstance(self.seeds, int) or isinstance(self.seeds, bool) or self.seeds < 1:
-            raise ConfigError(f"Sweep.seeds must be a whole number >= 1, got {self.seeds!r}")
-        if isinstance(self.grid, str) or not all(isinstance(text, str) for text in self.grid):
-            raise ConfigError(f"Sweep.grid must be a list of texts, got {self.grid!r}")
+__all__ = ["Sweep", "duration", "estimated_seconds", "run_sweep", "sweep"]
 
 
 def sweep(
@@ -63,8 +34,11 @@ def sweep(
     seeds: int,
     base_dir: str | Path,
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
     retry_failed: bool = False,
+    engine: str = "local",
+    address: str | None = None,
+    **settings: Any,
 ) -> Path:
     """Run a trial of one's own over a grid, each in a process of its own, and return the table's path.
 
@@ -73,29 +47,41 @@ def sweep(
     Args:
         trial: ``trial(point, seed, directory)`` returns metrics by name: a number, or a list with one per iteration. It
             must pickle (cloudpickle), and may keep what it needs to resume in `directory`.
-        grid: Values by key, combined in all ways; or the points themselves, as mappings of the same keys.
+        grid: Values by key, combined in all ways; or the points themselves, as mappings of the same keys. With
+            ``search="random"``, values or a distribution of ``ray.tune`` by key.
         seeds: Seeds per point; what the trial is given is derived from (point, number of the seed).
         base_dir: Where all of it goes.
-        jobs: Trials at a time, on one thread each.
+        jobs: Trials at a time, on one thread each; None is one, and on a Ray cluster as many as it has cores for.
         retry_failed: Whether trials that failed before are run again.
+        engine: ``"local"``, or ``"ray"``: with Ray Tune (the extra `ray`), on a cluster whose nodes all see `base_dir`.
+        address: Of the Ray cluster; None starts one on this machine.
+        settings: Other parameters of `Sweep`, such as ``scheduler="asha"``, which compares what trials tell by
+            `add_iteration`.
 
     Raises:
-        ValueError: An empty grid, a value that is not plain data, or another sweep's directory.
+        ValueError: An empty grid, a value that is not plain data, another sweep's directory, or a setting that the
+            engine does not have.
     """
-    points = _points_of(grid)
+    told = Sweep(seeds=seeds, **settings)
+    check_engine(engine, address, told)
+    points = points_of(grid, told.num_samples if told.search == "random" else None)
     function = f"{getattr(trial, '__module__', '')}.{getattr(trial, '__qualname__', type(trial).__qualname__)}"
-    plan = SweepPlan(points, list(points[0].bindings), Sweep(seeds=seeds).seeds, [], function)
-    return run_sweep(plan, trial, Path(base_dir), jobs=jobs, retry_failed=retry_failed)
+    plan = SweepPlan(points, list(points[0].bindings), told.seeds, [], function)
+    jobs = 1 if jobs is None and address is None else jobs
+    place = Path(base_dir)
+    return run_sweep(plan, trial, place, told, jobs=jobs, retry_failed=retry_failed, engine=engine, address=address)
 
 
 def run_sweep(
     plan: SweepPlan,
     trial: TrialFunction,
     base_dir: Path,
+    told: Sweep,
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     retry_failed: bool = False,
-    trial_seconds: float | None = None,
+    engine: str = "local",
+    address: str | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> Path:
     """Run what is left of a sweep, and return the path of its table.
@@ -104,136 +90,99 @@ def run_sweep(
         plan: What the sweep is.
         trial: What each trial runs.
         base_dir: Where all of it goes.
-        jobs: Trials at a time.
+        told: How it is run: what is kept, which scheduler, who is told.
+        jobs: Trials at a time; None, on a Ray cluster, is as many as it has cores for.
         retry_failed: Whether trials that failed before are run again.
-        trial_seconds: How long one trial may take, while none has ended.
+        engine: ``"local"`` or ``"ray"``.
+        address: Of a Ray cluster.
         check: Called before a new sweep writes anything; may raise.
 
     Raises:
-        ValueError: The directory holds another sweep, or another process is sweeping there.
+        ValueError: The directory holds another sweep, or another process is sweeping there; or the engine is not
+            there, or does not have what is asked for.
     """
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be >= 1, got {jobs}")
+    check_engine(engine, address, told)
+    run = _engine(engine, address, told)
+    check_wandb(told.wandb_project)
     if not is_continued(plan, base_dir):
         check()
     with alone_in(base_dir) as lock:
         write_plan(plan, base_dir)
-        write_manifest(base_dir, jobs)
-        states = {each.name: state(base_dir / "trials" / each.name) for each in plan.trials()}
-        left = [
-            each
-            for each in plan.trials()
-            if states[each.name] == "waiting" or (retry_failed and states[each.name] == "failed")
-        ]
-        print(_outlook(plan, base_dir, len(left), jobs, trial_seconds), flush=True)
+        write_manifest(base_dir, jobs, engine)
+        left = [each for each in plan.trials() if _is_left(base_dir / "trials" / each.name, retry_failed)]
+        if not told.keep_checkpoints:  # one may have finished just before the sweep was killed
+            for directory in (base_dir / "trials").glob("*"):
+                _forget_if_finished(directory)
+        print(_outlook(plan, base_dir, len(left), jobs, told.trial_seconds), flush=True)
         try:
-            _run(plan, trial, left, base_dir, jobs, lock)
+            with Board(plan, left, base_dir) as board:
+                run(_payloads(trial, left, base_dir.resolve()), jobs, lock, _change(told, board))
         finally:
             table = write_results(base_dir, plan)
+        tell_tensorboard(base_dir, plan)
+        tell_wandb(base_dir, plan, told.wandb_project)
     return table
 
 
-def _run(
-    plan: SweepPlan, trial: TrialFunction, left: Sequence[Trial], base_dir: Path, jobs: int, lock: int | None
-) -> None:
-    payloads: dict[Path, bytes] = {}
+def _engine(engine: str, address: str | None, told: Sweep) -> Callable[..., None]:
+    if engine == "local":
+        return run_pool
+    with extra("--engine ray", "ray"):
+        from agents.experiment.ray_engine import run_on_ray
+    return partial(run_on_ray, address=address, told=told)
+
+
+def _is_left(directory: Path, retry_failed: bool) -> bool:
+    return state(directory) in (("waiting", "failed") if retry_failed else ("waiting",))
+
+
+def _payloads(trial: TrialFunction, left: Sequence[Trial], base_dir: Path) -> dict[Path, bytes]:
+    """Return what each trial's process is told, by the trial's directory."""
+    payloads = {}
     for each in left:
         directory = base_dir / "trials" / each.name
         directory.mkdir(parents=True, exist_ok=True)
         payloads[directory] = cloudpickle.dumps((trial, each.bindings, each.seed, directory))
-    with _Board(plan, left, base_dir) as board:
-        run_pool(payloads, jobs, lock, board.change)
+    return payloads
 
 
-class _Board:
-    """What is told while trials run: a bar with the counts, and a line for each that ends."""
+def _change(told: Sweep, board: Board) -> OnChange:
+    """Return what is done when a trial begins or ends."""
 
-    def __init__(self, plan: SweepPlan, left: Sequence[Trial], base_dir: Path) -> None:
-        total = len(plan.trials())
-        self._trials = {trial.name: trial for trial in left}
-        self._counts: Counter[str] = Counter(
-            state(base_dir / "trials" / trial.name) for trial in plan.trials() if trial.name not in self._trials
-        )
-        self._lock = Lock()
-        self._bar = tqdm(total=total, initial=total - len(left), unit="trial", desc="sweep", disable=None)
+    def change(directory: Path, to: str) -> None:
+        if not told.keep_checkpoints:
+            _forget_if_finished(directory)
+        board.change(directory, to)
 
-    def __enter__(self) -> _Board:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.close()
-
-    def change(self, directory: Path, to: str) -> None:
-        """Take note that a trial runs, or has ended."""
-        with self._lock:
-            self._counts[to] += 1
-            if to != "running":
-                self._counts["running"] -= 1
-                self._bar.update()
-                tqdm.write(self._line(directory, to), file=sys.stdout)
-            counts = ", ".join(f"{self._counts[name]} {name}" for name in ("finished", "running", "failed"))
-            self._bar.set_postfix_str(counts)
-
-    def _line(self, directory: Path, to: str) -> str:
-        trial = self._trials[directory.name]
-        path = directory / (RESULT if to == "finished" else FAILURE)
-        unknown = {"error": "which could not be recorded", "seconds": 0.0}
-        facts = json.loads(path.read_text()) if path.is_file() else unknown
-        what = ", ".join([*filter(None, [trial.arm]), *(f"{key} = {value}" for key, value in trial.bindings.items())])
-        error = f": {facts['error']} (see {directory})" if to == "failed" else ""
-        return f"trial {trial.name} {to} after {facts['seconds']:.0f} s ({what}, seed {trial.seed_number}){error}"
+    return change
 
 
-def state(directory: Path) -> str:
-    """Return ``"finished"``, ``"failed"`` or ``"waiting"``."""
-    if (directory / RESULT).is_file():
-        return "finished"
-    return "failed" if (directory / FAILURE).is_file() else "waiting"
+def _forget_if_finished(directory: Path) -> None:
+    if state(directory) == "finished":
+        forget_replay(directory)
 
 
-def estimated_seconds(base_dir: Path, trials: int, jobs: int, trial_seconds: float | None) -> float | None:
+def estimated_seconds(base_dir: Path, trials: int, jobs: int | None, trial_seconds: float | None) -> float | None:
     """Return how long `trials` more will take: by those that have finished, else by `trial_seconds`, if known."""
     done = [json.loads(path.read_text())["seconds"] for path in (base_dir / "trials").glob(f"*/{RESULT}")]
     each = sum(done) / len(done) if done else trial_seconds
-    return None if each is None else each * trials / min(jobs, max(trials, 1))
+    return None if each is None or jobs is None else each * trials / min(jobs, max(trials, 1))
 
 
-def _outlook(plan: SweepPlan, base_dir: Path, left: int, jobs: int, trial_seconds: float | None) -> str:
+def _outlook(plan: SweepPlan, base_dir: Path, left: int, jobs: int | None, trial_seconds: float | None) -> str:
     """Say what is going to happen, before it does."""
     total = plan.seeds * len(plan.points)
     estimate = estimated_seconds(base_dir, left, jobs, trial_seconds)
-    when = "" if estimate is None or not left else f", about {_duration(estimate)}"
-    return f"{total} trials ({len(plan.points)} points x {plan.seeds} seeds), {left} to run, {jobs} at a time{when}"
+    when = "" if estimate is None or not left else f", about {duration(estimate)}"
+    pace = f"{jobs} at a time" if jobs else "as many at a time as the cluster has cores for"
+    return f"{total} trials ({len(plan.points)} points x {plan.seeds} seeds), {left} to run, {pace}{when}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time in words, in a unit that fits it."""
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
-
-
-def _points_of(grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> list[Point]:
-    if isinstance(grid, Mapping):
-        for key, values in grid.items():
-            if isinstance(values, str) or not isinstance(values, Sequence):
-                raise ConfigError(f"grid[{key!r}] must be a list of values, got {values!r}")
-        chosen = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())] if grid else []
-    else:
-        chosen = [dict(point) for point in grid]
-    if not chosen or not chosen[0]:
-        raise ConfigError("grid: it is empty: give values for at least one key")
-    for point in chosen:
-        if point.keys() != chosen[0].keys():
-            raise ConfigError(f"grid: all points must have the keys {', '.join(chosen[0])}, got {', '.join(point)}")
-        for key, value in point.items():
-            _check_plain(key, value)
-    return [Point("", point) for point in chosen]
-
-
-def _check_plain(key: str, value: Any) -> None:
-    try:
-        same = json.loads(json.dumps(value)) == value
-    except (TypeError, ValueError):
-        same = False
-    if not same:
-        raise ConfigError(f"grid[{key!r}] must hold numbers, texts, truth values, None or lists of them, got {value!r}")
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_learning_curves", "draw_scores", "draw_workers", "write_figure"]
+__all__ = [
+    "COLOURS",
+    "draw_learning_curves",
+    "draw_scores",
+    "draw_workers",
+    "make_panels",
+    "put_legend",
+    "write_figure",
+]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
@@ -35,7 +43,7 @@ MOST_PANELS = 12
 def draw_scores(view: View) -> Figure:
     """Draw the score along the axis, a curve per arm, with the baselines as lines across."""
     panels = view.panels
-    figure, places = _figure(len(panels), view.x_label, view.metric_label)
+    figure, places = make_panels(len(panels), view.x_label, view.metric_label)
     styles = _styles(name for panel in panels for name in panel.curves)
     for panel, axes in zip(panels, places, strict=True):
         for name, curve in panel.curves.items():
@@ -53,7 +61,7 @@ def draw_scores(view: View) -> Figure:
             axes.axhspan(level.low, level.high, color="0.5", alpha=0.15, linewidth=0)
         _scale(axes, sorted({score.x for curve in panel.curves.values() for score in curve}))
         axes.set_title(panel.title, fontsize="medium")
-    _legend(figure, places, view.statistic_label)
+    put_legend(figure, places, view.statistic_label)
     return figure
 
 
@@ -72,7 +80,7 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
     shown = _spread(sorted(curves))
     along = "training frames" if frames else "iteration"
     label = {"train_average_return": "return of an episode in training"}.get(metric, metric.replace("_", " "))
-    figure, places = _figure(len(shown), along, label)
+    figure, places = make_panels(len(shown), along, label)
     styles = _styles(name for panel in curves.values() for name in panel)
     for (title, x), axes in zip(shown, places, strict=True):
         for name, iterations in curves[title, x].items():
@@ -82,7 +90,7 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
     seeds = max(len(found) for panel in curves.values() for curve in panel.values() for found in curve.values())
     spread = "one seed" if seeds == 1 else f"{view.statistic} of up to {seeds} seeds, bands: 95 % bootstrap interval"
     left_out = f"; {len(shown)} of {len(curves)} panels" if len(shown) < len(curves) else ""
-    _legend(figure, places, spread + left_out)
+    put_legend(figure, places, spread + left_out)
     return figure
 
 
@@ -94,7 +102,7 @@ def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str
         fps: Frames per second.
         title: What was simulated.
     """
-    figure, (axes,) = _figure(1, "mean latency of an inference (ms)", "workers")
+    figure, (axes,) = make_panels(1, "mean latency of an inference (ms)", "workers")
     latencies = [1000 * latency for latency, _, _ in needs]
     curves = {
         "enough for a fresh action on 99 % of the frames": [enough for _, _, enough in needs],
@@ -111,7 +119,7 @@ def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str
     frames = axes.secondary_xaxis("top", functions=(partial(np.multiply, per_ms), partial(np.multiply, 1 / per_ms)))
     frames.xaxis.set_major_formatter("{x:g}")
     frames.set_xlabel(f"the same in frames at {fps:g} frames a second", fontsize="small")
-    _legend(figure, [axes], title)
+    put_legend(figure, [axes], title)
     return figure
 
 
@@ -129,7 +137,8 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
     return paths
 
 
-def _figure(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[Axes]]:
+def make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many panels, and the panels."""
     from matplotlib.figure import Figure  # a third of a second to import
 
     columns = min(panels, 3)
@@ -192,7 +201,7 @@ def _draw_band(axes: Axes, iterations: Mapping[int, list[tuple[float, float]]], 
         axes.fill_between(xs, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _legend(figure: Figure, places: Sequence[Axes], note: str) -> None:
+def put_legend(figure: Figure, places: Sequence[Axes], note: str) -> None:
     """Put one legend under all panels, and above them what markers and bars are."""
     entries: dict[str, Any] = {}
     for axes in places:

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agents.experiment.ladder import Cost, Ladder, make_ladders
 from agents.experiment.results import MANIFEST
 from agents.experiment.sweep_view import View
 from agents.experiment.trial import FAILURE, GinTrial
@@ -38,6 +39,7 @@ def write_report(base_dir: Path, view: View, figures: Mapping[str, Path]) -> Pat
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>Scores</h2>",
         _scores(view),
+        *_costs(make_ladders(view)),
         *_failures(base_dir, view),
         "<h2>Trials</h2>",
         _trials(base_dir, view),
@@ -79,6 +81,20 @@ def _scores(view: View) -> str:
                 rows.append([panel.title, name, *numbers, ", ".join(score.trials)])
     heads = ["", "", view.x_label, "seeds", view.statistic, "95 % interval", "trials"]
     return _table(heads, rows, words=(0, 1, 6))
+
+
+def _costs(ladders: Sequence[Ladder]) -> list[str]:
+    rows = []
+    for ladder in ladders:
+        for rung in ladder.rungs:
+            costs = [text for cost in (rung.delay, rung.inaction) for text in _cost(cost)]
+            rows.append([ladder.title, f"{rung.asynchronous.x:g}", f"{ladder.top.value:.5g}", *costs])
+    heads = ["", "delay", "score without", "cost of delay", "95 % interval", "cost of inaction", "95 % interval"]
+    return ["<h2>What delay costs, what inaction costs</h2>", _table(heads, rows, words=(0,))] if rows else []
+
+
+def _cost(cost: Cost) -> list[str]:
+    return [f"{cost.value:.5g}", f"[{cost.low:.5g}, {cost.high:.5g}]"]
 
 
 def _trials(base_dir: Path, view: View) -> str:

@@ -24,7 +24,19 @@ from typing import Any
 from agents.experiment.metrics import read_iterations
 from agents.files import write_text_atomically
 
-__all__ = ["FAILURE", "LOG", "RESULT", "GinTrial", "Metrics", "Trial", "TrialFunction", "main", "run_metrics"]
+__all__ = [
+    "FAILURE",
+    "LOG",
+    "RESULT",
+    "GinTrial",
+    "Metrics",
+    "Trial",
+    "TrialFunction",
+    "main",
+    "record_stop",
+    "run_metrics",
+    "state",
+]
 
 RESULT = "result.json"  # of a finished trial; written last
 FAILURE = "failure.json"
@@ -51,6 +63,13 @@ class Trial:
     bindings: dict[str, Any]
     seed_number: int
     seed: int
+
+
+def state(directory: Path) -> str:
+    """Return whether the trial of a directory is ``"finished"``, ``"failed"`` or ``"waiting"``."""
+    if (directory / RESULT).is_file():
+        return "finished"
+    return "failed" if (directory / FAILURE).is_file() else "waiting"
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,15 @@ def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:
     for row in json.loads(report.read_text()) if report.is_file() else []:
         metrics[_OF_THE_TABLE[row["agent"]]] = row["mean"]
     return metrics
+
+
+def record_stop(directory: Path, seconds: float) -> None:
+    """Record what a trial measured until a scheduler ended it: its iterations, and no closing score."""
+    lines = read_iterations(directory)
+    names = [name for name, value in lines[-1].items() if isinstance(value, int | float) and name != "iteration"]
+    metrics = {name: [line[name] for line in lines] for name in names}
+    facts = {"metrics": metrics, "seconds": seconds, "stopped_after": lines[-1]["iteration"]}
+    write_text_atomically(directory / RESULT, json.dumps(facts, indent=1) + "\n")
 
 
 _PER_ITERATION = (

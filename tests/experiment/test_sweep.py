@@ -19,7 +19,7 @@ from agents.experiment.config import ConfigError
 from agents.experiment.grid import Point
 from agents.experiment.pool import DirectoryInUse, alone_in
 from agents.experiment.results import is_wall_time, read_rows
-from agents.experiment.sweep import Sweep, estimated_seconds, sweep
+from agents.experiment.sweep import Sweep, duration, estimated_seconds, sweep
 from agents.experiment.sweep_plan import SweepPlan, read_plan
 from agents.experiment.trial import run_metrics
 
@@ -135,6 +135,28 @@ def test_the_table_is_written_as_parquet_too_where_pyarrow_is_installed(tmp_path
     assert table == expected
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to write to")
+def test_a_disk_that_is_too_full_to_record_a_failure_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "trials" / "0000"
+    directory.mkdir(parents=True)
+    (directory / "failure.json.tmp").symlink_to("/dev/full")
+    sweep(play_but_fail_at_8, {"delay": [8, 1]}, 1, tmp_path)
+    assert "trial 0000 failed after 0 s (delay = 8, seed 0): which could not be recorded" in capsys.readouterr().out
+    assert {row["delay"] for row in read_rows(tmp_path)} == {1}
+    (directory / "failure.json.tmp").unlink()
+    sweep(play_but_fail_at_8, {"delay": [8, 1]}, 1, tmp_path)  # what is not recorded runs again
+    assert json.loads((directory / "failure.json").read_text())["error"] == "ZeroDivisionError: the game broke"
+
+
+def test_a_trial_whose_log_cannot_be_opened_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "trials" / "0000" / "log.txt").mkdir(parents=True)
+    sweep(play, {"delay": [8, 1]}, 1, tmp_path)
+    assert {row["delay"] for row in read_rows(tmp_path)} == {1}
+    assert "log.txt" in json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())["error"]
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("grid", "said"),
@@ -201,6 +223,38 @@ class TestRefusals:
         with pytest.raises(ConfigError, match=r"Sweep\.grid must be a list of texts"):
             Sweep(grid=grid)
 
+    @pytest.mark.parametrize(
+        ("settings", "said"),
+        [
+            ({"search": "random"}, "Sweep.search = 'random' is Ray Tune's work: add --engine ray"),
+            ({"scheduler": "asha"}, "Sweep.scheduler = 'asha' is Ray Tune's work: add --engine ray"),
+            ({"address": "10.0.0.1:6379"}, "address 10.0.0.1:6379 is that of a Ray cluster: add --engine ray"),
+            ({"engine": "slurm"}, "engine must be one of 'local', 'ray', got 'slurm'"),
+            ({"search": "bayes"}, "Sweep.search must be one of 'grid', 'random', got 'bayes'"),
+            ({"scheduler": "pbt"}, "Sweep.scheduler must be one of None, 'asha', got 'pbt'"),
+            ({"grace_period": 0}, "Sweep.grace_period must be a whole number >= 1, got 0"),
+            ({"reduction_factor": 1}, "Sweep.reduction_factor must be a whole number >= 2, got 1"),
+            ({"keep_checkpoints": "some"}, "Sweep.keep_checkpoints must be one of True, False, got 'some'"),
+        ],
+    )
+    def test_what_the_pool_does_not_do_is_refused_in_one_sentence(
+        self, tmp_path: Path, settings: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            sweep(play, GRID, 1, tmp_path / "s", **settings)
+        assert not (tmp_path / "s").exists()
+
+    @pytest.mark.parametrize("settings", [{}, {"search": "random"}])
+    def test_a_missing_ray_is_one_sentence_with_its_remedy(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+    ) -> None:
+        for name in ("ray_engine", "search"):
+            monkeypatch.delitem(sys.modules, f"agents.experiment.{name}", raising=False)
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with pytest.raises(ConfigError, match=r"needs the extra 'ray' \(.*\): pip install -e '\.\[ray\]' -c constr"):
+            sweep(play, GRID, 1, tmp_path / "s", engine="ray", **settings)
+        assert not (tmp_path / "s").exists()
+
 
 class TestSeeds:
     def plan(self, *points: Point) -> SweepPlan:
@@ -217,6 +271,30 @@ class TestSeeds:
         points = [Point("", {"delay": str(delay)}) for delay in range(3)]
         few, many = SweepPlan(points, [], 1, [], "f").trials(), SweepPlan(points, [], 2, [], "f").trials()
         assert many[:3] == few
+
+
+class TestCheckpoints:
+    def keep(self, _: Any, __: int, directory: Path) -> dict[str, float]:
+        """Leave what a run of two iterations does, but for what is in the files."""
+        checkpoints = directory / "checkpoints"
+        (checkpoints / "replay" / "segments").mkdir(parents=True)
+        for name in ("ckpt.0", "ckpt.1", "sentinel_checkpoint_complete.0", "sentinel_checkpoint_complete.1", "ckpt.2"):
+            (checkpoints / name).touch()
+        if directory.name == "0001":
+            raise ZeroDivisionError("the game broke")
+        return {"score": 1.0}
+
+    def left(self, base_dir: Path, name: str) -> list[str]:
+        return sorted(path.name for path in (base_dir / "trials" / name / "checkpoints").iterdir())
+
+    def test_a_finished_trial_may_keep_the_newest_weights_alone_and_a_failed_one_keeps_all(
+        self, tmp_path: Path
+    ) -> None:
+        sweep(self.keep, {"delay": [1, 8]}, 1, tmp_path, jobs=2)
+        assert len(self.left(tmp_path, "0000")) == 6  # the default
+        sweep(self.keep, {"delay": [1, 8]}, 1, tmp_path, keep_checkpoints=False)  # also of those that finished before
+        assert self.left(tmp_path, "0000") == ["ckpt.1", "sentinel_checkpoint_complete.1"]
+        assert len(self.left(tmp_path, "0001")) == 6
 
 
 def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path) -> None:
@@ -243,6 +321,14 @@ def test_the_metrics_of_a_run_are_its_iterations_and_its_closing_table(tmp_path:
     )
     assert run_metrics(tmp_path)["noop_return"] == 1.0
     assert run_metrics(tmp_path)["final_return"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(119, "119 s"), (7100, "118 min"), (7300, "2 h"), (55_000_000, "637 days")],
+)
+def test_the_estimate_is_told_in_a_unit_that_can_be_read(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
 
 
 SCRIPT = """

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agents.experiment.results import read_rows
-from tests.experiment.test_train_script import call, place, refused
+from tests.experiment.test_sweep import facts
+from tests.experiment.test_train_script import call, place, refused, start
 
 __all__ = ["call", "place"]
 
@@ -68,6 +71,27 @@ def test_a_failed_trial_makes_the_exit_code_1_and_names_it(call: Any, place: Pat
     assert "ZeroDivisionError: the game broke" in done.out
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to write to")
+def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Path, short: str) -> None:
+    words = ("sweep", "--gin_files", short, "--gin_bindings", "Runner.num_iterations = 2", "--jobs", "2")
+    checkpoints = place / "s" / "trials" / "0001" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "ckpt.1.tmp").symlink_to("/dev/full")  # every write to it ends with: no space left
+    done = call(*words, "--base_dir", "s")
+    assert done.code == 1
+    failure = json.loads((checkpoints.parent / "failure.json").read_text())
+    assert "No space left on device" in failure["error"]
+    assert {row["trial"] for row in read_rows(place / "s")} == {"0000", "0002"}
+    assert (checkpoints / "sentinel_checkpoint_complete.0").is_file()
+
+    (checkpoints / "ckpt.1.tmp").unlink(missing_ok=True)
+    assert call("sweep", "--base_dir", "s", "--retry-failed").code == 0
+    log = (checkpoints.parent / "log.txt").read_text()
+    assert (log.count("\niteration 0: "), log.count("\niteration 1: ")) == (1, 1)  # the second was not said at first
+    assert call(*words, "--base_dir", "undisturbed").code == 0
+    assert facts(place / "s") == facts(place / "undisturbed")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -99,6 +123,46 @@ def test_what_makes_no_sweep_is_refused_before_anything_is_written(
     assert said in refused(call("sweep", "--gin_files", "mine.gin", "--base_dir", "s", *words))
     assert not (place / "s").exists()
     assert not (place / "not_written").exists()
+
+
+TINY = """
+include "configs/dqn/cartpole.gin"
+create_runner.schedule = "continuous_train"
+Runner.num_iterations = 2
+Runner.training_steps = 300  # frames
+Runner.report_episodes = 2
+DQNAgent.min_replay_history = 50
+DQNAgent.batch_size = 8
+MLPTorso.hidden = (16,)
+Sweep.grid = ["RealtimeDelay.delay = 1, 2, 4", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]
+Sweep.seeds = 4
+"""
+
+
+@pytest.mark.slow  # 24 trials twice
+@pytest.mark.timeout(3000)
+def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Path) -> None:
+    (place / "tiny.gin").write_text(TINY)
+    words = ("sweep", "--gin_files", "tiny.gin", "--jobs", "2", "--base_dir")
+    rng = random.Random(0)
+    for kill in range(5):
+        wanted = rng.randrange(8 * kill + 1, 8 * kill + 9)  # checkpoints, of 48
+        process = start(place, *words, "killed")
+        while len(list(place.glob("killed/trials/*/checkpoints/sentinel*"))) < wanted:
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(rng.random())
+        process.kill()
+        process.communicate()
+    for base_dir in ("killed", "undisturbed"):
+        process = start(place, *words, base_dir)
+        out, err = process.communicate()
+        assert process.returncode == 0, out + err
+    assert facts(place / "killed") == facts(place / "undisturbed")
+    assert len({row["trial"] for row in facts(place / "killed")}) == 24
+    logs = [path.read_text() for path in place.glob("killed/trials/*/log.txt")]
+    assert sum(log.count("base_dir: ") > 2 for log in logs) >= 5  # begun again
+    assert len(json.loads((place / "killed" / "manifest.json").read_text())["starts"]) == 6
 
 
 def test_a_sweep_in_python_is_not_continued_on_the_command_line(call: Any, place: Path) -> None:

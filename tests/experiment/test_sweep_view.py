@@ -265,8 +265,16 @@ class TestCommands:
         assert done.code == 0, done.err
         names = ("score", "learning_curves", "workers")
         files = [f"s/figures/{name}.{kind}" for name in names for kind in ("png", "svg")]
-        assert done.out.split() == [*files, "s/report.html"]
-        assert all((place / file).is_file() for file in done.out.split())
+        said, *written = done.out.splitlines()
+        assert said.startswith("no regret ladder")
+        assert written == [*files, "s/report.html"]
+        assert all((place / file).is_file() for file in written)
+
+    def test_plot_draws_the_ladder_where_there_is_a_delay_of_zero(self, call: Any, place: Path) -> None:
+        made_up_sweep(place / "s", [f"{D} = 0, 8", f"{N} = 0, {D}"])
+        done = call("plot", "s")
+        assert {"s/figures/ladder.png", "s/figures/ladder.svg"} <= set(done.out.splitlines()), done.err
+        assert "Regret ladder: what delay costs, what inaction costs" in (place / "s" / "report.html").read_text()
 
     def test_compare_prints_the_difference(self, call: Any, place: Path) -> None:
         for name in "ab":

@@ -1,0 +1,224 @@
+"""Trials on Ray, of this machine or of a cluster: Ray Tune says when each runs, and a scheduler may end it early.
+
+A trial is the same process as in the pool, with the same files; an actor on the node that Ray chose starts it, looks
+after it, and takes it along when it ends. This module needs the extra `ray`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+
+from agents.experiment.config import ConfigError
+from agents.experiment.metrics import read_iterations
+from agents.experiment.pool import OnChange, alone_in
+from agents.experiment.sweep_settings import Sweep
+from agents.experiment.trial import FAILURE, record_stop, state
+from agents.experiment.trial_process import end_processes, python_path, record_end, record_failure, start_process
+
+__all__ = ["run_on_ray"]
+
+LOOK = 0.2  # seconds between two looks at a trial's iterations, where a scheduler wants them
+QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the trial writes its own
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial that fails at once has no metric
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # an interrupt is ours
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+
+
+def run_on_ray(
+    payloads: Mapping[Path, bytes],
+    jobs: int | None,
+    lock: int | None,
+    on_change: OnChange,
+    *,
+    address: str | None,
+    told: Sweep,
+) -> None:
+    """Run one process per directory, on Ray, until all have ended.
+
+    Args:
+        payloads: By the trial's directory, on a path that all nodes see, what its process is told.
+        jobs: Trials at a time; None is as many as the cluster has cores for.
+        lock: Not handed on, since a process may run elsewhere: each trial's directory has a lock of its own.
+        on_change: As for `run_pool`.
+        address: Of the cluster; None starts one on this machine, for this sweep alone.
+        told: Which scheduler.
+
+    Raises:
+        ConfigError: No cluster answers, or its nodes do not see the directory.
+        KeyboardInterrupt: Interrupted; the trials have been ended, and are not marked as failed.
+    """
+    if not payloads:
+        return
+    os.environ.update(QUIET)
+    base_dir = next(iter(payloads)).parents[1]
+    watched = told.scheduler is not None
+    directories = [*(_finished(base_dir) if watched else ()), *payloads]
+    place = base_dir / "ray"  # what Tune keeps for itself; it also finds out there whether all nodes see base_dir
+    shutil.rmtree(place, ignore_errors=True)
+    process = tune.with_parameters(
+        _TrialProcess, payloads=dict(payloads), path=python_path(), metric=told.scheduler_metric if watched else None
+    )
+    with _cluster(address, jobs):
+        tune.Tuner(
+            tune.with_resources(process, {"cpu": 1}),
+            param_space={"directory": tune.grid_search([str(directory) for directory in directories])},
+            tune_config=tune.TuneConfig(max_concurrent_trials=jobs, scheduler=_scheduler(told), reuse_actors=True),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=str(place),
+                verbose=0,
+                callbacks=[_Teller(set(payloads), on_change)],
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # trials keep their own
+            ),
+        ).fit()
+
+
+class _TrialProcess(tune.Trainable):  # type: ignore[misc]
+    """A trial's process, on the node that Ray chose; one that had finished before only tells its iterations again."""
+
+    def setup(self, config: dict[str, Any], payloads: Mapping[Path, bytes], path: str, metric: str | None) -> None:
+        self._payloads, self._path, self._metric = payloads, path, metric
+        self._start(Path(config["directory"]))
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Look after another trial: an actor takes seconds to start, and a trial need not."""
+        self.cleanup()
+        self._start(Path(new_config["directory"]))
+        return True
+
+    def _start(self, directory: Path) -> None:
+        self._directory = directory
+        self._told = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._held = ExitStack()
+        if directory not in self._payloads:
+            return
+        if not directory.is_dir():
+            raise FileNotFoundError(f"{directory} is not there: base_dir must be a path that all nodes see")
+        (directory / FAILURE).unlink(missing_ok=True)
+        lock = self._held.enter_context(alone_in(directory))
+        self._begin = time.perf_counter()
+        self._process = start_process(directory, self._payloads[directory], lock, self._path)
+
+    def step(self) -> dict[str, Any]:
+        """Wait for the next iteration, if a scheduler wants it, or for the end."""
+        while True:
+            code = None if self._process is None else self._process.poll()
+            ended = self._process is None or code is not None
+            lines = [] if self._metric is None else read_iterations(self._directory)
+            if self._told < len(lines):
+                self._told += 1
+                return self._numbers(lines[self._told - 1])
+            if ended:
+                if code is not None:
+                    record_end(self._directory, code, time.perf_counter() - self._begin)
+                return {tune.result.DONE: True}
+            assert self._process is not None
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(None if self._metric is None else LOOK)
+
+    def cleanup(self) -> None:
+        """End the process, if it has not ended."""
+        if self._process is not None:
+            end_processes([self._process])
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        self._held.close()
+
+    def _numbers(self, line: Mapping[str, Any]) -> dict[str, Any]:
+        numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
+        if self._metric not in numbers:
+            raise ValueError(f"Sweep.scheduler_metric must be one of {', '.join(numbers)}, got {self._metric!r}")
+        return numbers
+
+
+class _Teller(tune.Callback):  # type: ignore[misc]
+    """Tells what Tune does with the trials that are `ours`, and records what their processes could not."""
+
+    def __init__(self, ours: set[Path], on_change: OnChange) -> None:
+        self._ours = ours
+        self._on_change = on_change
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing: Tune keeps a copy for resuming, which is done by what the trials left."""
+        return {}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._tell(trial, lambda directory: "running")
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        def end(directory: Path) -> str:
+            if state(directory) == "waiting" and not trial.last_result.get(tune.result.DONE):
+                record_stop(directory, trial.last_result["time_total_s"])
+            return "finished" if state(directory) == "finished" else "failed"
+
+        self._tell(trial, end)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        def end(directory: Path) -> str:
+            error = trial.get_pickled_error() or trial.get_error()
+            lines = str(error).strip().splitlines()
+            return record_failure(directory, lines[-1], lines)
+
+        self._tell(trial, end)
+
+    def _tell(self, trial: Any, change: Callable[[Path], str]) -> None:
+        directory = Path(trial.config["directory"])
+        if directory in self._ours:
+            self._on_change(directory, change(directory))
+
+
+@contextmanager
+def _cluster(address: str | None, jobs: int | None) -> Iterator[None]:
+    """Be connected to Ray; where the caller is already, with that."""
+    if ray.is_initialized():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    where = {"address": address} if address else {"address": "local", "num_cpus": jobs, "include_dashboard": False}
+    # Without the second, Ray hides a node's accelerators from what asks for none, and trials would not be the pool's.
+    env = {"PYTHONPATH": python_path(), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    try:
+        ray.init(**where, runtime_env={"env_vars": env}, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(f"address {address}: no Ray cluster answers there ({reason}): see ray start --help") from None
+    with suppress(ValueError):  # not in the main thread
+        for number, handler in handlers.items():
+            signal.signal(number, handler)  # Ray has put its own in their place
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _finished(base_dir: Path) -> list[Path]:
+    """Return trials that had finished before, so that a scheduler can compare with them."""
+    return [path for path in sorted((base_dir / "trials").iterdir()) if state(path) == "finished"]
+
+
+def _scheduler(told: Sweep) -> Any:
+    if told.scheduler is None:
+        return None
+    return ASHAScheduler(
+        metric=told.scheduler_metric,
+        mode="max",
+        grace_period=told.grace_period,
+        reduction_factor=told.reduction_factor,
+        stop_last_trials=False,  # a trial ends by itself
+        max_t=10**6,  # iterations, more than any trial has
+    )

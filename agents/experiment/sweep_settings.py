@@ -1,0 +1,86 @@
+"""What a gin file says of the sweep that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gin
+
+from agents.experiment.config import ConfigError
+
+__all__ = ["Sweep", "check_engine"]
+
+ENGINES = ("local", "ray")
+SEARCHES = ("grid", "random")
+SCHEDULERS = (None, "asha")
+
+
+@gin.configurable(module="agents")
+@dataclass(frozen=True)
+class Sweep:
+    """What a gin file says of the sweep that it is for.
+
+    Args:
+        grid: Axes, such as ``["RealtimeDelay.delay = 1, 8", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]``.
+        arms: By name, axes such as ``["create_agent.agent_name = 'random'"]``, which win over the grid's.
+        exclude: Groups of axes; points that have a listed value of each axis of a group are left out.
+        seeds: Seeds per point.
+        trial_seconds: How long one trial takes, for the estimate before the first has ended; None if not known.
+        keep_checkpoints: Whether finished trials keep all their checkpoints; else the newest weights stay, and the
+            replay and older ones go.
+        search: ``"grid"``, every combination; or ``"random"``, `num_samples` draws of it with Ray Tune.
+        num_samples: Draws of a random search.
+        scheduler: None, or ``"asha"``: Ray Tune ends trials early that do worse than others did in as many iterations
+            (Li et al., "A System for Massively Parallel Hyperparameter Tuning", 2018).
+        scheduler_metric: What it compares, a statistic of an iteration; more is better.
+        grace_period: Iterations before it ends a trial, at least.
+        reduction_factor: One of so many trials goes on at each of its rungs.
+        wandb_project: Project of Weights & Biases that finished trials are told to; None for none.
+    """
+
+    grid: Sequence[str] = ()
+    arms: Mapping[str, Sequence[str]] | None = None
+    exclude: Sequence[Sequence[str]] = ()
+    seeds: int = 3
+    trial_seconds: float | None = None
+    keep_checkpoints: bool = True
+    search: str = "grid"
+    num_samples: int = 10
+    scheduler: str | None = None
+    scheduler_metric: str = "train_average_return"
+    grace_period: int = 1
+    reduction_factor: int = 3
+    wandb_project: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a count, a text or a known word."""
+        for name, least in (("seeds", 1), ("num_samples", 1), ("grace_period", 1), ("reduction_factor", 2)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigError(f"Sweep.{name} must be a whole number >= {least}, got {value!r}")
+        if isinstance(self.grid, str) or not all(isinstance(text, str) for text in self.grid):
+            raise ConfigError(f"Sweep.grid must be a list of texts, got {self.grid!r}")
+        for name, known in (("search", SEARCHES), ("scheduler", SCHEDULERS), ("keep_checkpoints", (True, False))):
+            _one_of(f"Sweep.{name}", getattr(self, name), known)
+
+
+def check_engine(engine: str, address: str | None, told: Sweep) -> None:
+    """Refuse an engine that is none, or that cannot do what is asked.
+
+    Raises:
+        ConfigError: The same.
+    """
+    _one_of("engine", engine, ENGINES)
+    if engine == "local":
+        for name, value, plain in (("search", told.search, "grid"), ("scheduler", told.scheduler, None)):
+            if value != plain:
+                raise ConfigError(f"Sweep.{name} = {value!r} is Ray Tune's work: add --engine ray (engine='ray')")
+        if address is not None:
+            raise ConfigError(f"address {address} is that of a Ray cluster: add --engine ray (engine='ray')")
+
+
+def _one_of(name: str, value: Any, known: Sequence[Any]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
