@@ -102,8 +102,6 @@ flags.DEFINE_bool("help", False, "Show this help.", short_name="h", flag_values=
 
 
 LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, of workers against latency
-
-
 LONGEST_EPISODE = inspect.signature(Runner).parameters["max_steps_per_episode"].default  # frames, where none is bound
 
 

@@ -57,7 +57,7 @@ def _row(path: Path, number: int, entry: Any) -> Row:
         if not numbers or observation.shape != following.shape or int(action) != action:
             raise TypeError
         return observation, int(action), float(reward), following
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(
             f"{path}: entry {number} must be (obs, action, reward, next_obs) with two arrays of numbers alike, a whole "
             f"number and a number, got {_kind(entry)}"
@@ -111,10 +111,6 @@ class _Array:
         self.array = _from_bytes(content, kind, shape, "F" if fortran else "C").array
 
 
-class _Class:
-    """Stands for a class that is only ever handed over."""
-
-
 def _from_bytes(content: bytes, kind: _NumberType, shape: Sequence[int], order: str = "C") -> _Array:
     """Stands for `numpy._core.numeric._frombuffer`."""
     built = _Array()
@@ -140,7 +136,7 @@ _NUMPY: Mapping[str, Any] = {
     "numeric._frombuffer": _from_bytes,
 }
 _ALLOWED: Mapping[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): _Class,
+    ("numpy", "ndarray"): "numpy.ndarray",  # only ever handed over, so nothing that could be called or changed
     ("numpy", "dtype"): _NumberType,
     ("collections", "deque"): deque,
     ("_codecs", "encode"): _latin,

@@ -60,16 +60,18 @@ class Playback(gym.Env[Any, Any]):
     @classmethod
     def under(cls, environment: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], Playback]:
         """Put one below an environment's delay; return both. The environment itself can be used no more."""
-        layer = delay_layer(environment)
+        layer, frames = delay_layer(environment), frames_of(environment)
         if layer is None:
-            playback = cls(environment)
+            playback = cls(frames)
+            frames.close()
             return playback, playback
         if layer.action_space != environment.action_space:
             raise ValueError(
                 f"a wrapper around the delay turns the actions {environment.action_space} into {layer.action_space}, "
                 "which demonstrations are of: put it inside the delay"
             )
-        layer.env = playback = cls(layer.env)
+        layer.env = playback = cls(frames)
+        frames.close()
         return environment, playback
 
     def load(self, demonstration: Demonstration) -> None:

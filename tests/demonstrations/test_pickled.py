@@ -125,6 +125,7 @@ def test_an_array_whose_state_calls_its_bytes_pointers_is_not_made() -> None:
         (np.zeros(3), "must hold a list of (obs, action, reward, next_obs), got a ndarray"),
         ([(np.zeros(2), 0, 0.0)], "entry 0 must be (obs, action, reward, next_obs)"),
         ([(np.zeros(2), 0, 0.0, np.zeros(3))], "entry 0 must be (obs, action, reward, next_obs)"),
+        ([(np.zeros(2), float("inf"), 0.0, np.zeros(2))], "entry 0 must be (obs, action, reward, next_obs)"),
         ([*rows(2), (np.zeros(2), 0.5, 0.0, np.zeros(2))], "entry 2 must be (obs, action, reward, next_obs)"),
         ([(np.zeros(2), "left", 0.0, np.zeros(2))], "entry 0 must be (obs, action, reward, next_obs)"),
         (pickle.dumps(rows())[:-20], "is no whole pickle of (obs, action, reward, next_obs)"),
