@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
@@ -59,9 +60,19 @@ class Compute:
         """Return a batch as a tensor on the device; images [B, C, H, W] in the memory format."""
         tensor = torch.from_numpy(array).to(self.torch_device, non_blocking=True)
         if self.channels_last and tensor.ndim == 4:
-            return tensor.contiguous(memory_format=torch.channels_last)
+            return _channels_last(tensor)
         return tensor
 
     def autocast(self) -> torch.autocast:
         """Return the context in which forward passes run."""
         return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, enabled=self.bf16)
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    if images.is_cuda or images.is_contiguous(memory_format=torch.channels_last):
+        return images.contiguous(memory_format=torch.channels_last)
+    batch, channels, height, width = images.shape
+    interleaved = np.empty((batch, height, width, channels), images.numpy().dtype)
+    for channel, image in enumerate(images.numpy().swapaxes(0, 1)):
+        interleaved[..., channel] = image  # for bytes, faster than PyTorch's own copy
+    return torch.from_numpy(interleaved).permute(0, 3, 1, 2)
