@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
@@ -85,7 +86,7 @@ class Compute:
             tensor = tensor.pin_memory()  # or the copy would wait for all that the device has still to do
         tensor = tensor.to(self.torch_device, non_blocking=True)
         if self.channels_last and tensor.ndim == 4:
-            return tensor.contiguous(memory_format=torch.channels_last)
+            return _channels_last(tensor)
         return tensor
 
     def fetch(self, tensor: Tensor) -> Callable[[], npt.NDArray[Any]]:
@@ -110,3 +111,13 @@ class Compute:
 
 
 _COMPILERS = {"darwin": "clang++", "win32": "cl"}  # those that torch.compile calls, where they are not g++
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    if images.is_cuda or images.is_contiguous(memory_format=torch.channels_last):
+        return images.contiguous(memory_format=torch.channels_last)
+    batch, channels, height, width = images.shape
+    interleaved = np.empty((batch, height, width, channels), images.numpy().dtype)
+    for channel, image in enumerate(images.numpy().swapaxes(0, 1)):
+        interleaved[..., channel] = image  # for bytes, faster than PyTorch's own copy
+    return torch.from_numpy(interleaved).permute(0, 3, 1, 2)

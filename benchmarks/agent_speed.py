@@ -122,6 +122,11 @@ class Player:
         return self._steps / wall
 
 
+def learning_starts_of(agent: str, args: argparse.Namespace) -> int:
+    """Return the agent steps before learning begins; `benchmarks.dqn_players` has a number of its own."""
+    return LEARNING_STARTS if agent == "dqn" else int(args.learning_starts)
+
+
 def command_of(agent: str, name: str, threads: int, args: argparse.Namespace) -> list[str]:
     """Return what runs a player; empty where its Python is not given."""
     module, *how = CONTESTS[agent].players[name]
@@ -134,7 +139,15 @@ def command_of(agent: str, name: str, threads: int, args: argparse.Namespace) ->
         how = [args.cleanrl_rainbow]
     if python is None:
         return []
-    return [python, "-m", f"benchmarks.players.{module}", agent, str(threads), str(args.learning_starts), *how]
+    return [
+        python,
+        "-m",
+        f"benchmarks.players.{module}",
+        agent,
+        str(threads),
+        str(learning_starts_of(agent, args)),
+        *how,
+    ]
 
 
 def compete(agent: str, threads: int, args: argparse.Namespace) -> None:
@@ -145,7 +158,7 @@ def compete(agent: str, threads: int, args: argparse.Namespace) -> None:
     try:
         for name in names:  # one after the other: warming up together would only make each wait
             players[name] = Player(commands[name], args.steps)
-            players[name].play(max(args.learning_starts, LEARNING_STARTS if agent == "dqn" else 0) + 40)
+            players[name].play(learning_starts_of(agent, args) + 40)
         walls = interleave(players, args.rounds)
     finally:
         for player in players.values():
@@ -174,12 +187,9 @@ def main() -> None:
     parser.add_argument("--agents", nargs="+", default=list(CONTESTS), choices=list(CONTESTS))
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads to measure")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved windows, after one that does not count")
-    parser.add_argument("--steps", type=int, default=120, help="agent steps per window, a multiple of 4")
+    parser.add_argument("--steps", type=int, default=80, help="agent steps per window, a multiple of 4")
     parser.add_argument(
-        "--learning-starts",
-        type=int,
-        default=1000,
-        help="agent steps before learning begins; those of DQN of ours and SB3's are always 1000",
+        "--learning-starts", type=int, default=LEARNING_STARTS, help="agent steps before learning begins, but for DQN"
     )
     parser.add_argument("--brief", action="store_true", help="each library once: no row with a comma in its name")
     parser.add_argument("--cleanrl", metavar="PYTHON", help="the Python that CleanRL is installed for")

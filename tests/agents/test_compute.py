@@ -56,6 +56,18 @@ def test_a_batch_of_images_is_put_in_the_memory_format_and_keeps_its_values(chan
     np.testing.assert_array_equal(tensor.numpy(), images)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 4, 6, 5), (3, 1, 6, 5), (3, 4, 6, 5), (3, 4, 1, 5)])
+def test_images_lie_in_memory_as_torch_would_put_them(shape: tuple[int, ...], dtype: type) -> None:
+    batch, channels, *size = shape
+    longer = np.random.default_rng(0).integers(0, 256, (batch, channels + 1, *size)).astype(dtype)
+    images = longer[:, :channels]  # a view, as the replay's stacks are
+    expected = torch.from_numpy(images).contiguous(memory_format=torch.channels_last)
+    tensor = Compute("cpu", channels_last=True).tensor(images)
+    assert torch.equal(tensor, expected)
+    assert tensor.stride() == expected.stride()
+
+
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 3, 4)])
 def test_what_is_no_image_has_no_memory_format(shape: tuple[int, ...]) -> None:
     array = np.ones(shape, np.float32)
