@@ -50,10 +50,12 @@ class TestDQN(DictContract):
         return make_agent(self.member, environment, stack_size=2, seed=seed, channels_last=True)
 
 
+@pytest.mark.slow  # reads observations as full Rainbow does
 class TestC51(DictContract):
     member = "c51"
 
 
+@pytest.mark.slow  # reads observations as full Rainbow does
 class TestRainbow(DictContract):
     member = "rainbow"
 
@@ -62,6 +64,7 @@ class TestFullRainbow(DictContract):
     member = "full_rainbow"
 
 
+@pytest.mark.slow  # reads observations as full Rainbow does
 class TestQuantile(DictContract):
     member = "quantile"
 
