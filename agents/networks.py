@@ -400,8 +400,11 @@ def check_observation(observation: Any, observation_shape: Any, name: str = "obs
             raise ValueError(f"{name} must be a dict with the keys {sorted(observation_shape)}, got {got}")
         for key, shape in observation_shape.items():
             check_observation(observation[key], shape, f"{name}[{key!r}]")
-    elif observation.shape[1:] != observation_shape:
-        expected = ", ".join(["B", *map(str, observation_shape)])
+        return
+    expected = ", ".join(["B", *map(str, observation_shape)])
+    if isinstance(observation, Mapping):
+        raise ValueError(f"{name} must be a tensor [{expected}], got a dict with the keys {sorted(observation)}")
+    if observation.shape[1:] != observation_shape:
         raise ValueError(
             f"{name} must have the shape [{expected}], got {list(observation.shape)}; "
             "add the batch dimension or build the network for this observation_shape"

@@ -332,13 +332,14 @@ class TrainRunner(Runner):
 
 
 _ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
+_TOLD_FIRST = ("agent", "environment", "observation_shape", "actions")  # differences of which others follow
 
 
 def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
     """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
     if path.is_dir():
         for number, bundle in Checkpointer(path).load_each():
-            return path / f"ckpt.{number}", bundle
+            return path / CHECKPOINTS / f"ckpt.{number}", bundle
         raise ValueError(f"{path} holds no good checkpoint in {path / CHECKPOINTS}: train there first, or name another")
     try:
         return path, read_bundle(path)
@@ -357,7 +358,7 @@ def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:
 
 def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Say in a few words how two identities differ; empty where they do not."""
-    for name in sorted({*there, *here}, key=lambda name: (name != "agent", name)):
+    for name in sorted({*there, *here}, key=lambda name: (*(name != first for first in _TOLD_FIRST), name)):
         old, new = there.get(name), here.get(name)
         if old == new:
             continue

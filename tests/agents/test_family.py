@@ -26,6 +26,7 @@ from agents.dqn import DQN
 from agents.exploration import identity_epsilon
 from agents.learner import DivergedError
 from agents.networks import MLPTorso, create_network
+from agents.observations import each_array
 from agents.turn_based import TurnBasedAgent
 from async_wrappers import AsyncRunner, RealtimeDelay
 from tests.agents.agent_contract import WORLDS, AgentContract, World, play
@@ -156,7 +157,9 @@ class ApartAgent:
             return scalars
 
         learner.update = update_and_publish  # type: ignore[method-assign]
-        agent._policy.act = lambda stack, decision: policy.act(stack[0], decision)  # type: ignore[method-assign]
+        agent._policy.act = lambda stack, decision: policy.act(  # type: ignore[method-assign]
+            each_array(lambda array: array[0], stack), decision
+        )
 
 
 @pytest.mark.parametrize("member", FAMILY)

@@ -118,6 +118,28 @@ def test_a_run_without_a_good_checkpoint_is_refused(run: tuple[Path, list[Any]])
         load_agent(run[0])
 
 
+@pytest.mark.parametrize(
+    ("bindings", "difference"),
+    [
+        (["create_agent.agent_name = 'c51'"], "agent: DQNAgent there, C51Agent here"),
+        (["AppliedActions.flat = True"], "observation_shape: [1, 3] there, [1, 6] here"),
+        (
+            ["AppliedActions.flat = False"],
+            "observation_shape: [1, 3] there, {'applied_actions': [1, 1, 3], 'observation': [1, 3]} here",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_agent_is_refused_with_what_differs(
+    run: tuple[Path, list[Any]], bindings: list[str], difference: str
+) -> None:
+    if "Applied" in bindings[0]:
+        bindings = [*bindings, "create_gym_environment.wrappers = [@AppliedActions, @RealtimeDelay]"]
+    with pytest.raises(ValueError) as caught:
+        load_agent(run[0], bindings)
+    path = run[0] / "checkpoints" / "ckpt.0"
+    assert str(caught.value) == f"checkpoint {path} does not fit this agent ({difference})"
+
+
 def test_a_wrong_binding_is_refused_in_one_sentence(run: tuple[Path, list[Any]]) -> None:
     with pytest.raises(
         ConfigError, match=r"^--gin_bindings 'RealtimeDelay.delays = 7': RealtimeDelay has no parameter"

@@ -513,7 +513,7 @@ class TestAnotherExperiment:
         ("change", "named"),
         [
             ({"create_agent_fn": RandomAgent}, " there, "),
-            ({"create_agent_fn": partial(make_dqn, stack_size=3)}, "network"),
+            ({"create_agent_fn": partial(make_dqn, stack_size=3)}, "observation_shape: [2, 3] there, [3, 3] here"),
             (
                 {
                     "create_agent_fn": partial(
