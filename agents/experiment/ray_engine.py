@@ -70,7 +70,10 @@ def run_on_ray(
     place = base_dir / "ray"  # what Tune keeps for itself; it also finds out there whether all nodes see base_dir
     shutil.rmtree(place, ignore_errors=True)
     process = tune.with_parameters(
-        _TrialProcess, payloads=dict(payloads), path=python_path(), metric=told.scheduler_metric if watched else None
+        _TrialProcess,
+        payloads=dict(payloads),
+        place=(python_path(), os.getcwd()),  # Ray's own processes work elsewhere
+        metric=told.scheduler_metric if watched else None,
     )
     with _cluster(address, jobs):
         tune.Tuner(
@@ -90,8 +93,10 @@ def run_on_ray(
 class _TrialProcess(tune.Trainable):  # type: ignore[misc]
     """A trial's process, on the node that Ray chose; one that had finished before only tells its iterations again."""
 
-    def setup(self, config: dict[str, Any], payloads: Mapping[Path, bytes], path: str, metric: str | None) -> None:
-        self._payloads, self._path, self._metric = payloads, path, metric
+    def setup(
+        self, config: dict[str, Any], payloads: Mapping[Path, bytes], place: tuple[str, str], metric: str | None
+    ) -> None:
+        self._payloads, self._place, self._metric = payloads, place, metric
         self._start(Path(config["directory"]))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -112,7 +117,7 @@ class _TrialProcess(tune.Trainable):  # type: ignore[misc]
         (directory / FAILURE).unlink(missing_ok=True)
         lock = self._held.enter_context(alone_in(directory))
         self._begin = time.perf_counter()
-        self._process = start_process(directory, self._payloads[directory], lock, self._path)
+        self._process = start_process(directory, self._payloads[directory], lock, *self._place)
 
     def step(self) -> dict[str, Any]:
         """Wait for the next iteration, if a scheduler wants it, or for the end."""
