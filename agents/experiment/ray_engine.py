@@ -30,6 +30,7 @@ from agents.experiment.trial_process import end_processes, python_path, record_e
 __all__ = ["run_on_ray"]
 
 LOOK = 0.2  # seconds between two looks at a trial's iterations, where a scheduler wants them
+ENDED = "trial_ended"  # by itself; Tune says "done" of those that a scheduler ends, too
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the trial writes its own
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial that fails at once has no metric
@@ -131,7 +132,7 @@ class _TrialProcess(tune.Trainable):  # type: ignore[misc]
             if ended:
                 if code is not None:
                     record_end(self._directory, code, time.perf_counter() - self._begin)
-                return {tune.result.DONE: True}
+                return {tune.result.DONE: True, ENDED: True}
             assert self._process is not None
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(None if self._metric is None else LOOK)
@@ -167,7 +168,7 @@ class _Teller(tune.Callback):  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         def end(directory: Path) -> str:
-            if state(directory) == "waiting" and not trial.last_result.get(tune.result.DONE):
+            if state(directory) == "waiting" and ENDED not in trial.last_result:
                 record_stop(directory, trial.last_result["time_total_s"])
             return "finished" if state(directory) == "finished" else "failed"
 
