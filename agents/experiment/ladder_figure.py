@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_ladders"]
 
 WIDTH = 0.36
+MOST_NUMBERED = 6  # rungs side by side whose numbers can be read; the page's table has them all
 STEPS = (  # colour, hatching: told apart without colour
     ("cost of delay: from none to asynchronous", COLOURS[4], "", -WIDTH / 2),
     ("cost of inaction: from asynchronous to sequential", COLOURS[0], "///", WIDTH / 2),
@@ -25,11 +26,12 @@ STEPS = (  # colour, hatching: told apart without colour
 def draw_ladders(view: View, ladders: Sequence[Ladder]) -> Figure:
     """Draw a panel per ladder: two bars for each delay, each from one rung's score to the next one's."""
     figure, places = make_panels(len(ladders), view.x_label, view.metric_label)
+    numbered = min(len(ladders), 3) * max(len(ladder.rungs) for ladder in ladders) <= MOST_NUMBERED
     for ladder, axes in zip(ladders, places, strict=True):
         axes.axhline(ladder.top.value, color="0.2", linewidth=1.2, label="score without delay")
         for place, rung in enumerate(ladder.rungs):
-            _draw_step(axes, place, 0, ladder.top.value, rung.delay)
-            _draw_step(axes, place, 1, rung.asynchronous.value, rung.inaction)
+            _draw_step(axes, place, 0, ladder.top.value, rung.delay, numbered)
+            _draw_step(axes, place, 1, rung.asynchronous.value, rung.inaction, numbered)
             between = [place - WIDTH, place + WIDTH]
             axes.plot(between, [rung.asynchronous.value] * 2, color="0.2", linewidth=0.8, linestyle=":")
         axes.set_xticks(range(len(ladder.rungs)), [f"{rung.asynchronous.x:g}" for rung in ladder.rungs])
@@ -39,7 +41,7 @@ def draw_ladders(view: View, ladders: Sequence[Ladder]) -> Figure:
     return figure
 
 
-def _draw_step(axes: Axes, place: int, step: int, begin: float, cost: Cost) -> None:
+def _draw_step(axes: Axes, place: int, step: int, begin: float, cost: Cost, numbered: bool) -> None:
     label, colour, hatch, shift = STEPS[step]
     error = [[cost.high - cost.value], [cost.value - cost.low]]  # a higher cost ends lower
     axes.bar(
@@ -56,16 +58,10 @@ def _draw_step(axes: Axes, place: int, step: int, begin: float, cost: Cost) -> N
         error_kw={"linewidth": 1.1},
         label=label if place == 0 else "_",
     )
-    ends = (begin, begin - cost.value, begin - cost.low)
-    axes.annotate(
-        _signed(-cost.value),
-        (place + shift, max(ends)),
-        xytext=(0, 2),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        fontsize="x-small",
-    )
+    if numbered:
+        highest = max(begin, begin - cost.value, begin - cost.low)
+        text, at = _signed(-cost.value), (place + shift, highest)
+        axes.annotate(text, at, xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize="x-small")
 
 
 def _signed(value: float) -> str:

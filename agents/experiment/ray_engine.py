@@ -30,6 +30,7 @@ from agents.experiment.trial_process import end_processes, python_path, record_e
 __all__ = ["run_on_ray"]
 
 LOOK = 0.2  # seconds between two looks at a trial's iterations, where a scheduler wants them
+ENDED = "trial_ended"  # by itself; Tune says "done" of those that a scheduler ends, too
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # the trial writes its own
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial that fails at once has no metric
@@ -70,7 +71,10 @@ def run_on_ray(
     place = base_dir / "ray"  # what Tune keeps for itself; it also finds out there whether all nodes see base_dir
     shutil.rmtree(place, ignore_errors=True)
     process = tune.with_parameters(
-        _TrialProcess, payloads=dict(payloads), path=python_path(), metric=told.scheduler_metric if watched else None
+        _TrialProcess,
+        payloads=dict(payloads),
+        place=(python_path(), os.getcwd()),  # Ray's own processes work elsewhere
+        metric=told.scheduler_metric if watched else None,
     )
     with _cluster(address, jobs):
         tune.Tuner(
@@ -90,8 +94,10 @@ def run_on_ray(
 class _TrialProcess(tune.Trainable):  # type: ignore[misc]
     """A trial's process, on the node that Ray chose; one that had finished before only tells its iterations again."""
 
-    def setup(self, config: dict[str, Any], payloads: Mapping[Path, bytes], path: str, metric: str | None) -> None:
-        self._payloads, self._path, self._metric = payloads, path, metric
+    def setup(
+        self, config: dict[str, Any], payloads: Mapping[Path, bytes], place: tuple[str, str], metric: str | None
+    ) -> None:
+        self._payloads, self._place, self._metric = payloads, place, metric
         self._start(Path(config["directory"]))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -112,7 +118,7 @@ class _TrialProcess(tune.Trainable):  # type: ignore[misc]
         (directory / FAILURE).unlink(missing_ok=True)
         lock = self._held.enter_context(alone_in(directory))
         self._begin = time.perf_counter()
-        self._process = start_process(directory, self._payloads[directory], lock, self._path)
+        self._process = start_process(directory, self._payloads[directory], lock, *self._place)
 
     def step(self) -> dict[str, Any]:
         """Wait for the next iteration, if a scheduler wants it, or for the end."""
@@ -126,7 +132,7 @@ class _TrialProcess(tune.Trainable):  # type: ignore[misc]
             if ended:
                 if code is not None:
                     record_end(self._directory, code, time.perf_counter() - self._begin)
-                return {tune.result.DONE: True}
+                return {tune.result.DONE: True, ENDED: True}
             assert self._process is not None
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(None if self._metric is None else LOOK)
@@ -162,7 +168,7 @@ class _Teller(tune.Callback):  # type: ignore[misc]
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         def end(directory: Path) -> str:
-            if state(directory) == "waiting" and not trial.last_result.get(tune.result.DONE):
+            if state(directory) == "waiting" and ENDED not in trial.last_result:
                 record_stop(directory, trial.last_result["time_total_s"])
             return "finished" if state(directory) == "finished" else "failed"
 

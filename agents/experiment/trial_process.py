@@ -27,7 +27,9 @@ def python_path() -> str:
     return os.pathsep.join([str(ROOT), *(place or os.getcwd() for place in sys.path)])
 
 
-def start_process(directory: Path, payload: bytes, lock: int | None, path: str) -> subprocess.Popen[bytes]:
+def start_process(
+    directory: Path, payload: bytes, lock: int | None, path: str, where: str | None = None
+) -> subprocess.Popen[bytes]:
     """Start a trial on one thread, and tell it what to do.
 
     Args:
@@ -35,6 +37,7 @@ def start_process(directory: Path, payload: bytes, lock: int | None, path: str) 
         payload: What it reads from its standard input, which is kept open: the trial ends with it.
         lock: A file descriptor that it holds open as long as it lives.
         path: Its ``PYTHONPATH``.
+        where: Its working directory, None for ours.
     """
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     with open(directory / LOG, "ab") as log:
@@ -43,6 +46,7 @@ def start_process(directory: Path, payload: bytes, lock: int | None, path: str) 
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
+            cwd=where,
             env={**os.environ, **one_thread, "PYTHONPATH": path},
             start_new_session=True,  # an interrupt from the keyboard is for the sweep, which hands it on
             pass_fds=() if lock is None else (lock,),

@@ -94,3 +94,13 @@ def test_the_picture_goes_from_rung_to_rung_and_says_what_it_shows(tmp_path: Pat
     page = write_report(tmp_path / "s", found, {"Ladder": svg}).read_text()
     assert "<h2>What delay costs, what inaction costs</h2>" in page
     assert "<td>8</td><td>12</td><td>7</td>" in page
+
+
+def test_numbers_are_left_to_the_table_where_they_would_cover_each_other(tmp_path: Path) -> None:
+    found = view(tmp_path, [*BOTH, f"{GAME} = 'Boxing', 'Krull', 'Pong', 'Qbert'"])
+    ladders = make_ladders(found)
+    assert len(ladders) == 4
+    numbered = draw_ladders(found, ladders)
+    assert all(axes.texts for axes in numbered.axes)  # three panels of two rungs stand side by side
+    more = [ladder._replace(rungs=ladder.rungs * 2) for ladder in ladders]
+    assert not any(axes.texts for axes in draw_ladders(found, more).axes)

@@ -6,6 +6,7 @@ Ray is an extra, which the development tools do not bring: `pip install -e '.[de
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from agents.experiment.grid import make_points
 from agents.experiment.metrics import add_iteration
 from agents.experiment.results import read_rows
 from agents.experiment.sweep import sweep
+from agents.experiment.trial_process import python_path
 from tests.experiment.test_sweep import GRID, ROOT, facts, play, play_but_fail_at_8
 from tests.experiment.test_sweep_script import SHORT
 from tests.experiment.test_train_script import call, place
@@ -32,8 +34,11 @@ ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """One Ray for all tests: each sweep uses the one that it is connected to."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    """One Ray for all tests, that of RAY_ADDRESS if it is set: each sweep uses the one that it is connected to."""
+    address = os.environ.get("RAY_ADDRESS", "local")
+    own = {"num_cpus": 2, "include_dashboard": False} if address == "local" else {}
+    env = {"env_vars": {"PYTHONPATH": python_path()}}
+    ray.init(address, log_to_driver=False, logging_level="ERROR", runtime_env=env, **own)
     yield
     ray.shutdown()
 

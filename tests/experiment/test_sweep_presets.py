@@ -47,6 +47,15 @@ def test_the_papers_grids_have_288_trials(name: str) -> None:
     assert all(sum(point.arm == arm for point in found) == 3 for arm in ("random", "no-op"))
 
 
+@pytest.mark.parametrize(
+    ("name", "seconds"), [("atari_paper", 380_000), ("atari_published", 380_000), ("atari_real_networks", None)]
+)
+def test_the_papers_grids_say_how_long_they_take_and_keep_no_replay(name: str, seconds: int | None) -> None:
+    points(name)
+    assert Sweep().trial_seconds == seconds
+    assert not Sweep().keep_checkpoints
+
+
 @pytest.mark.parametrize("name", ["atari_paper", "atari_real_networks"])
 def test_the_papers_delays_are_those_of_its_table_in_both_interactions(name: str) -> None:
     found = points(name)
