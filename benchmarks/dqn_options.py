@@ -9,6 +9,9 @@ They play Pong with the Nature network as `benchmarks.dqn_players` says, or Cart
 configs/dqn/cartpole.gin, each in a process of its own, and take turns of some hundred steps. An update under way when a
 turn ends is finished outside of it: of a hundred updates, one.
 
+``--bound`` measures no wall clock: it prints the processor time of the two sides that overlap, an update and the four
+steps of Pong beside it, and the ratio that an idle second core could give at most.
+
 Where cores are shared, put ``OMP_WAIT_POLICY=passive`` before the command, as for `benchmarks.dqn_speed`.
 
     python -m benchmarks.dqn_options
@@ -17,6 +20,9 @@ Where cores are shared, put ``OMP_WAIT_POLICY=passive`` before the command, as f
 from __future__ import annotations
 
 import argparse
+import statistics
+import time
+from collections.abc import Callable
 
 from benchmarks.dqn_players import LEARNING_STARTS
 from benchmarks.dqn_speed import Player
@@ -52,13 +58,53 @@ def compete(game: str, options: list[str], rounds: int, steps: int) -> None:
     print_table(f"{game}, agent steps per processor second", processor, BASE, digits=1)
 
 
+def print_bound(repeats: int = 30) -> None:
+    """Print the processor time of the two sides that overlap, and what overlapping them could give."""
+    import numpy as np
+    import torch
+
+    from agents.decision import Decision
+    from agents.dqn import DQNAgent
+    from agents.experiment.episode import play_episode
+    from async_wrappers.envs import create_atari_environment
+
+    def milliseconds(work: Callable[[], object]) -> float:
+        times = []
+        for _ in range(repeats):
+            begin = time.thread_time()
+            work()
+            times.append(1000 * (time.thread_time() - begin))
+        return statistics.median(times)
+
+    torch.set_num_threads(1)
+    environment = create_atari_environment("Pong", frame_skip=4, sticky_actions=False)
+    agent = DQNAgent(environment, device="cpu", min_replay_history=10**6, replay_capacity=2000, epsilon_decay_period=0)
+    play_episode(agent, environment, seed=0, max_frames=500)
+    agent.overlap_learning()
+    assert agent._overlap is not None
+    drawn, blank = agent._learner.draw(), np.zeros((4, 84, 84), np.uint8)
+    greedy = Decision(episode=0, start=0, frame=0, eval_mode=True)
+    environment.reset(seed=0)
+    update = milliseconds(lambda: agent._learner.learn(drawn))
+    game = 4 * (milliseconds(lambda: environment.step(0)) + milliseconds(lambda: agent._policy.act(blank, greedy)))
+    draw, publish = milliseconds(agent._learner.draw), milliseconds(agent._overlap.publish)
+    bound = (draw + update + game) / (draw + publish + max(update, game))
+    print(f"processor ms: update {update:.1f}, four steps {game:.1f}, draw {draw:.2f}, publish {publish:.2f}")
+    print(f"overlap can give at most {bound:.2f} times the steps per second")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9, help="interleaved windows")
     parser.add_argument("--steps", type=int, default=400, help="agent steps per window, a multiple of 4")
     parser.add_argument("--games", nargs="+", default=list(CONTESTANTS), choices=list(CONTESTANTS))
     parser.add_argument("--options", nargs="+", default=list(CONTESTANTS["Pong"]), choices=list(CONTESTANTS["Pong"]))
+    parser.add_argument("--bound", action="store_true", help="print what overlap could give on Pong, and end")
     args = parser.parse_args()
+    if args.bound:
+        print_bound()
+        print_load()
+        return
     if args.steps % 4:
         parser.error(f"--steps must be a multiple of 4, the update period, got {args.steps}")
     for game in args.games:
