@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from benchmarks.dqn_players import LEARNING_STARTS
 from benchmarks.interleave import Samples, interleave, print_hold, print_load, print_table, ratios
+from benchmarks.player import Player
 
 OURS = "ours"
 DQN_PLAYERS = "dqn_players"  # which need no Python of their own
@@ -81,45 +81,6 @@ CONTESTS: Mapping[str, Contest] = {
         None,
     ),
 }
-
-
-class Player:
-    """A contestant in a process of its own.
-
-    Args:
-        command: What runs it.
-        steps: Agent steps of one window.
-    """
-
-    def __init__(self, command: list[str], steps: int) -> None:
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-        self._command, self._steps = command, steps
-        self.per_processor_second: list[float] = []
-
-    def close(self) -> None:
-        """Close the pipe, on which the process ends."""
-        self._process.communicate()
-
-    def play(self, steps: int) -> tuple[float, float]:
-        """Return the wall-clock and the processor seconds of so many steps."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            self._process.stdin.write(f"go {steps}\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has died, and gives no answer
-        answer = self._process.stdout.readline().split()
-        if not answer:
-            raise RuntimeError(f"a contestant died: run {' '.join(self._command)} and type 'go 10' to see why")
-        wall, cpu = map(float, answer)
-        return wall, cpu
-
-    def __call__(self) -> float:
-        """Play a window and return its steps per second; those per processor second are kept."""
-        wall, cpu = self.play(self._steps)
-        self.per_processor_second.append(self._steps / cpu)
-        return self._steps / wall
 
 
 def learning_starts_of(agent: str, args: argparse.Namespace) -> int:

@@ -25,8 +25,8 @@ import time
 from collections.abc import Callable
 
 from benchmarks.dqn_players import LEARNING_STARTS
-from benchmarks.dqn_speed import Player
 from benchmarks.interleave import interleave, print_load, print_table
+from benchmarks.player import Player, dqn_player
 
 BASE = "as it is"
 CONTESTANTS = {  # label: (player, threads)
@@ -47,7 +47,7 @@ def compete(game: str, options: list[str], rounds: int, steps: int) -> None:
     try:
         for label, (name, threads) in CONTESTANTS[game].items():
             if label == BASE or label in options:
-                players[label] = Player(name, threads, steps)
+                players[label] = dqn_player(name, threads, steps)
                 players[label].play(LEARNING_STARTS + 100)
         walls = interleave(players, rounds)
     finally:

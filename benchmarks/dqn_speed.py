@@ -19,51 +19,12 @@ row of its own: it is another arithmetic.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 
 from benchmarks.dqn_players import LEARNING_STARTS, PLAYERS
 from benchmarks.interleave import interleave, median_ratio, print_hold, print_load, print_table
+from benchmarks.player import Player, dqn_player
 
 OURS, PEER = "ours, channels_last", "SB3"
-
-
-class Player:
-    """A contestant in a process of its own.
-
-    Args:
-        name: Of `PLAYERS`.
-        threads: Intra-op threads.
-        steps: Agent steps of one window.
-    """
-
-    def __init__(self, name: str, threads: int, steps: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.dqn_players", name, str(threads)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-        self._name, self._steps = name, steps
-        self.per_processor_second: list[float] = []
-
-    def close(self) -> None:
-        """Close the pipe, on which the process ends."""
-        self._process.communicate()
-
-    def play(self, steps: int) -> tuple[float, float]:
-        """Return the wall-clock and the processor seconds of so many steps."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(f"go {steps}\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline().split()
-        if not answer:
-            raise RuntimeError(f"{self._name!r} died: run python -m benchmarks.dqn_players {self._name!r} 1 to see why")
-        wall, cpu = map(float, answer)
-        return wall, cpu
-
-    def __call__(self) -> float:
-        """Play a window and return its steps per second; those per processor second are kept."""
-        wall, cpu = self.play(self._steps)
-        self.per_processor_second.append(self._steps / cpu)
-        return self._steps / wall
 
 
 def compete(names: list[str], threads: int, rounds: int, steps: int) -> None:
@@ -71,7 +32,7 @@ def compete(names: list[str], threads: int, rounds: int, steps: int) -> None:
     players: dict[str, Player] = {}
     try:
         for name in names:  # one after the other: warming up together would only make each wait
-            players[name] = Player(name, threads, steps)
+            players[name] = dqn_player(name, threads, steps)
             players[name].play(LEARNING_STARTS + 100)
         walls = interleave(players, rounds)
     finally:
