@@ -150,7 +150,7 @@ def _minari() -> Any:
         import minari
     except ImportError as error:
         raise gym.error.DependencyNotInstalled(
-            f"demonstrations need Minari, and {error.name} is missing: pip install 'minari[hdf5]>=0.5.4'"
+            f"demonstrations need Minari, and {error.name} is missing: pip install -e '.[minari]' -c constraints.txt"
         ) from None
     return minari
 

@@ -30,7 +30,7 @@ def check_recordable(environment: gym.Env[Any, Any]) -> None:
             f"{environment.unwrapped.render_mode!r}: bind the render_mode of what makes it"
         )
     if importlib.util.find_spec("moviepy") is None:
-        raise ValueError("a video needs moviepy, which is not installed: pip install -e '.[video]'")
+        raise ValueError("a video needs moviepy, which is not installed: pip install -e '.[video]' -c constraints.txt")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from agents.baselines import RandomAgent
 from agents.experiment.episode import Episode, Phase, episode_seed
-from agents.experiment.evaluate import bootstrap_interval, evaluate
+from agents.experiment.evaluate import bootstrap_interval, interquartile_mean
 from agents.experiment.metrics import Metrics
 from agents.experiment.report import Row, compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.runner import Runner
@@ -134,12 +134,15 @@ class TestLearningCurve:
 
 
 def test_the_facts_of_an_evaluation_are_plain() -> None:
-    facts = evaluation_facts([Episode(1.0, 10), Episode(4.0, 20), Episode(1.0, 30)])
+    scores = [1.0, 9.0, 3.0, 1.0]  # the interquartile mean leaves the least and the greatest out
+    facts = evaluation_facts([Episode(score, 10 * (index + 1)) for index, score in enumerate(scores)])
     assert facts == {
-        "mean": 2.0,
-        "median": 1.0,
-        "interval": bootstrap_interval([1.0, 4.0, 1.0]),
-        "returns": [1.0, 4.0, 1.0],
-        "frames": [10, 20, 30],
+        "mean": 3.5,
+        "interval": bootstrap_interval(scores),
+        "median": 2.0,
+        "iqm": 2.0,
+        "iqm_interval": bootstrap_interval(scores, interquartile_mean),
+        "returns": scores,
+        "frames": [10, 20, 30, 40],
     }
     assert json.loads(json.dumps(facts))["interval"] == list(facts["interval"])
