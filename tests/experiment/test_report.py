@@ -14,7 +14,7 @@ import pytest
 
 from agents.baselines import RandomAgent
 from agents.experiment.episode import Episode, Phase, episode_seed
-from agents.experiment.evaluate import bootstrap_interval, interquartile_mean
+from agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
 from agents.experiment.metrics import Metrics
 from agents.experiment.report import Row, compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.runner import Runner
