@@ -91,7 +91,7 @@ def draw(runs: Mapping[str, Mapping[int, Run]], title: str, path: Path) -> None:
         axes.fill_between(frames, returns.min(axis=0), returns.max(axis=0), color=colour, alpha=0.12, linewidth=0)
     level = statistics.fmean(run.random for of in runs.values() for run in of.values())
     axes.axhline(level, color="0.25", linestyle=(0, (6, 2)), linewidth=1.2, label="random")
-    axes.legend(fontsize="small", frameon=False)
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
 
