@@ -111,10 +111,14 @@ class _Array:
         self.array = _from_bytes(content, kind, shape, "F" if fortran else "C").array
 
 
-def _from_bytes(content: bytes, kind: _NumberType, shape: Sequence[int], order: str = "C") -> _Array:
-    """Stands for `numpy._core.numeric._frombuffer`."""
+def _from_bytes(
+    content: bytes, kind: _NumberType, shape: Sequence[int], order: str = "C", axes: Sequence[int] | None = None
+) -> _Array:
+    """Stands for `numpy._core.numeric._frombuffer`; `axes` come with an order that is neither C's nor Fortran's."""
     built = _Array()
     built.array = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if order == "F" else "C")
+    if order == "K" and axes is not None:
+        built.array = built.array.transpose(axes)
     return built
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +76,7 @@ class LiveRunner(Runner):
         self._resumed = True
         for _, bundle in self._checkpointer.load_each():
             self._check_identity(bundle.get("identity", {}))
-            if "learners" not in bundle:
-                raise DifferentExperiment(
-                    f"base_dir {self.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
-                )
+            self._check_live(bundle)
             self._take_counts(bundle)
             self._learners = bundle["learners"]
             self._replays = bundle["replays"]
@@ -106,6 +103,16 @@ class LiveRunner(Runner):
                     self.start_iteration = iteration + 1
         finally:
             metrics.close()
+
+    def trained_agent(self) -> Agent:
+        """Return a new agent with the newest good checkpoint's weights; see `Runner.trained_agent`.
+
+        Raises:
+            DifferentExperiment: It is a turn-based experiment's, whose learners cannot be restored beside the game.
+            ValueError: There is no good checkpoint.
+        """
+        self._check_live(newest_bundle(self.base_dir)[1])
+        return super().trained_agent()
 
     def check_recordable(self) -> None:
         """Refuse: writing a video would hold up a game that does not wait."""
@@ -238,6 +245,12 @@ class LiveRunner(Runner):
         }
         kept = self._checkpointer.save(iteration, bundle)
         self._live.forget(directory, kept)
+
+    def _check_live(self, bundle: Mapping[str, Any]) -> None:
+        if "learners" not in bundle:
+            raise DifferentExperiment(
+                f"base_dir {self.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
+            )
 
     def _restore(self, runner: Any) -> None:
         directory = self._checkpointer.directory

@@ -62,6 +62,11 @@ class Pretraining:
         if not isinstance(agent, TurnBasedAgent):
             raise ValueError(f"{self._named} is for an agent that learns, got {type(agent).__name__}: bind None")
         environment, playback = Playback.under(create_environment())
+        if playback.observation_space.shape is None:
+            raise ValueError(
+                f"{self._named} is for observations that are arrays, as recorded ones are, got "
+                f"{playback.observation_space}: flatten them in a wrapper inside RealtimeDelay, or bind None"
+            )
         episodes = frames = departures = shown = 0
         for episode in read_demonstrations(self.dataset):
             try:

@@ -130,14 +130,18 @@ def import_demonstrations(source: str, dataset: str) -> DatasetWriter:
         (first.dtype, first.shape[1:])
     }:
         raise ValueError(f"{source} holds episodes with observations of several shapes or types: import them apart")
-    whole = np.issubdtype(first.dtype, np.integer)
-    low, high = (np.iinfo(first.dtype).min, np.iinfo(first.dtype).max) if whole else (-np.inf, np.inf)
-    observation_space = gym.spaces.Box(low, high, first.shape[1:], first.dtype.type)
+    observation_space = gym.spaces.Box(*_limits(first.dtype), first.shape[1:], first.dtype.type)
     action_space = gym.spaces.Discrete(int(max(episode.actions.max() for episode in episodes)) + 1)
     with DatasetWriter(dataset, observation_space, action_space, player=Path(source).name) as writer:
         for episode in episodes:
             writer.add(episode)
     return writer
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    if np.issubdtype(dtype, np.integer):
+        return np.iinfo(dtype).min, np.iinfo(dtype).max
+    return (0, 1) if dtype == np.bool_ else (-np.inf, np.inf)
 
 
 def _seeds(seed: int, episodes: int) -> list[int]:

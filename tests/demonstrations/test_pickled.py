@@ -53,6 +53,13 @@ def test_numpy_scalars_and_arrays_of_any_memory_order_are_read(tmp_path: Path, p
     assert (episode.actions.tolist(), episode.rewards.tolist()) == ([3], [1.5])
 
 
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pictures_whose_channels_were_moved_to_the_front_are_read(tmp_path: Path, protocol: int) -> None:
+    first, second = (np.arange(24).reshape(4, 2, 3).transpose(2, 0, 1) + number for number in range(2))
+    (episode,) = read_demonstrations(written(tmp_path, [(first, 0, 0.0, second)], protocol))
+    np.testing.assert_array_equal(episode.observations, np.stack([first, second]))
+
+
 def test_the_names_of_older_numpy_are_read(tmp_path: Path) -> None:
     content = pickle.dumps(rows(), 2).replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
     (episode,) = read_demonstrations(written(tmp_path, content))

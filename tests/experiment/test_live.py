@@ -270,6 +270,8 @@ def test_a_turn_based_experiment_is_not_continued_live(tmp_path: Path) -> None:
     Checkpointer(tmp_path).save(0, bundle)
     with pytest.raises(DifferentExperiment, match="turn-based"):
         runner.resume()
+    with pytest.raises(DifferentExperiment, match="turn-based"):
+        runner.trained_agent()
 
 
 def test_a_live_evaluation_cannot_be_recorded(tmp_path: Path) -> None:

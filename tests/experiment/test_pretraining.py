@@ -20,6 +20,7 @@ from agents.dqn import DQNAgent
 from agents.experiment.pretraining import Pretraining
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.turn_based import TurnBasedAgent
+from tests.agents.dict_env import DictEnv
 from tests.agents.drifting_env import DriftingEnv
 from tests.agents.plain_data import assert_identical, differs
 from tests.agents.test_family import FAMILY, make_agent
@@ -222,6 +223,15 @@ class TestBadInput:
             f"Runner.pretrain_dataset {shown!r} does not fit, in episode 0 it holds the action 2, and the "
             "environment's actions are Discrete(2): record it with the environment of this configuration"
         )
+
+    def test_observations_that_are_a_dict_are_one_sentence(self, shown: str, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"is for observations that are arrays, .* got Dict\(.*: flatten them"):
+            pretrained(
+                tmp_path,
+                shown,
+                create_environment_fn=DictEnv,
+                create_agent_fn=lambda env, seed: DQNAgent(env, replay_capacity=50, seed=seed),
+            ).resume()
 
     @pytest.mark.parametrize("iterations", [0, 1])
     def test_an_agent_that_does_not_learn_is_one_sentence(self, shown: str, tmp_path: Path, iterations: int) -> None:

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from agents.demonstrations.demonstration import read_demonstrations
+from agents.experiment.record import import_demonstrations
 from agents.experiment.runner import Runner
 
 ROOT = Path(__file__).parents[2]
@@ -147,6 +148,16 @@ class TestRecording:
         (pickled,), (imported,) = read_demonstrations("tetris_episode0.pkl"), read_demonstrations("imported")
         assert np.array_equal(pickled.observations, imported.observations)
         assert imported.actions.tolist() == [6] * 4
+
+    @pytest.mark.parametrize("kind", ["?", "i2", "f4"])
+    def test_observations_of_any_kind_of_number_are_imported(self, place: Path, kind: str) -> None:
+        images = [np.full((2, 2), number % 2, kind) for number in range(4)]
+        rows = [(images[frame], 0, 1.0, images[frame + 1]) for frame in range(3)]
+        (place / "kinds.pkl").write_bytes(pickle.dumps(rows))
+        import_demonstrations("kinds.pkl", "imported")
+        (imported,) = read_demonstrations("imported")
+        assert imported.observations.dtype == kind
+        assert np.array_equal(imported.observations, images)
 
 
 @pytest.mark.parametrize(
