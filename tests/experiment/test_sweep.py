@@ -205,6 +205,11 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="holds a run, not a sweep"):
             sweep(play, GRID, 1, tmp_path)
 
+    def test_a_file_is_no_directory_for_a_sweep(self, tmp_path: Path) -> None:
+        (tmp_path / "s").touch()
+        with pytest.raises(ConfigError, match="base_dir must be a directory, got the file"):
+            sweep(play, GRID, 1, tmp_path / "s")
+
     def test_a_directory_without_a_sweep_has_no_plan(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="holds no sweep"):
             read_plan(tmp_path)
