@@ -60,6 +60,11 @@ class Sweep:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"Sweep.{name} must be a whole number >= {least}, got {value!r}")
+        seconds = self.trial_seconds
+        if seconds is not None and (not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds <= 0):
+            raise ConfigError(f"Sweep.trial_seconds must be a number of seconds > 0, or None, got {seconds!r}")
+        if not isinstance(self.wandb_project, str | None):
+            raise ConfigError(f"Sweep.wandb_project must be a text, or None, got {self.wandb_project!r}")
         if isinstance(self.grid, str) or not all(isinstance(text, str) for text in self.grid):
             raise ConfigError(f"Sweep.grid must be a list of texts, got {self.grid!r}")
         for name, known in (("search", SEARCHES), ("scheduler", SCHEDULERS), ("keep_checkpoints", (True, False))):

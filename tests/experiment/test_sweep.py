@@ -239,6 +239,9 @@ class TestRefusals:
             ({"scheduler": "pbt"}, "Sweep.scheduler must be one of None, 'asha', got 'pbt'"),
             ({"grace_period": 0}, "Sweep.grace_period must be a whole number >= 1, got 0"),
             ({"reduction_factor": 1}, "Sweep.reduction_factor must be a whole number >= 2, got 1"),
+            ({"trial_seconds": "60"}, "Sweep.trial_seconds must be a number of seconds > 0, or None, got '60'"),
+            ({"trial_seconds": 0}, "Sweep.trial_seconds must be a number of seconds > 0, or None, got 0"),
+            ({"wandb_project": 5}, "Sweep.wandb_project must be a text, or None, got 5"),
             ({"keep_checkpoints": "some"}, "Sweep.keep_checkpoints must be one of True, False, got 'some'"),
         ],
     )
