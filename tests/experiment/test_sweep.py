@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agents.experiment.config import ConfigError
+from agents.experiment.forgetting import forget_replay
 from agents.experiment.grid import Point
 from agents.experiment.pool import DirectoryInUse, alone_in
 from agents.experiment.results import is_wall_time, read_rows
@@ -303,6 +304,13 @@ class TestCheckpoints:
         sweep(self.keep, {"delay": [1, 8]}, 1, tmp_path, keep_checkpoints=False)  # also of those that finished before
         assert self.left(tmp_path, "0000") == ["ckpt.1", "sentinel_checkpoint_complete.1"]
         assert len(self.left(tmp_path, "0001")) == 6
+
+    def test_what_is_no_checkpoint_of_a_run_is_left_to_whose_it_is(self, tmp_path: Path) -> None:
+        own = tmp_path / "checkpoints" / "model.zip"
+        own.parent.mkdir()
+        own.touch()
+        forget_replay(tmp_path)
+        assert own.is_file()
 
 
 def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path) -> None:
