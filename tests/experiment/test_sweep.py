@@ -18,11 +18,12 @@ import pytest
 from agents.experiment.config import ConfigError
 from agents.experiment.forgetting import forget_replay
 from agents.experiment.grid import Point
+from agents.experiment.metrics import add_iteration
 from agents.experiment.pool import DirectoryInUse, alone_in
 from agents.experiment.results import is_wall_time, read_rows
 from agents.experiment.sweep import Sweep, duration, estimated_seconds, sweep
 from agents.experiment.sweep_plan import SweepPlan, read_plan
-from agents.experiment.trial import run_metrics
+from agents.experiment.trial import record_stop, run_metrics
 
 ROOT = Path(__file__).parents[2]
 GRID = {"delay": [1, 8], "agent": ["dqn", "random"]}
@@ -322,6 +323,14 @@ def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path
         (directory / "result.json").write_text(json.dumps({"metrics": {}, "seconds": seconds}))
     assert estimated_seconds(tmp_path, 10, 2, 60.0) == 75.0
     assert estimated_seconds(tmp_path, 1, 2, 60.0) == 15.0
+
+
+def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp_path: Path) -> None:
+    add_iteration(tmp_path, skill=0.25)
+    add_iteration(tmp_path, skill=0.5, wins=1)
+    record_stop(tmp_path, 3.0)
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert told == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
 
 
 def test_the_metrics_of_a_run_are_its_iterations_and_its_closing_table(tmp_path: Path) -> None:
