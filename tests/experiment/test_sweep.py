@@ -225,10 +225,20 @@ class TestRefusals:
         with alone_in(tmp_path):
             pass
 
-    @pytest.mark.parametrize("grid", ["RealtimeDelay.delay = 1", [5]])
+    @pytest.mark.parametrize("grid", ["RealtimeDelay.delay = 1", [5], None])
     def test_a_grid_in_gin_is_a_list_of_texts(self, grid: Any) -> None:
         with pytest.raises(ConfigError, match=r"Sweep\.grid must be a list of texts"):
             Sweep(grid=grid)
+
+    @pytest.mark.parametrize("arms", [["RealtimeDelay.noops = 0"], {"asynchronous": "RealtimeDelay.noops = 0"}])
+    def test_arms_in_gin_are_lists_of_texts_by_name(self, arms: Any) -> None:
+        with pytest.raises(ConfigError, match=r"Sweep\.arms must be lists of texts by name"):
+            Sweep(arms=arms)
+
+    @pytest.mark.parametrize("exclude", ["RealtimeDelay.delay = 1", ["RealtimeDelay.delay = 1"], None])
+    def test_exclusions_in_gin_are_lists_of_lists_of_texts(self, exclude: Any) -> None:
+        with pytest.raises(ConfigError, match=r"Sweep\.exclude must be a list of lists of texts"):
+            Sweep(exclude=exclude)
 
     @pytest.mark.parametrize(
         ("settings", "said"),
