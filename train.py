@@ -141,11 +141,9 @@ def train() -> None:
 
 def evaluate_run() -> None:
     """Play evaluation episodes with the newest checkpoint's weights."""
-    if not FLAGS.base_dir or not (Path(FLAGS.base_dir) / CONFIG).is_file():
-        raise UsageError(f"evaluate needs --base_dir with a run in it (a {CONFIG}), got {FLAGS.base_dir!r}")
+    base_dir = _run_there("evaluate")
     if FLAGS.render and FLAGS.video:
         raise UsageError("--render and --video exclude each other: a game is shown in a window or recorded")
-    base_dir = Path(FLAGS.base_dir)
     mode = "human" if FLAGS.render else "rgb_array" if FLAGS.video else None
     makers = ("create_atari_environment", "create_gym_environment")
     runner = _build_runner(base_dir, [f"{maker}.render_mode = {mode!r}" for maker in makers] if mode else [])
@@ -294,7 +292,7 @@ def record() -> None:
 
 
 def _record_agent() -> Recording:
-    runner = _build_runner(Path(FLAGS.base_dir))
+    runner = _build_runner(_run_there("record"))
     length = {"episodes": FLAGS.episodes, "seed": runner.seed, "max_frames": runner.max_steps_per_episode}
     return record_agent(runner.trained_agent(), runner.environment, FLAGS.dataset, **length)
 
@@ -362,6 +360,13 @@ COMMANDS: Mapping[str, Command] = {
     "record": Command(record),
     "import": Command(import_file, ("FILE",)),
 }
+
+
+def _run_there(command: str) -> Path:
+    """Return --base_dir, which must hold a run."""
+    if not FLAGS.base_dir or not (Path(FLAGS.base_dir) / CONFIG).is_file():
+        raise UsageError(f"{command} needs --base_dir with a run in it (a {CONFIG}), got {FLAGS.base_dir!r}")
+    return Path(FLAGS.base_dir)
 
 
 def _build_runner(base_dir: Path, further_bindings: Sequence[str] = ()) -> Runner:

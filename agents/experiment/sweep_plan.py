@@ -67,8 +67,10 @@ def is_continued(plan: SweepPlan, base_dir: Path) -> bool:
     """Return whether the directory holds this very sweep, with no more seeds.
 
     Raises:
-        ConfigError: It holds another sweep, or a run.
+        ConfigError: It holds another sweep, or a run, or is a file.
     """
+    if base_dir.exists() and not base_dir.is_dir():
+        raise ConfigError(f"base_dir must be a directory, got the file {base_dir}")
     if not (base_dir / PLAN).is_file():
         if (base_dir / CONFIG).is_file():
             raise ConfigError(f"base_dir {base_dir} holds a run, not a sweep: choose another base_dir")

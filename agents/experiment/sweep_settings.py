@@ -60,10 +60,23 @@ class Sweep:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigError(f"Sweep.{name} must be a whole number >= {least}, got {value!r}")
-        if isinstance(self.grid, str) or not all(isinstance(text, str) for text in self.grid):
-            raise ConfigError(f"Sweep.grid must be a list of texts, got {self.grid!r}")
+        seconds = self.trial_seconds
+        if seconds is not None and (not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds <= 0):
+            raise ConfigError(f"Sweep.trial_seconds must be a number of seconds > 0, or None, got {seconds!r}")
+        if not isinstance(self.wandb_project, str | None):
+            raise ConfigError(f"Sweep.wandb_project must be a text, or None, got {self.wandb_project!r}")
+        self._check_axes()
         for name, known in (("search", SEARCHES), ("scheduler", SCHEDULERS), ("keep_checkpoints", (True, False))):
             _one_of(f"Sweep.{name}", getattr(self, name), known)
+
+    def _check_axes(self) -> None:
+        if not _are_texts(self.grid):
+            raise ConfigError(f"Sweep.grid must be a list of texts, got {self.grid!r}")
+        arms = {} if self.arms is None else self.arms
+        if not isinstance(arms, Mapping) or not all(map(_are_texts, arms.values())):
+            raise ConfigError(f"Sweep.arms must be lists of texts by name, got {arms!r}")
+        if not isinstance(self.exclude, Sequence) or not all(map(_are_texts, self.exclude)):
+            raise ConfigError(f"Sweep.exclude must be a list of lists of texts, got {self.exclude!r}")
 
 
 def check_engine(engine: str, address: str | None, told: Sweep) -> None:
@@ -79,6 +92,12 @@ def check_engine(engine: str, address: str | None, told: Sweep) -> None:
                 raise ConfigError(f"Sweep.{name} = {value!r} is Ray Tune's work: add --engine ray (engine='ray')")
         if address is not None:
             raise ConfigError(f"address {address} is that of a Ray cluster: add --engine ray (engine='ray')")
+
+
+def _are_texts(values: Any) -> bool:
+    return (
+        not isinstance(values, str) and isinstance(values, Sequence) and all(isinstance(text, str) for text in values)
+    )
 
 
 def _one_of(name: str, value: Any, known: Sequence[Any]) -> None:

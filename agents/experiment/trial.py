@@ -120,7 +120,7 @@ def record_stop(directory: Path, seconds: float) -> None:
     """Record what a trial measured until a scheduler ended it: its iterations, and no closing score."""
     lines = read_iterations(directory)
     names = [name for name, value in lines[-1].items() if isinstance(value, int | float) and name != "iteration"]
-    metrics = {name: [line[name] for line in lines] for name in names}
+    metrics = {name: [line[name] for line in lines] for name in names if all(name in line for line in lines)}
     facts = {"metrics": metrics, "seconds": seconds, "stopped_after": lines[-1]["iteration"]}
     write_text_atomically(directory / RESULT, json.dumps(facts, indent=1) + "\n")
 

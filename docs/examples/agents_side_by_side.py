@@ -1,6 +1,6 @@
 """Runs of several agents and seeds side by side: a table of their final scores, and a figure of their learning curves.
 
-python docs/examples/agents_side_by_side.py results/cartpole --figure docs/agents_cartpole.png
+PYTHONPATH=. python docs/examples/agents_side_by_side.py results/cartpole --figure docs/results_cartpole.png
 
 reads the runs in ``results/cartpole/AGENT/SEED``, each made by ``train.py --base_dir``, closing table included.
 """

@@ -166,6 +166,7 @@ class TestRecording:
         (["record", "--player", "random"], "record needs --dataset"),
         (["record", "--dataset", "x", "--player", "random", "--base_dir", "y"], "--base_dir and --player exclude"),
         (["record", "--gin_files", "mine.gin", "--dataset", "x", "--player", "man"], "player must be 'human'"),
+        (["record", "--dataset", "x", "--base_dir", "no_run"], "record needs --base_dir with a run in it .*'no_run'"),
         (["import", "x.pkl"], "import needs --dataset"),
         (["import", "--dataset", "x"], "import needs a file: python train.py import FILE"),
         (["import", "x.pkl", "--dataset", "y"], "'x.pkl' must be a Minari dataset .* or a pickle"),

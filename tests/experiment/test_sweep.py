@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from agents.experiment.config import ConfigError
+from agents.experiment.forgetting import forget_replay
 from agents.experiment.grid import Point
+from agents.experiment.metrics import add_iteration
 from agents.experiment.pool import DirectoryInUse, alone_in
 from agents.experiment.results import is_wall_time, read_rows
 from agents.experiment.sweep import Sweep, duration, estimated_seconds, sweep
 from agents.experiment.sweep_plan import SweepPlan, read_plan
-from agents.experiment.trial import run_metrics
+from agents.experiment.trial import record_stop, run_metrics
 
 ROOT = Path(__file__).parents[2]
 GRID = {"delay": [1, 8], "agent": ["dqn", "random"]}
@@ -205,6 +207,11 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="holds a run, not a sweep"):
             sweep(play, GRID, 1, tmp_path)
 
+    def test_a_file_is_no_directory_for_a_sweep(self, tmp_path: Path) -> None:
+        (tmp_path / "s").touch()
+        with pytest.raises(ConfigError, match="base_dir must be a directory, got the file"):
+            sweep(play, GRID, 1, tmp_path / "s")
+
     def test_a_directory_without_a_sweep_has_no_plan(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="holds no sweep"):
             read_plan(tmp_path)
@@ -218,10 +225,20 @@ class TestRefusals:
         with alone_in(tmp_path):
             pass
 
-    @pytest.mark.parametrize("grid", ["RealtimeDelay.delay = 1", [5]])
+    @pytest.mark.parametrize("grid", ["RealtimeDelay.delay = 1", [5], None])
     def test_a_grid_in_gin_is_a_list_of_texts(self, grid: Any) -> None:
         with pytest.raises(ConfigError, match=r"Sweep\.grid must be a list of texts"):
             Sweep(grid=grid)
+
+    @pytest.mark.parametrize("arms", [["RealtimeDelay.noops = 0"], {"asynchronous": "RealtimeDelay.noops = 0"}])
+    def test_arms_in_gin_are_lists_of_texts_by_name(self, arms: Any) -> None:
+        with pytest.raises(ConfigError, match=r"Sweep\.arms must be lists of texts by name"):
+            Sweep(arms=arms)
+
+    @pytest.mark.parametrize("exclude", ["RealtimeDelay.delay = 1", ["RealtimeDelay.delay = 1"], None])
+    def test_exclusions_in_gin_are_lists_of_lists_of_texts(self, exclude: Any) -> None:
+        with pytest.raises(ConfigError, match=r"Sweep\.exclude must be a list of lists of texts"):
+            Sweep(exclude=exclude)
 
     @pytest.mark.parametrize(
         ("settings", "said"),
@@ -234,6 +251,9 @@ class TestRefusals:
             ({"scheduler": "pbt"}, "Sweep.scheduler must be one of None, 'asha', got 'pbt'"),
             ({"grace_period": 0}, "Sweep.grace_period must be a whole number >= 1, got 0"),
             ({"reduction_factor": 1}, "Sweep.reduction_factor must be a whole number >= 2, got 1"),
+            ({"trial_seconds": "60"}, "Sweep.trial_seconds must be a number of seconds > 0, or None, got '60'"),
+            ({"trial_seconds": 0}, "Sweep.trial_seconds must be a number of seconds > 0, or None, got 0"),
+            ({"wandb_project": 5}, "Sweep.wandb_project must be a text, or None, got 5"),
             ({"keep_checkpoints": "some"}, "Sweep.keep_checkpoints must be one of True, False, got 'some'"),
         ],
     )
@@ -296,6 +316,13 @@ class TestCheckpoints:
         assert self.left(tmp_path, "0000") == ["ckpt.1", "sentinel_checkpoint_complete.1"]
         assert len(self.left(tmp_path, "0001")) == 6
 
+    def test_what_is_no_checkpoint_of_a_run_is_left_to_whose_it_is(self, tmp_path: Path) -> None:
+        own = tmp_path / "checkpoints" / "model.zip"
+        own.parent.mkdir()
+        own.touch()
+        forget_replay(tmp_path)
+        assert own.is_file()
+
 
 def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path) -> None:
     assert estimated_seconds(tmp_path, 10, 2, None) is None
@@ -306,6 +333,14 @@ def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path
         (directory / "result.json").write_text(json.dumps({"metrics": {}, "seconds": seconds}))
     assert estimated_seconds(tmp_path, 10, 2, 60.0) == 75.0
     assert estimated_seconds(tmp_path, 1, 2, 60.0) == 15.0
+
+
+def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp_path: Path) -> None:
+    add_iteration(tmp_path, skill=0.25)
+    add_iteration(tmp_path, skill=0.5, wins=1)
+    record_stop(tmp_path, 3.0)
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert told == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
 
 
 def test_the_metrics_of_a_run_are_its_iterations_and_its_closing_table(tmp_path: Path) -> None:
