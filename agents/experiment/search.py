@@ -50,7 +50,10 @@ def _drawn(text: str, rng: np.random.RandomState) -> str:
     if distribution is None:
         return text
     try:
-        domain = getattr(tune, distribution[1])(*ast.literal_eval(f"({distribution[2]},)"))
+        arguments = ast.literal_eval(f"({distribution[2]},)")
+        if len(arguments) > 1 and arguments[0] >= arguments[1]:  # which most of Ray Tune's take silently
+            raise ValueError(f"the first bound must be the lower one, got {arguments[0]} and {arguments[1]}")
+        domain = getattr(tune, distribution[1])(*arguments)
         return repr(_rounded(domain.sample(random_state=rng)))
     except (TypeError, ValueError, SyntaxError) as error:
         raise ConfigError(f"grid: {text} is no distribution of Ray Tune ({error})") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -141,8 +142,9 @@ class TestRandomSearch:
         from agents.experiment.grid import parse_axis
         from agents.experiment.search import draw_bindings
 
-        with pytest.raises(ConfigError, match=r"uniform\(1\) is no distribution of Ray Tune"):
-            list(draw_bindings([parse_axis("DQNAgent.gamma = uniform(1)")], 1))
+        for text in ("uniform(1)", "loguniform(0.1, 0.01)", "lograndint(5, 2)"):
+            with pytest.raises(ConfigError, match=re.escape(f"{text} is no distribution of Ray Tune")):
+                list(draw_bindings([parse_axis(f"DQNAgent.gamma = {text}")], 1))
 
     @pytest.mark.usefixtures("cluster")
     def test_a_sweep_in_python_draws_from_lists_and_distributions(self, tmp_path: Path) -> None:
