@@ -138,5 +138,5 @@ def test_without_minari_one_sentence_says_how_to_install_it(
         lambda: DatasetWriter(str(tmp_path / "new"), IMAGES, ACTIONS),
     ]
     for call in calls:
-        with pytest.raises(gym.error.DependencyNotInstalled, match=r"pip install 'minari\[hdf5\]>=0.5.4'"):
+        with pytest.raises(gym.error.DependencyNotInstalled, match=r"pip install -e '\.\[minari\]' -c constraints.txt"):
             call()

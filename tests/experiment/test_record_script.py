@@ -188,7 +188,9 @@ def test_without_minari_one_sentence_says_how_to_install_it(
     words = ("record", "--gin_files", "mine.gin", "--dataset", "x", "--player", "random")
     done = call(*words)
     assert done.code == 2
-    assert re.search(r"demonstrations need Minari, and \w+ is missing: pip install 'minari\[hdf5\]>=0.5.4'", done.err)
+    assert re.search(
+        r"demonstrations need Minari, and \w+ is missing: pip install -e '\.\[minari\]' -c constraints.txt", done.err
+    )
 
 
 def test_the_published_updates_are_the_default() -> None:

@@ -98,7 +98,9 @@ class TestRefused:
 
     def test_a_missing_moviepy_with_the_line_that_installs_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "moviepy", None)
-        with pytest.raises(ValueError, match=r"moviepy, which is not installed: pip install -e '\.\[video\]'$"):
+        with pytest.raises(
+            ValueError, match=r"moviepy, which is not installed: pip install -e '\.\[video\]' -c constraints.txt$"
+        ):
             check_recordable(RecordingEnv(render_mode="rgb_array"))
 
 
