@@ -7,8 +7,10 @@ after it, and takes it along when it ends. This module needs the extra `ray`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -77,7 +79,7 @@ def run_on_ray(
         metric=told.scheduler_metric if watched else None,
     )
     with _cluster(address, jobs):
-        tune.Tuner(
+        results = tune.Tuner(
             tune.with_resources(process, {"cpu": 1}),
             param_space={"directory": tune.grid_search([str(directory) for directory in directories])},
             tune_config=tune.TuneConfig(max_concurrent_trials=jobs, scheduler=_scheduler(told), reuse_actors=True),
@@ -89,6 +91,10 @@ def run_on_ray(
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # trials keep their own
             ),
         ).fit()
+    for directory, result in zip(directories, results, strict=True):
+        if result.error is not None:  # which Tune does not have yet when it says that a trial failed
+            lines = str(result.error).strip().splitlines()
+            record_failure(directory, lines[-1], lines)
 
 
 class _TrialProcess(tune.Trainable):  # type: ignore[misc]
@@ -175,12 +181,7 @@ class _Teller(tune.Callback):  # type: ignore[misc]
         self._tell(trial, end)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        def end(directory: Path) -> str:
-            error = trial.get_pickled_error() or trial.get_error()
-            lines = str(error).strip().splitlines()
-            return record_failure(directory, lines[-1], lines)
-
-        self._tell(trial, end)
+        self._tell(trial, lambda directory: record_failure(directory, "Ray ended it", []))
 
     def _tell(self, trial: Any, change: Callable[[Path], str]) -> None:
         directory = Path(trial.config["directory"])
@@ -192,8 +193,12 @@ class _Teller(tune.Callback):  # type: ignore[misc]
 def _cluster(address: str | None, jobs: int | None) -> Iterator[None]:
     """Be connected to Ray; where the caller is already, with that."""
     if ray.is_initialized():
+        if address is not None:
+            raise ConfigError(f"address {address}: this process is connected to Ray already: leave the address out")
         yield
         return
+    if address is not None:
+        _check_answers(address)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     where = {"address": address} if address else {"address": "local", "num_cpus": jobs, "include_dashboard": False}
     # Without the second, Ray hides a node's accelerators from what asks for none, and trials would not be the pool's.
@@ -210,6 +215,17 @@ def _cluster(address: str | None, jobs: int | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address where nobody listens at once: Ray itself would try for minutes."""
+    place = re.fullmatch(r"(?:ray://)?(.+):(\d+)", address)
+    if place is None:
+        return  # a name of Ray's own, such as "auto"
+    try:
+        socket.create_connection((place[1], int(place[2])), timeout=10).close()
+    except OSError as error:
+        raise ConfigError(f"address {address}: no Ray cluster answers there ({error}): see ray start --help") from None
 
 
 def _finished(base_dir: Path) -> list[Path]:

@@ -62,8 +62,23 @@ def play_slowly(point: dict[str, Any], seed: int, directory: Path) -> dict[str, 
     return {"score": float(seed % 997), "steps": float(len(path.read_text()))}
 
 
+def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
+        sweep(play, {"delay": [1]}, 1, tmp_path, engine="ray", address="127.0.0.1:1")
+
+
 @pytest.mark.usefixtures("cluster")
 class TestOnRay:
+    def test_an_address_is_refused_where_ray_is_connected_already(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="connected to Ray already: leave the address out"):
+            sweep(play, {"delay": [1]}, 1, tmp_path, engine="ray", address="127.0.0.1:1")
+
+    def test_a_trial_that_ray_cannot_begin_says_why(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("agents.experiment.ray_engine.python_path", lambda: 5)  # which no process can be given
+        sweep(play, {"delay": [1]}, 1, tmp_path, jobs=1, engine="ray")
+        failure = json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())
+        assert failure["error"].startswith("TypeError")
+
     def test_a_sweep_has_the_numbers_and_the_files_of_the_pool(self, tmp_path: Path) -> None:
         sweep(play, GRID, 1, tmp_path / "ray", jobs=2, engine="ray")
         sweep(play, GRID, 1, tmp_path / "pool", jobs=2)
@@ -161,11 +176,6 @@ class TestRandomSearch:
         with pytest.raises(ConfigError, match="grid"):
             sweep(play, space, 1, tmp_path / "s", engine="ray", search="random")
         assert not (tmp_path / "s").exists()
-
-
-def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
-        sweep(play, {"delay": [1]}, 1, tmp_path, engine="ray", address="127.0.0.1:1")
 
 
 SCRIPT = """
