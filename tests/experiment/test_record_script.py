@@ -7,20 +7,19 @@ import json
 import pickle
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import gin
 import numpy as np
 import pytest
-import torch
 
 from agents.demonstrations.demonstration import read_demonstrations
 from agents.experiment.record import import_demonstrations
 from agents.experiment.runner import Runner
+from tests.experiment.test_train_script import call, place
 
-ROOT = Path(__file__).parents[2]
+__all__ = ["call", "place"]
+
 needs_minari = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("minari", "h5py")),
     reason="Minari is not installed: pip install 'minari[hdf5]'",
@@ -43,41 +42,10 @@ MLPTorso.hidden = (8,)
 """
 
 
-class Done(NamedTuple):
-    """What a call of train.py came to."""
-
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory of the user's, with an experiment."""
-    (tmp_path / "mine.gin").write_text(EXPERIMENT)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
-    threads = torch.get_num_threads()
-    gin.clear_config()
-    yield tmp_path
-    gin.clear_config()
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Calls train.py in this process."""
-
-    def call_train(*words: str) -> Done:
-        spec = importlib.util.spec_from_file_location("train_script", ROOT / "train.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        capsys.readouterr()
-        code = module.main(["train.py", *words])
-        return Done(code, *capsys.readouterr())
-
-    return call_train
+def experiment(place: Path) -> None:
+    """The user's experiment."""
+    (place / "mine.gin").write_text(EXPERIMENT)
 
 
 SCRIPT = ("--player", "docs.examples.falling_blocks:make_player")
