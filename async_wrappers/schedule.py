@@ -163,7 +163,8 @@ class FrameClock:
         Two roundings down of a time that is on a frame are meant: up to two nanoseconds before its beginning, none
         where frames begin on whole nanoseconds.
         """
-        return max(time, -(-((time + self._early) * self._per // self._period) * self._period // self._per) + lag)
+        begin = -(-((time + self._early) * self._per // self._period) * self._period // self._per) + lag
+        return begin if begin > time else time
 
     def whole(self, duration: int) -> int:
         """Return how many frames a duration is, rounded to nanoseconds either way; 0 if not a whole number."""

@@ -210,7 +210,7 @@ class _Offsets(Stagger):
 
     def restart(self) -> None:
         """Forget the latencies that were seen."""
-        self._latency = nanoseconds(self.initial_latency)
+        self._latency = nanoseconds(min(self.initial_latency, 1e9))  # 31 years, which fit into 64 bits
 
     def begin(self) -> None:
         """Spread the starts over the latency as far as it is known: worker p waits p / N of it."""
@@ -224,9 +224,10 @@ class _Offsets(Stagger):
     def start(self, worker: int, now: int) -> int:
         """Let a worker wait for its offset; an offset below zero stays as a debt."""
         offset = self._offsets.item(worker) + -(-self._parts.item(worker) // self.workers)
-        ready = self._clock.aligned(now + max(0, offset), self._lag)
-        if offset > 0:  # what rounding adds later in the cycle makes up for the latency's own, and is not owed
-            self._offsets[worker] -= ready - now
+        if offset <= 0:
+            return self._clock.aligned(now, self._lag)  # what this adds makes up for the latency's rounding: not owed
+        ready = self._clock.aligned(now + offset, self._lag)
+        self._offsets[worker] -= ready - now
         return ready
 
     def _correct(self, worker: int, change: int) -> None:

@@ -387,7 +387,7 @@ def test_a_latency_of_whole_frames_does_not_drift_in_long_episodes(
 def test_corrections_add_up_to_the_spread_of_the_estimate_without_a_rest(
     latencies: list[int], workers: int, strategy: Any
 ) -> None:
-    stagger = at_work(strategy(0.0), workers)
+    stagger = at_work(strategy(0.0), workers, fps=Fraction(1, 100))  # a frame is longer than all of it
     for latency in latencies:
         stagger.finish(0, 0, latency)
     estimate = max(latencies) if strategy is MaxTime else sum(latencies) // len(latencies)
@@ -416,6 +416,16 @@ def test_a_start_moves_to_the_next_frame_from_within_rounding_of_it_only(
 ) -> None:
     stagger = at_work(strategy(0.0), 1, fps=fps)
     assert stagger.start(0, FrameClock(fps).begin(1) - early) == starts
+
+
+@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
+@pytest.mark.parametrize("guess", [1e9, 1e300])
+def test_a_guess_beyond_all_time_is_only_a_guess(strategy: Any, guess: float) -> None:
+    stagger = at_work(strategy(guess), workers=1000)
+    assert stagger.start(0, 0) == 0
+    assert stagger.start(999, 0) == 999 * 10**15
+    assert stagger.finish(0, 0, MS) == (10**18 if strategy is MaxTime else MS)
+    assert stagger.start(1, 0) > 0
 
 
 def test_a_guess_in_seconds_is_taken_to_the_nanosecond_as_the_draws_of_a_model() -> None:
