@@ -138,6 +138,7 @@ class FrameClock:
             raise ValueError(f"fps must be > 0 frames per second, got {fps!r}")
         period = Fraction(1_000_000_000) / self.fps
         self._period, self._per = period.numerator, period.denominator  # nanoseconds per frame, as a fraction
+        self._early = 0 if self._per == 1 else 2  # nanoseconds, by which two roundings down may precede a frame
 
     def begin(self, frame: int) -> int:
         """Return when a frame begins, in nanoseconds."""
@@ -155,6 +156,20 @@ class FrameClock:
     def frame_in(self, time: int) -> int:
         """Return the frame that goes on at `time` nanoseconds: the last one that has begun."""
         return time * self._per // self._period
+
+    def aligned(self, time: int, lag: int = 0) -> int:
+        """Return `time`, or the frame's beginning plus `lag` where it is before that by no more than rounding.
+
+        Two roundings down of a time that is on a frame are meant: up to two nanoseconds before its beginning, none
+        where frames begin on whole nanoseconds.
+        """
+        begin = -(-((time + self._early) * self._per // self._period) * self._period // self._per) + lag
+        return begin if begin > time else time
+
+    def whole(self, duration: int) -> int:
+        """Return how many frames a duration is, rounded to nanoseconds either way; 0 if not a whole number."""
+        frames = self.frame_at(duration)
+        return frames if frames * self._period < (duration + 1) * self._per else 0
 
 
 def whole_frames(name: str, value: Any) -> int:

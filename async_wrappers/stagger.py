@@ -26,10 +26,14 @@ from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from async_wrappers.latency import nanoseconds
 from async_wrappers.schedule import FrameClock, whole_frames
 
 __all__ = ["Conditions", "ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Stagger", "Tickets", "make_stagger"]
+
+_LAG = 2  # nanoseconds after a frame's beginning, of which rounding a latency down may take one
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,20 @@ class Sequential(Stagger):
 
 
 class _Offsets(Stagger):
-    """What Algorithms 1 and 2 share: each worker waits for its own offset before it starts; offsets are corrected."""
+    """What Algorithms 1 and 2 share: each worker waits for its own offset before it starts; offsets are corrected.
+
+    Where N workers serve a latency of exactly d frames, all starts lie on frames or between two, for ever, and a
+    nanosecond decides which frame is read. So offsets are exact multiples of 1 / N nanosecond and rounded up once, as
+    the beginnings of frames are: a start that belongs on frame k is then no later than k. A latency is rounded down,
+    so that start may be early by less than a nanosecond for it and one for its offset: `FrameClock.aligned` moves it
+    to the frame. From then on each worker's starts are d frames apart exactly, without drift:
+
+    * N <= d: all starts are on frames of their own, N of every d.
+    * N > d, a multiple of d: one start is at the beginning of each frame, and its action lands d frames later.
+    * N > d otherwise: each frame has a start, but only some have one at their very beginning, whose action lands a
+      frame earlier than the others' and takes the place of the one before. These wait `_LAG`, so that every action
+      lands d + 1 frames later, as it does where the latency is a little less than whole frames.
+    """
 
     def __init__(self, initial_latency: float = 0.01) -> None:
         if not initial_latency >= 0 or initial_latency == float("inf"):
@@ -185,24 +202,52 @@ class _Offsets(Stagger):
         self.initial_latency = initial_latency
         self.restart()
 
+    def prepare(self, conditions: Conditions) -> None:
+        """Take the number of workers and the frames."""
+        super().prepare(conditions)
+        self._clock = conditions.clock
+        self._cycle = np.tile(np.arange(self.workers), 2)
+
     def restart(self) -> None:
         """Forget the latencies that were seen."""
-        self._latency: float = self.initial_latency * 1e9
+        self._latency = nanoseconds(min(self.initial_latency, 1e9))  # 31 years, which fit into 64 bits
 
     def begin(self) -> None:
         """Spread the starts over the latency as far as it is known: worker p waits p / N of it."""
-        self._offsets = self._latency / self.workers * np.arange(self.workers)
+        # In nanoseconds, and in N-ths of one that come on top: their product would not fit into 64 bits.
+        self._offsets = np.zeros(self.workers, np.int64)
+        self._parts = np.zeros(self.workers, np.int64)
+        self._add(self._latency, self._cycle[: self.workers])
+        self._lag = 0
+        self._look_for_crowding()
 
     def start(self, worker: int, now: int) -> int:
         """Let a worker wait for its offset; an offset below zero stays as a debt."""
-        wait = max(0, int(self._offsets[worker]))
-        self._offsets[worker] -= wait
-        return now + wait
+        offset = self._offsets.item(worker) + -(-self._parts.item(worker) // self.workers)
+        if offset <= 0:
+            return self._clock.aligned(now, self._lag)  # what this adds makes up for the latency's rounding: not owed
+        ready = self._clock.aligned(now + offset, self._lag)
+        self._offsets[worker] -= ready - now
+        return ready
 
-    def _correct(self, worker: int, change: float) -> None:
+    def _correct(self, worker: int, change: int) -> None:
         """Move every other worker by its distance behind this one in the cycle, so that spacings grow by change / N."""
-        behind = (np.arange(self.workers) - worker) % self.workers
-        self._offsets += change / self.workers * behind
+        self._latency += change
+        if change:
+            self._add(change, self._cycle[self.workers - worker : 2 * self.workers - worker])
+            self._look_for_crowding()
+
+    def _add(self, latency: int, places: NDArray[np.int_]) -> None:
+        """Add so many N-ths of a latency to the offsets."""
+        whole, parts = divmod(latency, self.workers)
+        self._offsets += whole * places
+        self._parts += parts * places
+
+    def _look_for_crowding(self) -> None:
+        """Let starts lag from now on, to the end of the episode, if only some would be at the beginning of a frame."""
+        frames = self._clock.whole(self._latency)
+        if 0 < frames < self.workers and self.workers % frames:
+            self._lag = _LAG
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(initial_latency={self.initial_latency})"
@@ -222,11 +267,10 @@ class MaxTime(_Offsets):
 
     def finish(self, worker: int, started: int, now: int) -> int:
         """Hold the action back until the longest latency so far has passed; a new maximum is released at once."""
-        latency = now - started
-        if latency <= self._latency:
-            return max(now, started + int(self._latency))
-        self._correct(worker, latency - self._latency)
-        self._latency = latency
+        longer = now - started - self._latency
+        if longer <= 0:
+            return now - longer
+        self._correct(worker, longer)
         return now
 
 
@@ -245,15 +289,28 @@ class ExpectedTime(_Offsets):
     def restart(self) -> None:
         """Forget the latencies that were seen."""
         super().restart()
-        self._count = 0
+        self._count = self._sum = 0
 
     def finish(self, worker: int, started: int, now: int) -> int:
         """Update the mean, and move the other workers by the change."""
         self._count += 1
-        change = (now - started - self._latency) / self._count
-        self._latency += change
+        self._sum += now - started
+        change = self._sum // self._count - self._latency  # of the exact sum, so that roundings do not add up
         self._correct(worker, change)
+        if self._count == 1 and change < 0 < self._latency:
+            self._skip_cycles(-change * (self.workers - 1))
         return now
+
+    def _skip_cycles(self, owed: int) -> None:
+        """Let all wait for whole cycles, by now and after these, where the guess was too long: none can start earlier.
+
+        Args:
+            owed: What the last worker's offset lacks, in N-ths of a nanosecond.
+        """
+        cycles = 1 - (-owed // (self.workers * self._latency))
+        frames = self._clock.whole(self._latency)
+        together = -self._clock.begin(-frames * cycles) if frames else self._latency * cycles  # rounded down once
+        self._offsets += together - self._latency
 
 
 class Tickets(Stagger):

@@ -104,3 +104,28 @@ def test_anything_but_a_finite_number_is_refused_by_argument_and_value(fps: obje
         FrameClock(fps)
     assert str(error.value).endswith(f"got {fps!r}")
     assert "\n" not in str(error.value)
+
+
+@SETTINGS
+@given(fps=st.fractions(1, 10**6, max_denominator=1000), frame=st.integers(0, 10**6), off=st.integers(-5, 5))
+def test_aligned_moves_a_time_to_a_frame_from_two_nanoseconds_before_where_frames_are_rounded(
+    fps: Fraction, frame: int, off: int
+) -> None:
+    clock = FrameClock(fps)
+    begin, rounded = clock.begin(frame), (SECOND / fps).denominator > 1
+    time = begin + off
+    assert clock.aligned(time) == (begin if rounded and -2 <= off <= 0 else time)
+    lagging = begin + 3 if (-2 if rounded else 0) <= off <= 3 else time
+    assert clock.aligned(time, lag=3) == lagging
+
+
+@SETTINGS
+@given(fps=st.fractions(Fraction(1, 100), 10**6, max_denominator=1000), frames=st.integers(0, 1000))
+def test_whole_is_the_number_of_frames_if_only_rounding_to_nanoseconds_hides_that_it_is_whole(
+    fps: Fraction, frames: int
+) -> None:
+    clock = FrameClock(fps)
+    exact = frames * SECOND / fps
+    assert clock.whole(math.floor(exact)) == clock.whole(math.ceil(exact)) == frames
+    assert clock.whole(math.floor(exact) - 1) == (frames if frames == 0 else 0)
+    assert clock.whole(math.ceil(exact) + 1) == 0

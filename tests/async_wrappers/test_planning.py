@@ -70,6 +70,28 @@ def test_a_constant_latency_of_120_ms_gives_the_numbers_of_a_hand_calculation(co
     assert rule(constant, "tickets").busy_workers == pytest.approx(7.2, abs=1e-6)
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("latency", "fps", "workers", "delay"),
+    [
+        (0.1, 60, 6, 6),
+        (0.1, 50, 5, 5),
+        (0.05, 60, 3, 3),
+        (6 / 59.7275, 59.7275, 6, 6),
+        (0.3003, Fraction(30_000, 1001), 9, 9),
+    ],
+)
+def test_a_constant_latency_of_whole_frames_needs_as_many_workers_and_has_that_delay(
+    latency: float, fps: Any, workers: int, delay: int
+) -> None:
+    found = plan(latency, fps=fps, seconds=10)
+    for name in ("max_time", "max_time_known", "expected_time"):
+        row = rule(found, name)
+        assert (row.workers, row.mean_delay_frames, row.p99_delay_frames) == (workers, delay, delay)
+        assert row.fresh_share == pytest.approx(1.0, abs=2 * workers / 600)  # less the first spread over a guess
+    assert rule(found, "max_time_known").fresh_share == 1.0
+
+
 def test_eight_workers_are_enough_for_120_ms(constant: Plan) -> None:
     assert constant.enough is not None
     assert (constant.enough.workers, constant.enough.fresh_share, constant.playout) == (8, 1.0, "p99")

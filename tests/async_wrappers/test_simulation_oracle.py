@@ -79,6 +79,17 @@ class Shop:
         frame = self.frame_of(time)
         return frame if self.begin(frame) == time else frame + 1
 
+    def put_on_a_frame(self, time: int, lag: int) -> int:
+        """Return when a start at a time takes place that may have been rounded down twice, unless frames are not."""
+        early = 2 if (10**9 / self.fps).denominator > 1 else 0
+        return max(time, self.begin(self.frame_of(time + early)) + lag)
+
+    def is_crowded(self, latency: int) -> bool:
+        """Return whether a latency is whole frames, and some of them but not all would have two starts or more."""
+        frame = 10**9 / self.fps
+        frames = round(latency / frame)
+        return abs(latency - frames * frame) < 1 and 0 < frames < self.workers and self.workers % frames != 0
+
     def latency(self, number: int) -> int:
         return self.latencies[number % len(self.latencies)]
 
@@ -152,6 +163,7 @@ def free_running(shop: Shop, frames: int, drawn: int, largest: int) -> tuple[lis
     """`none` and `max_time`: a worker starts when it is free and its own delay, if it has one, has passed."""
     staggered = shop.strategy == "max_time"
     delays = [Fraction(largest * worker, shop.workers) if staggered else Fraction(0) for worker in range(shop.workers)]
+    lag = 2 if staggered and shop.is_crowded(largest) else 0
     todo: list[tuple[int, int, int]] = []  # (time, what, worker)
     idle: dict[int, int] = {}  # since when, by worker
     running: dict[int, tuple[int, int]] = {}  # (frame, began), by worker
@@ -161,8 +173,12 @@ def free_running(shop: Shop, frames: int, drawn: int, largest: int) -> tuple[lis
     end = shop.begin(frames)
 
     def is_free(worker: int, now: int) -> None:
-        wait, delays[worker] = int(delays[worker]), Fraction(0)
-        todo.append((now + wait, IS_READY, worker))
+        ready = now + math.ceil(delays[worker])
+        if staggered:
+            ready = shop.put_on_a_frame(ready, lag)
+        if delays[worker] > 0:
+            delays[worker] -= ready - now
+        todo.append((ready, IS_READY, worker))
 
     for worker in range(shop.workers):
         is_free(worker, 0)
@@ -180,6 +196,7 @@ def free_running(shop: Shop, frames: int, drawn: int, largest: int) -> tuple[lis
                         behind = (other - worker) % shop.workers
                         delays[other] += Fraction(behind * (time - began - largest), shop.workers)
                     largest = time - began
+                    lag = 2 if shop.is_crowded(largest) else lag
                 elif staggered:
                     release = began + largest
                 todo.append((release, IS_RELEASED, worker))
@@ -224,14 +241,14 @@ def thinned(shop: Shop, runs: list[Run], frames: int, playout: int) -> list[tupl
 
 
 @st.composite
-def latency_lists(draw: st.DrawFn, fps: Fraction, quantum: int = 1) -> list[int]:
+def latency_lists(draw: st.DrawFn, fps: Fraction) -> list[int]:
     """Draw latencies of up to eight frames: zero, on a boundary, a nanosecond off one, anything."""
     frame = 10**9 / fps
     off_by = st.sampled_from([0, 0, -1, 1])
     near = st.builds(lambda k, off: max(0, math.ceil(k * frame) + off), st.integers(0, 8), off_by)
     anything = st.integers(0, int(8 * frame))
     even = st.integers(0, 5).map(lambda k: 12 * k * MS)  # so that workers are ready at the same time
-    one = st.one_of(st.just(0), even, near, anything).map(lambda ns: ns // quantum * quantum)
+    one = st.one_of(st.just(0), even, near, anything)
     length = draw(st.sampled_from([1, 5, 25]))  # of 10,000 draws, each is drawn as often
     return draw(st.lists(one, min_size=length, max_size=length))
 
@@ -239,12 +256,11 @@ def latency_lists(draw: st.DrawFn, fps: Fraction, quantum: int = 1) -> list[int]
 @st.composite
 def shops(draw: st.DrawFn, strategy: str) -> Shop:
     fps = draw(st.sampled_from(RATES))
-    staggered = strategy == "max_time"  # divided by up to five workers, without a rest
     shop = Shop(
         strategy=strategy,
         workers=draw(st.integers(1, 5)),
         fps=fps,
-        latencies=draw(latency_lists(fps, 60 if staggered else 1)),
+        latencies=draw(latency_lists(fps)),
         playout=draw(st.one_of(st.integers(0, 6), st.sampled_from(["p50", "p90", "p99", "p75"]))),
         slot=draw(st.one_of(st.none(), st.integers(1, 3))),
         initial=draw(st.sampled_from([0, 3 * MS, 12 * MS, 60 * MS])),

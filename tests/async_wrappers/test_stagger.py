@@ -257,6 +257,182 @@ def test_an_impossible_initial_latency_is_refused_by_argument_and_value(
         strategy(initial_latency)  # type: ignore[call-arg]
 
 
+# Latencies of whole frames: every start lies on a frame or between two for ever, and a nanosecond decides.
+
+WHOLE_RATES = st.one_of(
+    st.sampled_from([60, 59.7275, 50, Fraction(30_000, 1001), Fraction(7, 3), 24, 120]),
+    st.fractions(Fraction(1, 3), 100, max_denominator=2000),
+)
+
+
+def whole(frames: int, fps: Any) -> Played:
+    """Return a constant latency of so many frames, rounded down to nanoseconds."""
+    return Played([int(frames * 10**9 / Fraction(str(fps)))])
+
+
+def after_the_first_spread(schedule: SimulatedSchedule, frames: int, span: int) -> tuple[float, set[int]]:
+    """Return the fresh share and the delays of so many frames, after those that a latency of `frames` takes to settle.
+
+    A first spread over the guess takes a latency, the corrected one another, and the first actions of it a third.
+    """
+    told = list(islice(schedule.frames(), 4 * frames + span))[4 * frames :]
+    delays = [frame - start for frame, (start, _) in enumerate(told, 4 * frames) if start is not None]
+    return len(delays) / span, set(delays)
+
+
+@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
+@pytest.mark.parametrize(
+    ("latency", "fps", "workers", "share"),
+    [
+        (0.1, 60, 6, 1.0),
+        (0.1, 60, 5, 5 / 6),
+        (0.1, 60, 4, 2 / 3),
+        (0.1, 60, 7, 1.0),
+        (0.1, 60, 8, 1.0),
+        (0.1, 60, 12, 1.0),
+        (0.05, 60, 3, 1.0),
+        (0.05, 60, 4, 1.0),
+        (0.2, 60, 12, 1.0),
+        (0.1, 50, 5, 1.0),
+        (0.1, 50, 6, 1.0),
+        (0.3003, Fraction(30_000, 1001), 9, 1.0),
+        (6 / 59.7275, 59.7275, 6, 1.0),
+    ],
+)
+def test_constant_latencies_of_whole_frames_by_hand(
+    strategy: Any, latency: float, fps: Any, workers: int, share: float
+) -> None:
+    schedule = SimulatedSchedule(latency, workers, fps, strategy())
+    assert after_the_first_spread(schedule, 12, 600)[0] == pytest.approx(share, abs=1e-12)
+
+
+@settings(SETTINGS, max_examples=150)
+@given(
+    strategy=st.sampled_from([MaxTime, ExpectedTime]),
+    frames=st.integers(1, 64),
+    workers=st.one_of(st.integers(1, 64), st.integers(-2, 2)),  # the latter beside the number of frames
+    fps=WHOLE_RATES,
+    guess=st.sampled_from([0, 1, 2, 3, 7]),  # of the latency in sevenths
+)
+def test_a_latency_of_whole_frames_gives_every_frame_an_action_or_as_many_as_there_are_workers(
+    strategy: Any, frames: int, workers: int, fps: Any, guess: int
+) -> None:
+    workers = workers if workers > 2 else max(1, frames + workers)
+    latency = whole(frames, fps)
+    schedule = SimulatedSchedule(latency, workers, fps, strategy(latency.mean * guess / 7))
+    log = schedule.keep_log()
+    share, delays = after_the_first_spread(schedule, frames, frames * max(2, 60 // frames))
+    assert share == min(workers, frames) / frames
+    if workers < frames:
+        assert delays <= {frames, frames + 1}
+    elif guess in (0, 7):  # else the guess may have needed a lag
+        assert delays == {frames if workers % frames == 0 else frames + 1}
+    for worker in range(workers):
+        starts = [inference.start for inference in log if inference.worker == worker]
+        assert {after - before for before, after in pairwise(starts[1:])} <= {frames}
+
+    again, delays = after_the_first_spread(schedule, frames, frames)  # a reset: the latency is known now
+    assert again == min(workers, frames) / frames
+    assert workers < frames or delays == {frames if workers % frames == 0 else frames + 1}
+
+
+@settings(SETTINGS, max_examples=50)
+@given(
+    frames=st.integers(1, 9),
+    workers=st.integers(1, 12),
+    fps=st.sampled_from([150, 300, 600, 700, 1000, 1200, Fraction(60_000, 101)]),
+)
+def test_expected_time_spreads_the_workers_where_the_guess_was_longer_than_the_latency(
+    frames: int, workers: int, fps: Any
+) -> None:
+    schedule = SimulatedSchedule(whole(frames, fps), workers, fps, ExpectedTime(0.010))
+    told = schedule.frames()
+    list(islice(told, 30 + 4 * frames))
+    before = schedule.counts.fresh
+    list(islice(told, 20 * frames))
+    assert schedule.counts.fresh - before == 20 * min(workers, frames)
+
+
+@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
+@pytest.mark.parametrize(
+    ("frames", "workers", "fps", "played"),
+    [
+        (5, 5, 60, 100_000),  # 83,333,333 and a third of a nanosecond, 20,000 times
+        (5, 7, 59.7275, 10_000),
+        # Frames so short that what rounding takes from each latency soon adds up to several of them.
+        (3, 3, 700_000, 10_000),
+        (3, 5, 700_000, 10_000),
+        (3, 6, 700_000, 10_000),
+        (5, 3, 700_000, 10_000),
+        (64, 63, 900_000, 10_000),
+        (63, 64, 1_100_000, 10_000),
+    ],
+)
+def test_a_latency_of_whole_frames_does_not_drift_in_long_episodes(
+    strategy: Any, frames: int, workers: int, fps: Any, played: int
+) -> None:
+    latency = whole(frames, fps)
+    schedule = SimulatedSchedule(latency, workers, fps, strategy(latency.mean))
+    for span in (played, 1000):
+        share, _ = after_the_first_spread(schedule, frames, span // frames * frames)
+        assert share == min(workers, frames) / frames
+
+
+@SETTINGS
+@given(
+    latencies=st.lists(st.integers(0, 10**10), min_size=1, max_size=60),
+    workers=st.integers(1, 70),
+    strategy=st.sampled_from([MaxTime, ExpectedTime]),
+)
+def test_corrections_add_up_to_the_spread_of_the_estimate_without_a_rest(
+    latencies: list[int], workers: int, strategy: Any
+) -> None:
+    stagger = at_work(strategy(0.0), workers, fps=Fraction(1, 100))  # a frame is longer than all of it
+    for latency in latencies:
+        stagger.finish(0, 0, latency)
+    estimate = max(latencies) if strategy is MaxTime else sum(latencies) // len(latencies)
+    waits = [stagger.start(worker, 0) for worker in range(workers)]
+    assert waits == [-(-worker * estimate // workers) for worker in range(workers)]
+    stagger.begin()
+    assert [stagger.start(worker, 0) for worker in range(workers)] == waits
+
+
+@pytest.mark.parametrize(
+    ("fps", "early", "starts"),
+    [
+        (60, 0, 16_666_667),
+        (60, 1, 16_666_667),
+        (60, 2, 16_666_667),
+        (60, 3, 16_666_664),
+        (60, -1, 16_666_668),
+        (60, -1000, 16_667_667),  # a real worker that is free a microsecond after the frame does not wait for the next
+        (50, 1, 19_999_999),  # frames begin on whole nanoseconds
+        (50, -1, 20_000_001),
+    ],
+)
+@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
+def test_a_start_moves_to_the_next_frame_from_within_rounding_of_it_only(
+    strategy: Any, fps: int, early: int, starts: int
+) -> None:
+    stagger = at_work(strategy(0.0), 1, fps=fps)
+    assert stagger.start(0, FrameClock(fps).begin(1) - early) == starts
+
+
+@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
+@pytest.mark.parametrize("guess", [1e9, 1e300])
+def test_a_guess_beyond_all_time_is_only_a_guess(strategy: Any, guess: float) -> None:
+    stagger = at_work(strategy(guess), workers=1000)
+    assert stagger.start(0, 0) == 0
+    assert stagger.start(999, 0) == 999 * 10**15
+    assert stagger.finish(0, 0, MS) == (10**18 if strategy is MaxTime else MS)
+    assert stagger.start(1, 0) > 0
+
+
+def test_a_guess_in_seconds_is_taken_to_the_nanosecond_as_the_draws_of_a_model() -> None:
+    for latency in (0.1, 0.29, 1.001, 16_666_667e-9, 6 / 59.7275):
+        assert at_work(MaxTime(latency), 1).finish(0, 0, 0) == Constant(latency).stream(0).draw()
+
+
 # Tickets.
 
 

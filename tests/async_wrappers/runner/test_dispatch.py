@@ -153,6 +153,31 @@ def test_it_does_so_where_inferences_take_no_time_unless_the_strategy_estimates_
         assert_agrees(case)
 
 
+@st.composite
+def whole_cases(draw: st.DrawFn) -> tuple[Case, int]:
+    """Draw a latency of so many whole frames, at any rate, and two episodes; the second may know it from the first."""
+    fps = draw(st.one_of(RATES, st.fractions(Fraction(1, 3), 100, max_denominator=2000)))
+    frames = draw(st.integers(1, 40))
+    workers = draw(st.one_of(st.integers(1, 40), st.just(frames), st.integers(frames, frames + 3)))
+    latency = int(frames * 10**9 / Fraction(str(fps)))
+    stagger = draw(st.sampled_from([lambda: MaxTime(0.0), lambda: ExpectedTime(0.0), MaxTime, ExpectedTime]))
+    stagger = stagger if latency >= 10 * MS else lambda: MaxTime(0.0)  # whose guess is 10 ms
+    return Case([latency], workers, fps, stagger, [draw(st.integers(1, 100)), 6 * frames]), frames
+
+
+@settings(max_examples=-(-CASES // 3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(whole=whole_cases())
+def test_both_act_on_every_frame_if_there_are_workers_enough_for_a_latency_of_whole_frames(
+    whole: tuple[Case, int],
+) -> None:
+    case, frames = whole
+    assert_agrees(case)
+    world = World(case)
+    last = [world.play(played) for played in case.episodes][-1]
+    fresh = sum(due is not None for due, _ in last[4 * frames :])
+    assert fresh == 2 * min(case.workers, frames)
+
+
 # What only a real clock brings.
 
 
@@ -197,6 +222,22 @@ def test_a_worker_that_is_gone_while_it_waits_for_its_offset_is_not_freed_by_the
     assert made.next_event() is None
     made.frame(6)
     assert made.starts(6 * MS) == []
+
+
+@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
+def test_a_worker_that_is_free_just_after_a_frame_began_starts_at_once_and_one_just_before_it_waits(
+    strategy: type[MaxTime | ExpectedTime],
+) -> None:
+    made = dispatcher(strategy(0.0), workers=1, fps=60)
+    begins = FrameClock(60).begin(1)
+    made.gone(0)
+    made.free(0, begins - 1)
+    assert made.starts(begins - 1) == []  # it would read a frame that is over in a nanosecond
+    assert made.next_event() == begins
+    made.gone(0)
+    made.frame(1)
+    made.free(0, begins + 1000)
+    assert made.starts(begins + 1000) == [0]
 
 
 def test_a_lost_inference_frees_its_place_in_the_cycle_of_sequential_interaction() -> None:
