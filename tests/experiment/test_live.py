@@ -53,7 +53,6 @@ def build(base_dir: Path, *bindings: str) -> Runner:
     return runner
 
 
-
 @pytest.mark.parametrize("agent", ["dqn", "rainbow"])
 def test_an_unset_warmup_of_epsilon_is_refused_with_the_line_to_bind(tmp_path: Path, agent: str) -> None:
     name = f"create_agent.agent_name = {agent!r}"
