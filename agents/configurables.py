@@ -12,6 +12,7 @@ from agents.experiment.sweep_settings import Sweep
 from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.full_rainbow import FullRainbowAgent
 from agents.implicit_quantile import ImplicitQuantileAgent
+from agents.initializers import variance_scaling
 from agents.networks import DuelingHead, ImpalaTorso, LinearHead, MLPTorso, NatureTorso, create_network
 from agents.optimizers import create_optimizer
 from agents.quantile import QuantileAgent
@@ -42,5 +43,6 @@ CONFIGURABLES = (
     identity_epsilon,
     linearly_decaying_epsilon,
     per_actor_epsilon,
+    variance_scaling,
     zero_epsilon,
 )

@@ -59,13 +59,14 @@ def create_parts(observation_space: gym.Space[Any], action_space: gym.Space[Any]
         seed: Of the agent.
 
     Raises:
-        ValueError: An unknown name, an agent that does not learn, or a space that the agent cannot use.
+        ValueError: An unknown name, an agent that does not learn, a space that the agent cannot use, or no
+            `epsilon_warmup` where epsilon needs one: against a clock, the frames between two decisions vary.
     """
     agent_name = gin.get_bindings(create_agent).get("agent_name", "dqn")
     agent_class = _agent_class(agent_name)
     if not (isinstance(agent_class, type) and issubclass(agent_class, TurnBasedAgent)):
         raise ValueError(f"create_agent.agent_name must be of an agent with policy and learner, got {agent_name!r}")
-    return agent_class.Parts(observation_space, action_space, seed=seed)
+    return agent_class.Parts(observation_space, action_space, decision_interval=None, seed=seed)
 
 
 def _agent_class(agent_name: str) -> Callable[..., Agent]:

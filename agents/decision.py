@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Decision", "Outcome", "Turns"]
+import gymnasium as gym
+
+__all__ = ["Decision", "Outcome", "Turns", "frames_per_decision"]
 
 
 class Decision(NamedTuple):
@@ -36,6 +38,17 @@ class Outcome(NamedTuple):
     interval: int
     closed: int
     applied: bool
+
+
+def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:
+    """Return the frames from one decision's effect to the next one's; None if they vary.
+
+    The environment says so in an attribute ``decision_interval``, as `RealtimeDelay` does, or is turn-based.
+    """
+    if not environment.has_wrapper_attr("decision_interval"):
+        return 1
+    interval: int | None = environment.get_wrapper_attr("decision_interval")
+    return interval
 
 
 class Turns:

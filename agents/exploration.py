@@ -5,8 +5,11 @@ Nothing here depends on what was asked before, so a resumed run explores as an u
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import gin
 import numpy as np
@@ -85,6 +88,16 @@ def per_actor_epsilon(
     if not 0.0 <= base <= 1.0:
         raise ValueError(f"base must lie in [0, 1], got {base}")
     return float(base ** np.linspace(1.0, last_exponent, actors)[actor])
+
+
+_WITHOUT_WARMUP = [inspect.unwrap(schedule) for schedule in (identity_epsilon, zero_epsilon, per_actor_epsilon)]
+
+
+def has_warmup(schedule: Callable[..., Any]) -> bool:
+    """Return whether a schedule of epsilon depends on its warm-up; the user's own are taken to."""
+    while isinstance(schedule, partial):
+        schedule = schedule.func
+    return inspect.unwrap(schedule) not in _WITHOUT_WARMUP
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from agents.initializers import initialize
 from agents.networks import as_float32, check_observation, output_size
 
 __all__ = ["CosineEmbedding", "ImplicitQuantileNetwork"]
@@ -20,7 +21,7 @@ class ImplicitQuantileNetwork(nn.Module):
     layer is psi as a whole. phi is `CosineEmbedding`.
 
     Args:
-        network: A Q-network, whose torso and head this one takes over.
+        network: A Q-network, whose torso and head this one takes over; the embedding begins as they do.
         embedding_size: n, the number of cosines.
 
     Raises:
@@ -38,6 +39,7 @@ class ImplicitQuantileNetwork(nn.Module):
         self.observation_shape: Any = network.observation_shape
         self.trunk, self.hidden, size = _split(torso)
         self.embedding = CosineEmbedding(embedding_size, size)
+        initialize(self.embedding, getattr(network, "initializer", "torch"))
         self.head = head
 
     def forward(self, observation: Any, tau: Tensor) -> Tensor:

@@ -19,6 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from agents.initializers import Initializer, initialize
+from agents.padding import SameConv2d, SameMaxPool2d, check_padding, size_after
+
 TorsoFactory = Callable[[tuple[int, ...]], nn.Module]
 HeadFactory = Callable[..., nn.Module]
 _Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
@@ -31,28 +34,32 @@ _LEAST_IMAGE = 29  # pixels of height and width, the least that a convolutional 
 class NatureTorso(nn.Module):
     """Convolutional torso of the Nature DQN (Mnih et al. 2015, "Human-level control through deep RL").
 
-    Three unpadded convolutions (32 of 8x8 stride 4, 64 of 4x4 stride 2, 64 of 3x3 stride 1) and a fully connected
-    layer of 512, each followed by a ReLU. Maps float images `[B, C, H, W]` to features `[B, 512]`.
+    Three convolutions (32 of 8x8 stride 4, 64 of 4x4 stride 2, 64 of 3x3 stride 1) and a fully connected layer of 512,
+    each followed by a ReLU. Maps float images `[B, C, H, W]` to features `[B, 512]`.
 
     Args:
-        observation_shape: `[C, H, W]`, in channels and pixels; H and W at least 36.
+        observation_shape: `[C, H, W]`, in channels and pixels; without padding, H and W at least 36.
+        padding: ``"valid"``: unpadded, as in the paper; ``"same"``: as in Dopamine, so that of 84 x 84 pixels the
+            convolutions leave 11 x 11 and not 7 x 7, and the torso has 2.5 times the parameters.
 
     Attributes:
         output_size: Number of features, 512.
 
     Raises:
-        ValueError: If `observation_shape` is not an image shape or too small for the convolutions.
+        ValueError: If `observation_shape` is not an image shape or too small for the convolutions, or `padding` is
+            unknown.
     """
 
     _SPECS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (channels, kernel, stride) of each convolution, kernel in pixels
 
-    def __init__(self, observation_shape: Sequence[int]) -> None:
+    def __init__(self, observation_shape: Sequence[int], padding: str = "valid") -> None:
         super().__init__()
         windows = [(kernel, stride) for _, kernel, stride in self._SPECS]
-        channels, height, width = _image_shape_after(windows, observation_shape)
+        channels, height, width = _image_shape_after(windows, observation_shape, padding)
+        convolution = SameConv2d if padding == "same" else nn.Conv2d
         layers: list[nn.Module] = []
         for out_channels, kernel, stride in self._SPECS:
-            layers += [nn.Conv2d(channels, out_channels, kernel, stride), nn.ReLU(inplace=True)]
+            layers += [convolution(channels, out_channels, kernel, stride), nn.ReLU(inplace=True)]
             channels = out_channels
         layers += _hidden_layer(channels * height * width)
         self.layers = nn.Sequential(*layers)
@@ -74,34 +81,39 @@ class ImpalaTorso(nn.Module):
     follow. Maps float images `[B, C, H, W]` to features `[B, 512]`.
 
     The sizes are those of Riemer et al. 2025 (arXiv 2412.14355), which differ from the IMPALA paper: the convolution
-    and the pooling that open a stage are unpadded, and the fully connected layer has 512 units instead of 256.
+    and the pooling that open a stage are unpadded, and the fully connected layer has 512 units instead of 256. With
+    ``padding="same"`` they are those of Dopamine's IMPALA network.
 
     Args:
-        observation_shape: `[C, H, W]`, in channels and pixels; H and W at least 29, or 53 when deep.
+        observation_shape: `[C, H, W]`, in channels and pixels; without padding, H and W at least 29, or 53 when deep.
         width: Multiplier of the channel counts, which are rounded to the nearest integer, at least 1.
         deep: Whether to use six stages (12 residual blocks) instead of three (6).
+        padding: ``"valid"`` or ``"same"``, of the convolution and the pooling that open a stage.
 
     Attributes:
         output_size: Number of features, 512.
 
     Raises:
-        ValueError: If `width` is not positive, or `observation_shape` is not an image shape or too small.
+        ValueError: If `width` is not positive, `padding` is unknown, or `observation_shape` is not an image shape or
+            too small.
     """
 
     _POOL_STRIDES = (2, 2, 2)
     _DEEP_POOL_STRIDES = (2, 1, 1, 1, 2, 1)
 
-    def __init__(self, observation_shape: Sequence[int], width: float = 1.0, deep: bool = False) -> None:
+    def __init__(
+        self, observation_shape: Sequence[int], width: float = 1.0, deep: bool = False, padding: str = "valid"
+    ) -> None:
         super().__init__()
         if not width > 0:
             raise ValueError(f"width must be > 0, got {width}")
         strides = self._DEEP_POOL_STRIDES if deep else self._POOL_STRIDES
         windows = [window for stride in strides for window in ((3, 1), (3, stride))]
-        channels, out_height, out_width = _image_shape_after(windows, observation_shape)
+        channels, out_height, out_width = _image_shape_after(windows, observation_shape, padding)
         layers: list[nn.Module] = []
         for index, stride in enumerate(strides):
             out_channels = max(1, round((16 if index == 0 else 32) * width))
-            layers.append(_impala_stage(channels, out_channels, stride))
+            layers.append(_impala_stage(channels, out_channels, stride, padding))
             channels = out_channels
         layers += [nn.ReLU(inplace=True), *_hidden_layer(channels * out_height * out_width)]
         self.layers = nn.Sequential(*layers)
@@ -258,11 +270,12 @@ class QNetwork(nn.Module):
         torso: Makes the torso from `observation_shape`, for instance the class `NatureTorso`.
         head: Makes the head from the torso's `output_size`, `num_actions` and, unless None, `outputs`.
         outputs: Outputs per action; None gives one value, without an axis for it.
+        initializer: How the weights begin, see `agents.initializers.initialize`.
 
     Raises:
         TypeError: If the torso has no integer `output_size`.
-        ValueError: If a size in `observation_shape` or `num_actions` is not positive, or the torso or head refuses
-            its arguments.
+        ValueError: If a size in `observation_shape` or `num_actions` is not positive, the initializer is unknown, or
+            the torso or head refuses its arguments.
     """
 
     def __init__(
@@ -272,12 +285,15 @@ class QNetwork(nn.Module):
         torso: Callable[[Any], nn.Module],
         head: HeadFactory = LinearHead,
         outputs: int | None = None,
+        initializer: Initializer = "torch",
     ) -> None:
         super().__init__()
         self.observation_shape = _check_shapes(observation_shape)
         (self.num_actions,) = _check_sizes("num_actions", [num_actions])
         self.torso = torso(self.observation_shape)
         self.head = head(output_size(self.torso), self.num_actions, *([] if outputs is None else [outputs]))
+        self.initializer = initializer
+        initialize(self, initializer)
 
     def forward(self, observation: Any) -> Tensor:
         """Compute the Q-values of a batch.
@@ -324,6 +340,7 @@ def create_network(
     *,
     torso: str | TorsoFactory = "auto",
     head: str | HeadFactory = "linear",
+    initializer: Initializer = "torch",
 ) -> QNetwork:
     """Build a Q-network from names or factories; a gin reference such as `@ImpalaTorso` is a factory.
 
@@ -336,17 +353,17 @@ def create_network(
             `PRESETS`, or a factory that takes `observation_shape`. For a Dict, `DictTorso` makes its torsos so.
         head: "linear", "dueling", or a factory that takes `(input_size, num_actions)` and, where there are any,
             `outputs`.
-
-    Returns:
-        The network, with PyTorch's default initialisation.
+        initializer: How the weights of linear and convolutional layers begin: "torch" (as PyTorch draws them),
+            "xavier_uniform" (Dopamine's DQN), "variance_scaling" (Dopamine's Rainbow, C51, QR-DQN and IQN),
+            "lecun_normal" (Flax's own), or a function that fills a tensor of weights; biases are then 0.
 
     Raises:
-        TypeError: If `torso` or `head` is neither a name nor a factory.
+        TypeError: If `torso`, `head` or `initializer` is neither a name nor a factory.
         ValueError: If a name is unknown, or a size does not suit the torso or head.
     """
     torso, head = _resolve("torso", torso, _TORSOS), _resolve("head", head, _HEADS)
     whole = partial(DictTorso, torso=torso) if isinstance(observation_shape, Mapping) else torso
-    return QNetwork(observation_shape, num_actions, whole, head, outputs)
+    return QNetwork(observation_shape, num_actions, whole, head, outputs, initializer)
 
 
 def count_parameters(module: nn.Module) -> int:
@@ -379,10 +396,11 @@ class _ResidualBlock(nn.Module):
         return images + residual
 
 
-def _impala_stage(in_channels: int, out_channels: int, pool_stride: int) -> nn.Sequential:
+def _impala_stage(in_channels: int, out_channels: int, pool_stride: int, padding: str) -> nn.Sequential:
+    same = padding == "same"
     return nn.Sequential(
-        nn.Conv2d(in_channels, out_channels, 3),
-        nn.MaxPool2d(3, stride=pool_stride),
+        SameConv2d(in_channels, out_channels, 3) if same else nn.Conv2d(in_channels, out_channels, 3),
+        SameMaxPool2d(3, pool_stride) if same else nn.MaxPool2d(3, stride=pool_stride),
         _ResidualBlock(out_channels),
         _ResidualBlock(out_channels),
     )
@@ -444,19 +462,24 @@ def _check_shapes(observation_shape: Any) -> Any:
     return _check_sizes("observation_shape", observation_shape)
 
 
-def _image_shape_after(windows: Sequence[tuple[int, int]], observation_shape: Sequence[int]) -> tuple[int, int, int]:
-    """Follow an image through unpadded sliding windows, by arithmetic so that no forward pass is needed.
+def _image_shape_after(
+    windows: Sequence[tuple[int, int]], observation_shape: Sequence[int], padding: str
+) -> tuple[int, int, int]:
+    """Follow an image through sliding windows, by arithmetic so that no forward pass is needed.
 
     Args:
         windows: `(kernel, stride)` of each convolution or pooling, in pixels.
         observation_shape: `[C, H, W]`.
+        padding: Of the windows, ``"valid"`` or ``"same"``.
 
     Returns:
         `(C, H', W')`, the input channels and the height and width after the last window.
 
     Raises:
-        ValueError: If `observation_shape` is not three positive sizes, or too small to leave a pixel.
+        ValueError: If `observation_shape` is not three positive sizes, or too small to leave a pixel, or `padding` is
+            unknown.
     """
+    check_padding(padding)
     shape = _check_sizes("observation_shape", observation_shape)
     if len(shape) != 3:
         raise ValueError(f'observation_shape must be [C, H, W], got {list(shape)}; use torso "mlp" for other shapes')
@@ -464,13 +487,13 @@ def _image_shape_after(windows: Sequence[tuple[int, int]], observation_shape: Se
     for kernel, stride in reversed(windows):
         smallest = (smallest - 1) * stride + kernel
     channels, height, width = shape
-    if min(height, width) < smallest:
+    if min(height, width) < smallest and padding == "valid":
         raise ValueError(
             f"observation_shape must have H and W >= {smallest} for this torso, got {list(shape)}; "
-            'enlarge the image or use torso "mlp"'
+            'enlarge the image, use padding "same", or torso "mlp"'
         )
     for kernel, stride in windows:
-        height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        height, width = (size_after(size, kernel, stride, padding) for size in (height, width))
     return channels, height, width
 
 

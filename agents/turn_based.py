@@ -12,7 +12,7 @@ import gymnasium as gym
 from torch import Tensor
 
 from agents.agent import Report
-from agents.decision import Decision, Outcome, Turns
+from agents.decision import Decision, Outcome, Turns, frames_per_decision
 from agents.observations import copied, each_array, stacked
 from agents.overlap import Overlap
 
@@ -49,14 +49,15 @@ class TurnBasedAgent:
             name: parameter
             for kind in kinds
             for name, parameter in inspect.signature(kind).parameters.items()
-            if parameter.kind == inspect.Parameter.KEYWORD_ONLY
+            if parameter.kind == inspect.Parameter.KEYWORD_ONLY and name != "decision_interval"  # the environment's
         }
         environment = inspect.Parameter("environment", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         cls.__signature__ = inspect.Signature([environment, *shown.values()])  # type: ignore[attr-defined]
 
     def __init__(self, environment: gym.Env[Any, Any], **hyperparameters: Any) -> None:
         """See the class."""
-        self.parts = self.Parts(environment.observation_space, environment.action_space, **hyperparameters)
+        spaces = environment.observation_space, environment.action_space
+        self.parts = self.Parts(*spaces, decision_interval=frames_per_decision(environment), **hyperparameters)
         self.eval_mode = False
         self._stack: deque[Any] = deque(maxlen=self.parts.stack_size)
         self._blank = self.parts.reader.blank()

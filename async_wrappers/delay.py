@@ -225,6 +225,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         return self._schedule.playout
 
     @property
+    def decision_interval(self) -> int | None:
+        """Frames from one decision's effect to the next one's; None with a latency, which lets them vary."""
+        return self._schedule.decision_interval
+
+    @property
     def counts(self) -> Counts | None:
         """What became of the frames and inferences so far, with a latency; None with constants."""
         return None if self._simulated is None else self._simulated.counts

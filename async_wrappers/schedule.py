@@ -34,6 +34,11 @@ class Schedule(Protocol):
         """Frames from a start to the frame on which its action is due; None if that is when it has finished."""
         ...
 
+    @property
+    def decision_interval(self) -> int | None:
+        """Frames from one decision's effect to the next one's; None if they vary."""
+        ...
+
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode and tell, for frame 0, 1, 2, ...: (start of the action applied on it or None, is it read).
 
@@ -83,6 +88,11 @@ class PlainSchedule:
     def playout(self) -> int:
         """See `Schedule.playout`."""
         return self.delay
+
+    @property
+    def decision_interval(self) -> int:
+        """See `Schedule.decision_interval`."""
+        return self.noops + 1
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; see `Schedule.frames`."""

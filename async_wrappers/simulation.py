@@ -133,6 +133,11 @@ class SimulatedSchedule:
         return self.stagger.playout
 
     @property
+    def decision_interval(self) -> None:
+        """See `Schedule.decision_interval`."""
+        return None
+
+    @property
     def counts(self) -> Counts:
         """What happened so far."""
         return self._simulation.counts

@@ -21,7 +21,7 @@ from agents.compute import Compute
 from agents.dqn.learner import DQNLearner
 from agents.dqn.policy import DQNPolicy
 from agents.epsilon_greedy import EpsilonGreedyPolicy
-from agents.exploration import Epsilon, linearly_decaying_epsilon
+from agents.exploration import Epsilon, has_warmup, linearly_decaying_epsilon
 from agents.fit import check_fit
 from agents.learner import Learner, Replay
 from agents.networks import create_network
@@ -34,7 +34,7 @@ from agents.worker_policy import WorkerPolicy
 __all__ = ["DQN"]
 
 
-@gin.configurable("DQNAgent", module="agents")
+@gin.configurable("DQNAgent", module="agents", denylist=["decision_interval"])
 class DQN:
     """The hyperparameters of DQN (Mnih et al. 2015), ``DQNAgent`` in gin; the defaults are Dopamine's for Atari.
 
@@ -60,7 +60,8 @@ class DQN:
         epsilon_train: Final epsilon in training.
         epsilon_eval: Epsilon in evaluation.
         epsilon_decay_period: Frames.
-        epsilon_warmup: Frames before epsilon falls; None means as many as `min_replay_history`.
+        epsilon_warmup: Frames before epsilon falls; None means until learning begins, ``min_replay_history *
+            decision_interval``, and is refused where these vary.
         replay_scheme: ``"uniform"``, or ``"prioritized"`` (Schaul et al. 2016): a transition's priority is its loss.
         priority_exponent: alpha of the priorities; Dopamine's square root of the loss is 0.5.
         importance_exponent: beta of the weights that undo the bias.
@@ -80,10 +81,13 @@ class DQN:
         compile: Compile the networks with ``torch.compile``; needs a C++ compiler (docs/dqn.md says what it is worth).
         summary_writing_frequency: Updates between two reports of the loss.
         diverged_dir: Where the batch goes whose loss is not finite, which ends the run.
+        decision_interval: Frames from one decision to the next, the environment's; None where they vary (random
+            latencies, a real clock). gin does not bind it.
         seed: Of the weights, the exploration and the replay.
 
     Raises:
-        ValueError: A space that DQN cannot use, or an argument out of range.
+        ValueError: A space that DQN cannot use, an argument out of range, or no `epsilon_warmup` where
+            `min_replay_history` decisions are no fixed number of frames.
     """
 
     name = "dqn"
@@ -124,6 +128,7 @@ class DQN:
         compile: bool = False,
         summary_writing_frequency: int = 500,
         diverged_dir: str = ".",
+        decision_interval: int | None = 1,
         seed: int = 0,
     ) -> None:
         """See the class."""
@@ -166,7 +171,11 @@ class DQN:
             self._replay |= {"prioritized": True, **exponents}
         self._replay_capacity = replay_capacity
         self._min_replay_history = min_replay_history
-        warmup = min_replay_history if epsilon_warmup is None else epsilon_warmup
+        self._warmup_unset = epsilon_warmup is None and min_replay_history > 0 and has_warmup(epsilon_fn)
+        if decision_interval is None:
+            self.check_warmup()
+            decision_interval = 1
+        warmup = min_replay_history * decision_interval if epsilon_warmup is None else epsilon_warmup
         self._per_actor = "actor" in inspect.signature(epsilon_fn).parameters
         self._epsilon: tuple[Any, ...] = (epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval)
         self._optimizer = optimizer
@@ -189,6 +198,20 @@ class DQN:
     def observation_shape(self) -> Any:
         """Shape of what the network reads, [k, *shape], or a dict of such."""
         return self.reader.shape
+
+    def check_warmup(self) -> None:
+        """Check that epsilon's warm-up is known in frames, though the frames between two decisions vary.
+
+        Raises:
+            ValueError: It is not set, and epsilon depends on it.
+        """
+        if self._warmup_unset:
+            raise ValueError(
+                "DQNAgent.epsilon_warmup must be bound, in frames, where the frames between two decisions vary (a "
+                f"latency, or live play), got None, which stands for min_replay_history = {self._min_replay_history} "
+                f"decisions: bind DQNAgent.epsilon_warmup = {self._min_replay_history} for an action on every frame, "
+                "and more for fewer"
+            )
 
     def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
         """Make the policy of worker `number` of `workers`, with weights of its own: no replay, optimiser or target.

@@ -37,7 +37,8 @@ class LiveRunner(Runner):
             None for no such line. It is kept in the timing report of its phase.
 
     Raises:
-        ValueError: An agent that does not learn, or an environment that delays on its own.
+        ValueError: An agent that does not learn, one whose `epsilon_warmup` is not set and matters, or an environment
+            that delays on its own.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class LiveRunner(Runner):
                 "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
                 "it out of the wrappers where create_runner.schedule = 'realtime'"
             )
+        self.agent.parts.check_warmup()
         self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
         self._live: Any = None
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it

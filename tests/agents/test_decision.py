@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.decision import Decision, Outcome, Turns
+from agents.decision import Decision, Outcome, Turns, frames_per_decision
+from async_wrappers import RealtimeDelay
+from async_wrappers.latency import LogNormal
+from tests.agents.drifting_env import DriftingEnv
 
 
 def report(start: int, frame: int, interval: int = 1, applied: bool = True) -> dict[str, Any]:
@@ -142,3 +146,27 @@ class TestAgainstTheModel:
         turns.begin(False)
         turns.end()
         assert turns.state_dict() == {"frames": 1, "train_episodes": 1, "eval_episodes": 0}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("constants", "expected"),
+    [
+        ({}, 1),
+        ({"delay": 8}, 1),
+        ({"noops": 8}, 9),
+        ({"delay": 3, "noops": 3}, 4),
+        ({"latency": LogNormal(mean=0.1, cv=0.2), "fps": 60}, None),
+        ({"latency": 0.1, "fps": 60}, None),
+    ],
+)
+def test_a_wrapped_environment_says_how_many_frames_a_decision_takes(
+    constants: dict[str, Any], expected: int | None, wrapped: bool
+) -> None:
+    env: gym.Env[Any, Any] = RealtimeDelay(DriftingEnv(noop=True), **constants)
+    assert frames_per_decision(gym.wrappers.TimeLimit(env, 10) if wrapped else env) == expected
+
+
+def test_an_environment_that_says_nothing_is_turn_based() -> None:
+    assert frames_per_decision(DriftingEnv()) == 1
+    assert frames_per_decision(gym.wrappers.TimeLimit(DriftingEnv(), 10)) == 1

@@ -93,7 +93,7 @@ def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, tmp_path: 
 @pytest.mark.parametrize("member", ["c51", "implicit_quantile"])
 def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str) -> None:
     schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
-    frozen = {"min_replay_history": 10**6, "epsilon_train": 0.3, "seed": 2}
+    frozen = {"min_replay_history": 10**6, "epsilon_warmup": 10**6, "epsilon_train": 0.3, "seed": 2}
     worlds = [DictEnv(noop=True, first_action=1) for _ in range(2)]
     made = make_parts(member, worlds[0], **frozen)
     play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}

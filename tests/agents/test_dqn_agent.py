@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +21,10 @@ from torch import nn
 from agents.agent import Agent
 from agents.dqn import DQNAgent
 from agents.experiment.episode import play_episode
-from agents.exploration import identity_epsilon, zero_epsilon
+from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.networks import create_network
 from async_wrappers import RealtimeDelay
+from async_wrappers.latency import LogNormal
 from tests.agents.agent_contract import AgentContract, Environment, play
 from tests.agents.drifting_env import SHAPE, DriftingEnv, Life
 from tests.agents.plain_data import assert_identical, differs
@@ -444,13 +446,49 @@ class TestEpsilon:
             expected += [lived + start for start in starts(life, delay, noops)]
             lived += len(life.actions)
         assert [frame for _, frame, _, _ in asked] == expected
-        assert {(decay, warmup, final) for decay, _, warmup, final in asked} == {(77, 10**6, 0.25)}
+        assert {(decay, warmup, final) for decay, _, warmup, final in asked} == {(77, 10**6 * (noops + 1), 0.25)}
 
     def test_a_warmup_of_its_own_is_taken_instead_of_the_history(self) -> None:
         env, asked = DriftingEnv(), []
         epsilon_fn = lambda decay, frame, warmup, final: asked.append(warmup) or 0.0  # noqa: E731
         play(make_agent(env, epsilon_fn=epsilon_fn, epsilon_warmup=0), env, range(1))
         assert set(asked) == {0}
+
+    @pytest.mark.parametrize("wrapped", [False, True])
+    @pytest.mark.parametrize(("delay", "noops"), [(0, 0), (0, 8), (8, 8), (3, 1)])
+    def test_it_begins_to_fall_when_learning_begins(self, delay: int, noops: int, wrapped: bool) -> None:
+        env: Environment = RealtimeDelay(DriftingEnv(lengths=[1000]), delay, noops, "random")
+        env = gym.wrappers.TransformObservation(env, lambda seen: seen, None) if wrapped else env
+        asked: list[float] = []
+
+        def epsilon_fn(*arguments: Any) -> float:
+            asked.append(linearly_decaying_epsilon(*arguments))
+            return asked[-1]
+
+        agent = make_agent(env, epsilon_fn=epsilon_fn, min_replay_history=20, epsilon_decay_period=250)
+        observation, info = env.reset(seed=0)
+        action = agent.begin_episode(observation, info.get("realtime"))
+        while not agent.updates:
+            observation, reward, *_, info = env.step(action)
+            action = agent.step(float(reward), observation, info.get("realtime"))
+        learning_starts = 21 + -(-delay // (noops + 1))  # a decision: the first that starts when 21 rewards are known
+        assert len(asked) == learning_starts + 1
+        assert asked[20] == 1.0
+        assert 1.0 - 0.5 * (delay + 2 * noops + 2) / 250 < asked[-1] < 1.0
+
+    @pytest.mark.parametrize("latency", [0.1, LogNormal(mean=0.120, cv=0.2)])
+    def test_a_warmup_must_be_given_where_the_frames_between_decisions_vary(self, latency: Any) -> None:
+        env = RealtimeDelay(DriftingEnv(noop=True), latency=latency, workers=3, fps=60)
+        expected = (
+            r"^DQNAgent.epsilon_warmup must be bound, in frames, where the frames between two decisions vary .*, got "
+            r"None, which stands for min_replay_history = 20 decisions: bind DQNAgent.epsilon_warmup = 20 for an action"
+        )
+        with pytest.raises(ValueError, match=expected):
+            make_agent(env, min_replay_history=20, epsilon_fn=linearly_decaying_epsilon)
+        make_agent(env, min_replay_history=20, epsilon_fn=linearly_decaying_epsilon, epsilon_warmup=20)
+        make_agent(env, min_replay_history=0, epsilon_fn=linearly_decaying_epsilon)
+        for epsilon_fn in (identity_epsilon, zero_epsilon, partial(per_actor_epsilon, base=0.3)):
+            make_agent(env, min_replay_history=20, epsilon_fn=epsilon_fn)
 
     @pytest.mark.parametrize("first", [0, 7])
     def test_training_and_evaluation_have_an_epsilon_each(self, first: int) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
+import gin
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import agents.dqn  # noqa: F401 - the gin names
 from agents.exploration import (
     DecisionRandom,
+    has_warmup,
     identity_epsilon,
     linearly_decaying_epsilon,
     per_actor_epsilon,
@@ -54,6 +58,28 @@ class TestEpsilon:
     def test_identity_and_zero(self) -> None:
         assert [identity_epsilon(10, frame, 5, 0.3) for frame in (0, 7, 99)] == [0.3, 0.3, 0.3]
         assert [zero_epsilon(10, frame, 5, 0.3) for frame in (0, 7, 99)] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("scope", ["", "slow/"])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("linearly_decaying_epsilon", True),
+        ("identity_epsilon", False),
+        ("zero_epsilon", False),
+        ("per_actor_epsilon", False),
+    ],
+)
+def test_gins_references_to_a_schedule_tell_whether_it_has_a_warmup(name: str, expected: bool, scope: str) -> None:
+    gin.clear_config()
+    gin.parse_config(f"DQNAgent.epsilon_fn = @{scope}{name}")
+    schedule = gin.get_bindings("DQNAgent")["epsilon_fn"]
+    gin.clear_config()
+    assert has_warmup(schedule) == has_warmup(partial(schedule, 10)) == expected
+
+
+def test_a_schedule_of_the_users_own_is_taken_to_have_a_warmup() -> None:
+    assert has_warmup(lambda decay, frame, warmup, final: final)
 
 
 class TestPerActorEpsilon:

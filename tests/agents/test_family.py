@@ -180,7 +180,7 @@ def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: str
 @pytest.mark.parametrize("member", FAMILY)
 def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str) -> None:
     schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
-    frozen = {"min_replay_history": 10**6, "epsilon_train": 0.3, "seed": 2}
+    frozen = {"min_replay_history": 10**6, "epsilon_warmup": 10**6, "epsilon_train": 0.3, "seed": 2}
     worlds = [DriftingEnv(noop=True, first_action=1) for _ in range(2)]
     made = make_parts(member, worlds[0], **frozen)
     play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
@@ -240,6 +240,7 @@ DQNAgent.stack_size = 1
 DQNAgent.device = "cpu"
 DQNAgent.replay_capacity = 200
 DQNAgent.batch_size = 4
+DQNAgent.epsilon_warmup = 20_000
 DQNAgent.double_dqn = True
 create_network.torso = @MLPTorso
 create_network.head = @DuelingHead

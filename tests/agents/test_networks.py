@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
+import gin
 import pytest
 import torch
 from torch import Tensor, nn
@@ -73,6 +74,90 @@ def test_a_preset_of_any_size_gives_q_values_on_the_meta_device(name: str) -> No
 
 def test_the_nature_network_has_the_parameter_count_of_the_nature_paper() -> None:
     assert count_parameters(create_network((4, 84, 84), 18)) == 1_693_362
+
+
+SAME = {"nature": partial(NatureTorso, padding="same"), "impala": partial(ImpalaTorso, padding="same")}
+
+
+def impala_parameters(stack: int, actions: int) -> int:
+    """Of Dopamine's IMPALA network for 84 x 84 pixels, counted layer by layer."""
+    count, channels = 0, stack
+    for more in (16, 32, 32):
+        count += 9 * channels * more + more + 4 * (9 * more * more + more)
+        channels = more
+    return count + 512 * (32 * 11 * 11 + 1) + actions * 513
+
+
+@pytest.mark.parametrize(
+    ("torso", "outputs", "expected"),
+    [
+        ("nature", None, 4_046_502),  # DQN of 6 actions
+        ("nature", 51, 4_200_402),  # Rainbow
+        ("nature", 200, 4_659_024),  # QR-DQN
+        ("impala", None, impala_parameters(4, 6)),
+    ],
+)
+def test_padded_networks_have_dopamines_numbers_of_parameters(torso: str, outputs: int | None, expected: int) -> None:
+    network = create_network((4, 84, 84), 6, outputs, torso=SAME[torso])
+    assert count_parameters(network) == expected
+    assert network(images(2, (4, 84, 84))).shape == (2, 6) if outputs is None else (2, 6, outputs)
+
+
+@pytest.mark.parametrize("torso", SAME)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 29, 35), (3, 84, 60), (1, 97, 96)])
+def test_a_padded_torso_takes_an_image_of_any_size(torso: str, shape: tuple[int, int, int]) -> None:
+    made = SAME[torso](shape)
+    seen = images(2, shape).float()
+    expected = made(seen)
+    assert expected.shape == (2, 512)
+    last = copy.deepcopy(made).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    torch.testing.assert_close(last(seen.to(memory_format=torch.channels_last)), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_padded_torso_has_the_layers_of_an_unpadded_one_but_for_the_hidden_one() -> None:
+    padded, bare = (
+        {name: list(tensor.shape) for name, tensor in NatureTorso((4, 84, 84), padding).named_parameters()}
+        for padding in ("same", "valid")
+    )
+    assert padded.keys() == bare.keys()
+    assert {name for name in bare if bare[name] != padded[name]} == {"layers.7.weight"}
+    assert (padded["layers.7.weight"], bare["layers.7.weight"]) == ([512, 7744], [512, 3136])
+
+
+def test_padding_is_bound_by_gin_for_named_torsos() -> None:
+    gin.clear_config()
+    gin.parse_config("NatureTorso.padding = 'same'\nImpalaTorso.padding = 'same'")
+    try:
+        assert count_parameters(create_network((4, 84, 84), 6)) == 4_046_502
+        assert count_parameters(create_network((4, 84, 84), 6, torso="nature")) == 4_046_502
+        assert count_parameters(create_network((4, 84, 84), 6, torso="1m")) == impala_parameters(4, 6)
+    finally:
+        gin.clear_config()
+
+
+@pytest.mark.parametrize("torso", [NatureTorso, ImpalaTorso])
+def test_an_unknown_padding_is_refused(torso: Callable[..., nn.Module]) -> None:
+    with pytest.raises(ValueError) as caught:
+        torso((4, 84, 84), padding="SAME")
+    assert sentence(caught) == "padding must be 'valid' or 'same', got 'SAME'"
+
+
+def spread(initializer: str, seed: int) -> float:
+    """How much Q varies over images of noise, as the standard deviation averaged over the actions."""
+    torch.manual_seed(seed)
+    network = create_network((4, 84, 84), 6, torso=SAME["nature"], initializer=initializer)
+    with torch.no_grad():
+        return float(network(images(24, (4, 84, 84))).std(dim=0).mean())
+
+
+def test_q_varies_ten_times_as_much_with_dopamines_first_weights() -> None:
+    torch_s, xavier, scaled = (
+        sum(spread(initializer, seed) for seed in range(3))
+        for initializer in ("torch", "xavier_uniform", "variance_scaling")
+    )
+    assert 7 < xavier / torch_s < 20
+    # Scaling all five layers by sqrt(3 / sqrt(3)) is 3 ** 1.25, about 3.9: the biases of PyTorch's add to that.
+    assert 3 < scaled / torch_s < 6
 
 
 @pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from agents.decision import Decision
 from agents.dqn import DQN, DQNAgent
 from agents.optimizers import create_optimizer
 from agents.resolved import resolved
+from async_wrappers import RealtimeDelay
 from tests.agents.agent_contract import play
 from tests.agents.drifting_env import DriftingEnv
 from tests.agents.plain_data import assert_identical, differs
@@ -260,6 +262,33 @@ def test_parts_of_an_agent_that_does_not_learn_are_refused() -> None:
         ValueError, match=r"^create_agent.agent_name must be of an agent with policy and learner, got 'ran"
     ):
         create_parts(env.observation_space, env.action_space)
+
+
+def test_parts_for_play_against_a_clock_need_a_warmup_in_frames_which_they_keep() -> None:
+    env = DriftingEnv()
+    gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @linearly_decaying_epsilon")
+    with pytest.raises(ValueError, match=r"^DQNAgent.epsilon_warmup must be bound, in frames, .* = 10 decisions: bind"):
+        create_parts(env.observation_space, env.action_space)
+    gin.parse_config("DQNAgent.epsilon_warmup = 700\nDQNAgent.epsilon_decay_period = 100")
+    made = cloudpickle.loads(cloudpickle.dumps(create_parts(env.observation_space, env.action_space)))
+    gin.clear_config()
+    epsilon = made.acting()["epsilon"]
+    asked = {frame: epsilon(Decision(0, 0, frame, False)) for frame in (0, 700, 750, 800)}
+    assert asked == pytest.approx({0: 1.0, 700: 1.0, 750: 0.625, 800: 0.25})
+
+
+def test_an_agents_own_parts_keep_the_frames_of_its_environment() -> None:
+    gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @linearly_decaying_epsilon\nDQNAgent.epsilon_decay_period = 100")
+    agent = DQNAgent(RealtimeDelay(DriftingEnv(), noops=8, default_action="repeat"))
+    made = cloudpickle.loads(cloudpickle.dumps(agent.parts))
+    epsilon = made.acting()["epsilon"]
+    assert [epsilon(Decision(0, 0, frame, False)) for frame in (0, 90, 140, 190)] == [1.0, 1.0, 0.625, 0.25]
+
+
+def test_the_frames_of_a_decision_are_the_environments_and_not_bound() -> None:
+    assert "decision_interval" not in inspect.signature(DQNAgent).parameters
+    with pytest.raises(ValueError, match="decision_interval"):
+        gin.parse_config("DQNAgent.decision_interval = 9")
 
 
 def test_each_worker_has_an_epsilon_of_its_own_where_it_depends_on_the_actor() -> None:

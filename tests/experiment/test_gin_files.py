@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
@@ -10,13 +11,15 @@ from pathlib import Path
 import gin
 import pytest
 import torch
+from torch import nn
 
 import agents.configurables
 import async_wrappers.configurables
 from agents.create import AGENTS
 from agents.experiment.config import load_config, save_config
-from agents.experiment.runner import Runner
+from agents.experiment.runner import DifferentExperiment, Runner
 from agents.experiment.schedules import create_runner
+from agents.networks import ImpalaTorso, count_parameters, create_network
 from agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
 from tests.async_wrappers.gameboy.test_games import own, pokemon_like, tetris_like, written
@@ -123,6 +126,66 @@ def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_p
     runner = build(name, tmp_path)
     for runner.agent.eval_mode in (False, True):
         assert play(runner, seed=0, enough=lambda decisions: decisions == 3) == 3
+
+
+def uniform(fan_in: int, fan_out: int) -> float:
+    """Bound of uniform weights of variance 1 / (sqrt(3) fan_in)."""
+    return math.sqrt(3 / math.sqrt(3) / fan_in)
+
+
+def xavier(fan_in: int, fan_out: int) -> float:
+    return math.sqrt(6 / (fan_in + fan_out))
+
+
+@pytest.mark.parametrize(
+    ("agent", "parameters", "bound"),
+    [
+        ("dqn", 4_046_502, xavier),
+        ("c51", 4_200_402, uniform),
+        ("rainbow", 4_200_402, uniform),
+        ("full_rainbow", 8_375_146, xavier),
+        ("quantile", 4_659_024, uniform),
+        ("implicit_quantile", 4_549_862, uniform),
+    ],
+)
+def test_on_atari_an_agents_network_and_its_first_weights_are_dopamines(
+    agent: str, parameters: int, bound: Callable[[int, int], float], tmp_path: Path, build: Build
+) -> None:
+    made = build(f"configs/{agent}/atari.gin", tmp_path).agent
+    assert isinstance(made, TurnBasedAgent)
+    assert made.parts.num_actions == 6
+    network = made._learner.network
+    assert count_parameters(network) == parameters
+    plain = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    assert len(plain) == {"full_rainbow": 3, "implicit_quantile": 6}.get(agent, 5)
+    for layer in plain:
+        outputs, inputs, *kernel = layer.weight.shape
+        expected = bound(inputs * math.prod(kernel), outputs * math.prod(kernel))
+        assert float(layer.weight.detach().abs().max()) == pytest.approx(expected, rel=0.01)
+        assert layer.bias is not None and not layer.bias.any()
+
+
+def test_the_files_of_the_paper_keep_its_networks(tmp_path: Path, build: Build) -> None:
+    for name in ("configs/paper/atari.gin", "configs/live/boxing.gin"):
+        made = build(name, tmp_path).agent
+        assert isinstance(made, TurnBasedAgent)
+        blank = create_network((1, 84, 84), made.parts.num_actions, torso=ImpalaTorso)
+        assert count_parameters(made._learner.network) == count_parameters(blank)
+        assert made.parts._loss_type == "huber"
+        assert made._learner.network.initializer == "torch"  # type: ignore[union-attr]
+
+
+def test_dqn_on_atari_has_the_loss_of_dopamines_jax_agent() -> None:
+    load("configs/dqn/atari.gin")
+    assert gin.query_parameter("DQNAgent.loss_type") == "mse"
+
+
+def test_a_run_that_was_begun_unpadded_is_not_continued_padded(tmp_path: Path, build: Build) -> None:
+    build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'")._save(0)
+    assert build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'").resume()
+    difference = r"\(network: torso.layers.7.weight: \[512, 3136\] there, \[512, 7744\] here\)"
+    with pytest.raises(DifferentExperiment, match=difference):
+        build("configs/dqn/atari.gin", tmp_path).resume()
 
 
 @pytest.mark.parametrize("name", FILES)

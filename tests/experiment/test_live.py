@@ -53,6 +53,16 @@ def build(base_dir: Path, *bindings: str) -> Runner:
     return runner
 
 
+@pytest.mark.parametrize("agent", ["dqn", "rainbow"])
+def test_an_unset_warmup_of_epsilon_is_refused_with_the_line_to_bind(tmp_path: Path, agent: str) -> None:
+    name = f"create_agent.agent_name = {agent!r}"
+    with pytest.raises(ValueError, match=r"^DQNAgent.epsilon_warmup must .*: bind DQNAgent.epsilon_warmup = 20 for an"):
+        build(tmp_path, name, "DQNAgent.epsilon_warmup = None")
+    assert not list(tmp_path.iterdir())
+    build(tmp_path, name, "DQNAgent.epsilon_warmup = 20")
+    build(tmp_path, name, "DQNAgent.epsilon_warmup = None", "DQNAgent.epsilon_fn = @identity_epsilon")
+
+
 def newest(base_dir: Path) -> dict:
     return next(Checkpointer(base_dir).load_each())[1]
 
