@@ -19,6 +19,7 @@ from agents.create import AGENTS, create_parts
 from agents.experiment.config import load_config, save_config
 from agents.experiment.runner import Runner
 from agents.experiment.schedules import create_runner
+from agents.noisy import noisy_layers
 from agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
 from tests.async_wrappers.gameboy.test_games import own, pokemon_like, tetris_like, written
@@ -189,6 +190,36 @@ def test_a_file_says_its_units_and_departures(name: str) -> None:
         told += text
     assert told.startswith("# ")
     assert "Units:" in told
+
+
+def test_the_papers_rainbow_is_what_its_header_says(tmp_path: Path, build: Build) -> None:
+    """The noisy hidden layer, the noise of biases, the support; the rest is told by the tests of the parts."""
+    agent = build("configs/paper/rainbow.gin", tmp_path).agent
+    assert isinstance(agent, TurnBasedAgent)
+    network = agent._learner.network
+    layers = noisy_layers(network)
+    assert not [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in layers] == [(1568, 512), (512, 51), (512, 18 * 51)]
+    for layer in layers:
+        assert torch.all(layer.bias_sigma == 0.5 / layer.in_features**0.5)
+        assert torch.all(layer.weight_sigma == 0.5 / layer.in_features**0.5)
+    assert agent.parts.support.tolist() == pytest.approx([6.0 * atom - 100 for atom in range(51)])
+    grey = torch.full((1, 1, 84, 84), 100, dtype=torch.uint8)
+    assert torch.equal(network(grey), network(grey.float() / 255))
+
+
+def test_the_first_decisions_can_act_on_zeros_as_published(tmp_path: Path, build: Build) -> None:
+    """The bindings of docs/realtime_delay.md, on the screen of a game."""
+    page = (ROOT / "docs" / "realtime_delay.md").read_text()
+    (block,) = re.findall(r"```\n(create_atari_environment\.wrappers.*?)```", page, re.DOTALL)
+    bindings = [line.partition("  #")[0] for line in block.splitlines()]
+    environment = build("configs/paper/atari.gin", tmp_path, *bindings, "DelayObservation.delay = 2").environment
+    seen = [environment.reset(seed=0)[0]]
+    for _ in range(2):
+        observation, *_, info = environment.step(0)
+        seen.append(observation)
+        assert (info["realtime"]["delay"], info["realtime"]["interval"]) == (0, 600)
+    assert [observation.any() for observation in seen] == [False, False, True]
 
 
 GAME_BOY = {
