@@ -68,6 +68,8 @@ from agents.experiment.trial import GinTrial, state
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
 from async_wrappers.planning import workers_against_latency
+from async_wrappers.scaling import GAME_BOY_FPS, processes_needed
+from async_wrappers.scaling_picture import PUBLISHED_TIMES, scaling_picture
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 flags.DEFINE_string("base_dir", None, "Directory of the run.", flag_values=FLAGS)
@@ -266,6 +268,9 @@ def plot(directory: str) -> None:
     points = [(need.latency_s, need.mean_rule, need.enough.workers) for need in needs if need.enough]
     title = f"log-normal latencies, coefficient of variation 0.2, {FLAGS.fps:g} frames a second, simulated"
     figures["Workers needed against latency"] = ("workers", draw_workers(points, FLAGS.fps, title))
+    title = f"{PUBLISHED_TIMES}, cv 0.2, {GAME_BOY_FPS:g} frames a second"
+    sizes = scaling_picture(processes_needed(seconds=60), title)
+    figures["Workers and learners needed against parameters"] = ("networks", sizes)
     paths = {name: write_figure(figure, base_dir / "figures" / file) for name, (file, figure) in figures.items()}
     for path in (path for pair in paths.values() for path in pair):
         print(path)

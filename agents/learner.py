@@ -118,7 +118,8 @@ class Learner:
     Args:
         network: Updated in place.
         replay: Where transitions go and batches come from.
-        target_update_period: Updates between two copies of the weights into the target network.
+        target_update_period: Updates between two copies of the weights into the target network; those of all learners
+            that share the weights, where there are several.
         optimizer: Makes the optimiser from the parameters.
         double: Let the online network choose the action that the target network values (van Hasselt et al. 2016).
         max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
@@ -132,7 +133,7 @@ class Learner:
         read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
 
     Attributes:
-        updates: Updates done.
+        updates: Updates done by this learner.
         scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
 
     Raises:
@@ -181,6 +182,7 @@ class Learner:
         self._outcome: _Outcome | None = None  # of the last update, until it is settled
         self._following: Any = None  # what the last transition led to, where that is known
         self.updates = 0
+        self._updates_of_all = 0  # of all learners that share the weights
         self.scalars: Mapping[str, Tensor] = {}
 
     def losses(self, batch: Batch, rng: np.random.Generator) -> Tensor:
@@ -281,9 +283,23 @@ class Learner:
             nn.utils.clip_grad_norm_(self.network.parameters(), self._max_gradient_norm)
         self._optimizer.step()
         self.updates += 1
-        if self.updates % self._target_update_period == 0:
-            self.synchronize_target()
+        self._count(self._updates_of_all + 1)
         return self.scalars
+
+    def note_updates(self, own: int, of_all: int) -> None:
+        """Take note of how many updates this learner has made, and all learners that share the weights together.
+
+        Where a copy into the target network has fallen due since, it is made now, of the weights as they are.
+        """
+        self.updates = own
+        self._count(of_all)
+
+    def _count(self, of_all: int) -> None:
+        """Count the updates of all learners, and copy the weights into the target network once if that is due."""
+        due = of_all // self._target_update_period > self._updates_of_all // self._target_update_period
+        self._updates_of_all = of_all
+        if due:
+            self.synchronize_target()
 
     def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
         how = {name: self._read if name in _OBSERVED else self.compute.tensor for name in _LEARNT_FROM}
@@ -379,6 +395,7 @@ class Learner:
             "target": self.target.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "updates": self.updates,
+            "updates_of_all": self._updates_of_all,
             "batches": self._batches,
         }
 
@@ -396,6 +413,7 @@ class Learner:
         for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
             group.update(setting, params=group["params"])  # a new learning rate is taken, the moments are kept
         self.updates = state["updates"]
+        self._updates_of_all = state.get("updates_of_all", self.updates)  # states of older versions lack it
         self._batches = state["batches"]
         self._outcome = None
 

@@ -12,6 +12,8 @@ from typing import NoReturn
 
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
 from async_wrappers.planning import Need, Plan, plan, workers_against_latency
+from async_wrappers.scaling import GAME_BOY_FPS, PUBLISHED, PUBLISHED_LIVE, Processes, processes_needed, read_networks
+from async_wrappers.scaling_picture import PUBLISHED_TIMES, scaling_picture
 from async_wrappers.simulation import SimulatedSchedule
 from async_wrappers.timeline import timeline
 
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _make_parser()
     options = parser.parse_args(arguments)
     try:
-        (_plan if options.command == "plan" else _workers)(options)
+        _COMMANDS[options.command](options)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog} {options.command}: {error}\n")
     return 0
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _make_parser() -> _Parser:
     parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers,networks}")
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
     of = one.add_mutually_exclusive_group(required=True)
     of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
@@ -66,8 +68,16 @@ def _make_parser() -> _Parser:
     many = commands.add_parser("workers", help="a table of workers against latency, log-normal")
     many.add_argument("--latencies-ms", type=float, nargs="+", default=TABLE_MS, metavar="MS", help="mean latencies")
     many.add_argument("--cv", type=float, default=0.2, help="coefficient of variation (0.2)")
-    for command, seconds, what in ((one, 60, "how long an episode lasts"), (many, 600, "how long to simulate each")):
-        command.add_argument("--fps", type=float, default=60, help="frames per second (60)")
+    sizes = commands.add_parser("networks", help="a table of workers and learners against parameters")
+    sizes.add_argument("--times", metavar="FILE", help="JSON of networks with their times (the published ones)")
+    sizes.add_argument("--cv", type=float, default=0.2, help="coefficient of variation of inferences (0.2)")
+    sizes.add_argument("--picture", metavar="FILE", help="draw it, such as networks.png (needs matplotlib)")
+    for command, seconds, what, fps in (
+        (one, 60, "how long an episode lasts", 60),
+        (many, 600, "how long to simulate each", 60),
+        (sizes, 600, "how long to simulate each", GAME_BOY_FPS),
+    ):
+        command.add_argument("--fps", type=float, default=fps, help=f"frames per second ({fps})")
         command.add_argument("--seconds", type=float, default=seconds, help=f"{what} ({seconds})")
         command.add_argument("--seed", type=int, default=0, help="of the simulated latencies (0)")
     return parser
@@ -116,15 +126,19 @@ def _latency(options: argparse.Namespace) -> Latency:
 
 def _draw(latency: Latency, found: Plan, options: argparse.Namespace) -> None:
     """Draw one worker above as many as are enough, for a few delays."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError("--picture needs matplotlib: pip install matplotlib, or leave --picture out") from None
+    _need_matplotlib()
     workers = found.rules[-1].workers if found.enough is None else found.enough.workers
     one = SimulatedSchedule(latency, 1, options.fps, "sequential", seed=options.seed)
     many = SimulatedSchedule(latency, workers, options.fps, "tickets", found.playout, seed=options.seed)
     titles = {"sequential, 1 worker": one, f"tickets, {workers} {'worker' if workers == 1 else 'workers'}": many}
     timeline(titles, frames=min(max(24, 4 * (many.stagger.playout or 0)), MOST_DRAWN), path=options.picture)
+
+
+def _need_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ValueError("--picture needs matplotlib: pip install matplotlib, or leave --picture out") from None
 
 
 def _workers(options: argparse.Namespace) -> None:
@@ -145,6 +159,36 @@ def _row(need: Need) -> str:
         f"{latency} {found.workers} | {need.playout} | {found.fresh_share:.3f} | {found.mean_delay_frames:.1f} | "
         f"{(found.mean_delay_ms or 0) / 1000:.3g} s | {found.busy_workers:.1f} |"
     )
+
+
+def _networks(options: argparse.Namespace) -> None:
+    if options.picture is not None:
+        _need_matplotlib()
+    networks = PUBLISHED if options.times is None else read_networks(options.times)
+    found = processes_needed(networks, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
+    print("| network | parameters | inference | mean rule | workers | published | update | learners | published |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for each in found:
+        print(_network_row(each))
+    if options.picture is not None:
+        of = PUBLISHED_TIMES if options.times is None else f"times of {Path(options.times).name}"
+        title = f"{of}, cv {options.cv:g}, {options.fps:g} frames a second"
+        scaling_picture(found, title).savefig(options.picture, dpi=130)
+
+
+def _network_row(found: Processes) -> str:
+    """Return a row of a Markdown table."""
+    network, enough = found.network, found.need.enough
+    workers, learners = PUBLISHED_LIVE.get(network.name, ("", ""))
+    update = "" if network.update_s is None else f"{network.update_s:.3g} s"
+    return (
+        f"| {network.name} | {network.parameters:,} | {network.latency_s:.3g} s | {found.need.mean_rule} | "
+        f"{'none is enough' if enough is None else enough.workers} | {workers} | {update} | "
+        f"{'' if found.learners is None else found.learners} | {learners} |"
+    )
+
+
+_COMMANDS = {"plan": _plan, "workers": _workers, "networks": _networks}
 
 
 if __name__ == "__main__":

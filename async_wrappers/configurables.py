@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gin
-from gymnasium.wrappers import ResizeObservation
+from gymnasium.wrappers import DelayObservation, ResizeObservation
 
 from async_wrappers.delay import RealtimeDelay
 from async_wrappers.envs import create_atari_environment, create_gym_environment
@@ -21,6 +21,7 @@ CONFIGURABLES = (
     Constant,
     Correlated,
     DecisionDelay,
+    DelayObservation,  # Gymnasium's, in decisions
     ExpectedTime,
     Gamma,
     LogNormal,

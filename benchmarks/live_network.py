@@ -5,14 +5,20 @@
 * ``memory``: 8 workers and a learner of the 100 M network (0.42 GB of weights). Hold: two copies of the weights in
   shared memory, and at most 300 MB + one process's activations of proportional memory (PSS) per worker; the learner's
   own copies are listed apart.
+* ``times``: one inference and one update (batch 16) of each network on one thread, as the JSON file that
+  ``python -m async_wrappers networks --times FILE`` reads.
 
     python -m benchmarks.live_network [play] [memory] [--seconds 20] [--size 10m]
+    python -m benchmarks.live_network times [--sizes 55k 1m 10m] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
+import statistics
+import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -20,10 +26,11 @@ from typing import Any
 
 import gymnasium as gym
 import psutil
+import torch
 
 from agents.decision import Decision
 from agents.dqn.parts import DQN
-from agents.networks import create_network
+from agents.networks import count_parameters, create_network
 from async_wrappers import AsyncRunner, plan
 from async_wrappers.envs import create_atari_environment
 from async_wrappers.latency import measure
@@ -47,6 +54,7 @@ def parts(size: str) -> DQN:
         epsilon_eval=0.0,
         min_replay_history=10**9,
         replay_capacity=1_000,
+        batch_size=16,  # of the published live experiments
     )
 
 
@@ -119,20 +127,64 @@ def memory(size: str, workers: int, seconds: float) -> None:
     print(f"  all: pss {sum(row[1] for row in rows):.1f}, private {sum(row[2] for row in rows):.1f}")
 
 
+def times(sizes: list[str], updates: int, path: str | None) -> None:
+    """Print how long an inference and an update of each network take, as JSON, and write it."""
+    torch.set_num_threads(1)
+    env, measured = boxing(), []
+    for size in sizes:
+        dqn = parts(size)
+        policy, learner = dqn.make_policy(), dqn.make_learner()
+        observation = env.reset(seed=0)[0]
+        latency = measure(lambda seen, act=policy.act: act(seen, Decision(0, 0, 0, True)), observation, repeats=30)
+        for _ in range(64):
+            learner.observe(
+                {
+                    "observation": observation,
+                    "action": 0,
+                    "reward": 0.0,
+                    "interval": 1,
+                    "terminal": False,
+                    "truncated": False,
+                    "next_observation": observation,
+                }
+            )
+        took = []
+        for _ in range(updates + 1):
+            begin = time.perf_counter()
+            learner.update()
+            took.append(time.perf_counter() - begin)
+        measured.append(
+            {
+                "name": size,
+                "parameters": count_parameters(learner.network),
+                "latency_ms": round(1000 * statistics.median(latency.latencies.tolist()), 3),
+                "update_ms": round(1000 * statistics.median(took[1:]), 3),
+            }
+        )
+        print(json.dumps(measured[-1]), flush=True)
+    if path is not None:
+        Path(path).write_text(json.dumps(measured, indent=1) + "\n")
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=[], choices=[[], "play", "memory"])
+    parser.add_argument("parts", nargs="*", default=[], choices=[[], "play", "memory", "times"])
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--size", default="10m")
     parser.add_argument("--memory_size", default="100m")
     parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--sizes", nargs="+", default=["55k", "1m", "10m"])
+    parser.add_argument("--updates", type=int, default=5)
+    parser.add_argument("--json")
     arguments = parser.parse_args()
     wanted = arguments.parts or ["play", "memory"]
     if "play" in wanted:
         play(arguments.size, arguments.seconds)
     if "memory" in wanted:
         memory(arguments.memory_size, arguments.workers, arguments.seconds)
+    if "times" in wanted:
+        times(arguments.sizes, arguments.updates, arguments.json)
 
 
 if __name__ == "__main__":

@@ -179,6 +179,7 @@ def run_learner(
         take_over = getattr(learner, "take_over", getattr(learner, "load_weights", None))
         if board.version and take_over is not None:  # another learner was here before
             take_over((shared or board).snapshot())
+            learning.tell_counts()
         try:
             while True:
                 while supervisor.poll(0):
@@ -214,6 +215,7 @@ def _restore(learning: Learning, learner: Any, where: tuple[Path, int, int]) -> 
     learner.load_state_dict(read_state(state_file(directory, iteration, number)))
     if hasattr(learner, "load_replay"):
         learner.load_replay(directory / f"replay_{number}", iteration)
+    learning.take_count()
     learning.publish_again()
 
 

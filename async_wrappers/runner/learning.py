@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from async_wrappers.runner.journal import Journal
 from async_wrappers.runner.share import Share
 from async_wrappers.runner.slots import Controls
@@ -24,6 +27,8 @@ class Learning:
 
     One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
     weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
+    Updates are counted over all learners, restarted and restored ones included, and a learner that has ``note_updates``
+    is told.
 
     Args:
         number: Which learner this is, from 0.
@@ -78,7 +83,16 @@ class Learning:
     def catch_up(self) -> None:
         """Take over what the other learners have learnt."""
         if self._shared is not None:
-            self._learner.load_weights(self._shared.snapshot())
+            self._load_newest()
+
+    def tell_counts(self) -> None:
+        """Tell the learner how many updates were made, if it wants to know: by itself, and by all."""
+        self._tell(self._controls.updates)
+
+    def take_count(self) -> None:
+        """Go on counting from the updates of a learner that has been restored, if it counts them."""
+        if hasattr(self._learner, "note_updates"):
+            self._controls.updates[self._number] = self._learner.updates
 
     def rests(self) -> bool:
         """Return whether learning is off and all that was learnt is published."""
@@ -107,7 +121,6 @@ class Learning:
         self._update()
         self.steps.append(time.monotonic_ns() - began)
         self._updates_here += 1
-        self._controls.updates[self._number] += 1
         self._unpublished = True
         if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
             time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
@@ -127,13 +140,26 @@ class Learning:
     def _update(self) -> None:
         if self._shared is None:
             self.scalars = self._learner.update()
+            self._controls.updates[self._number] += 1
             return
-        self._learner.load_weights(self._shared.snapshot())
+        self._load_newest()
         gradients = self._learner.gradients()
         with self._alone():
-            self._learner.load_weights(self._shared.snapshot())
+            self._load_newest()
             self.scalars = self._learner.apply(gradients) or getattr(self._learner, "scalars", {})
             self._shared.publish(self._learner.weights())
+            self._controls.updates[self._number] += 1  # while nobody else applies: the next one counts on from here
+
+    def _load_newest(self) -> None:
+        """Load the newest weights that the learners share, and tell how many updates they have seen."""
+        assert self._shared is not None
+        counts = self._controls.updates.copy()  # taken first: these updates at least are in the weights
+        self._learner.load_weights(self._shared.snapshot())
+        self._tell(counts)
+
+    def _tell(self, counts: npt.NDArray[np.int64]) -> None:
+        if hasattr(self._learner, "note_updates"):
+            self._learner.note_updates(int(counts[self._number]), int(counts.sum()))
 
     def _publish(self) -> None:
         """Publish if nobody reads the copy that is to be written, or has had time enough since the last flip."""

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from agents.compute import Compute
@@ -120,6 +122,45 @@ class TestTarget:
             learner.update()
             copied.append(torch.equal(learner.state_dict()["target"]["values"], network.values))
         assert copied == [False, False, True] * 3
+
+    @settings(max_examples=100, deadline=None, database=None)
+    @given(others=st.lists(st.integers(0, 9), min_size=1, max_size=20))
+    def test_of_several_learners_it_is_copied_when_their_updates_together_pass_a_multiple(
+        self, others: list[int]
+    ) -> None:
+        """Before each update, what the others have done since is told; they may have passed several multiples."""
+        learner, network = learner_with_another_target(OneBatch(), optimizer=sgd(0.1), target_update_period=4)
+        of_all = 0
+        for own, more in enumerate(others):
+            network.values.data += 1.0  # the newest weights of all are loaded
+            target, newest = (each.clone() for each in (learner.target.state_dict()["values"], network.values.data))
+            learner.note_updates(own, of_all + more)
+            due = (of_all + more) // 4 > of_all // 4
+            assert torch.equal(learner.target.state_dict()["values"], newest if due else target)
+            of_all += more + 1
+            target = learner.target.state_dict()["values"].clone()
+            learner.update()
+            expected = network.values if of_all % 4 == 0 else target
+            assert torch.equal(learner.target.state_dict()["values"], expected)
+        assert learner.updates == len(others)
+
+    @pytest.mark.parametrize("older", [False, True])
+    def test_a_restored_learner_copies_it_when_it_would_have_been_due(self, older: bool) -> None:
+        one, _ = learner_with_another_target(OneBatch(reward=1.0), optimizer=sgd(0.1), target_update_period=4)
+        one.note_updates(0, 0 if older else 5)
+        for _ in range(2):
+            one.update()
+        state = deepcopy(one.state_dict())
+        if older:  # a version that did not know of the other learners
+            del state["updates_of_all"]
+        other, network = learner_with_another_target(OneBatch(reward=1.0), optimizer=sgd(0.1), target_update_period=4)
+        other.load_state_dict(state)
+        of_all = 2 if older else 7
+        for own in range(2, 7):
+            other.update()
+            of_all += 1
+            assert other.updates == own + 1
+            assert torch.equal(other.target.state_dict()["values"], network.values) == (of_all % 4 == 0)
 
     def test_it_receives_no_gradient(self) -> None:
         learner, _ = learner_with_another_target(OneBatch(), optimizer=sgd(0.1), target_update_period=100)

@@ -9,17 +9,20 @@ from itertools import count
 from pathlib import Path
 
 import gin
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import agents.configurables
 import async_wrappers.configurables
-from agents.create import AGENTS
+from agents.create import AGENTS, create_parts
 from agents.experiment.config import load_config, save_config
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.experiment.schedules import create_runner
 from agents.networks import ImpalaTorso, count_parameters, create_network
+from agents.noisy import noisy_layers
 from agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
 from tests.async_wrappers.gameboy.test_games import own, pokemon_like, tetris_like, written
@@ -252,6 +255,36 @@ def test_a_file_says_its_units_and_departures(name: str) -> None:
     assert "Units:" in told
 
 
+def test_the_papers_rainbow_is_what_its_header_says(tmp_path: Path, build: Build) -> None:
+    """The noisy hidden layer, the noise of biases, the support; the rest is told by the tests of the parts."""
+    agent = build("configs/paper/rainbow.gin", tmp_path).agent
+    assert isinstance(agent, TurnBasedAgent)
+    network = agent._learner.network
+    layers = noisy_layers(network)
+    assert not [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in layers] == [(1568, 512), (512, 51), (512, 18 * 51)]
+    for layer in layers:
+        assert torch.all(layer.bias_sigma == 0.5 / layer.in_features**0.5)
+        assert torch.all(layer.weight_sigma == 0.5 / layer.in_features**0.5)
+    assert agent.parts.support.tolist() == pytest.approx([6.0 * atom - 100 for atom in range(51)])
+    grey = torch.full((1, 1, 84, 84), 100, dtype=torch.uint8)
+    assert torch.equal(network(grey), network(grey.float() / 255))
+
+
+def test_the_first_decisions_can_act_on_zeros_as_published(tmp_path: Path, build: Build) -> None:
+    """The bindings of docs/realtime_delay.md, on the screen of a game."""
+    page = (ROOT / "docs" / "realtime_delay.md").read_text()
+    (block,) = re.findall(r"```\n(create_atari_environment\.wrappers.*?)```", page, re.DOTALL)
+    bindings = [line.partition("  #")[0] for line in block.splitlines()]
+    environment = build("configs/paper/atari.gin", tmp_path, *bindings, "DelayObservation.delay = 2").environment
+    seen = [environment.reset(seed=0)[0]]
+    for _ in range(2):
+        observation, *_, info = environment.step(0)
+        seen.append(observation)
+        assert (info["realtime"]["delay"], info["realtime"]["interval"]) == (0, 600)
+    assert [observation.any() for observation in seen] == [False, False, True]
+
+
 GAME_BOY = {
     *("configs/paper/tetris.gin", "configs/sweeps/tetris_paper.gin", "configs/live/tetris.gin"),
     *(f"configs/live/pokemon_{size}.gin" for size in ("1m", "10m", "100m", "1b")),
@@ -323,6 +356,32 @@ def test_the_live_files_have_the_published_workers_learners_and_latencies(
         "LiveRunner.standing_at": 20_000,
     }
     assert {name: gin.query_parameter(name) for name in expected} == expected
+
+
+def learners_of_the_page() -> dict[str, list[int]]:
+    """What docs/live.md says of each live file: learners, updates between two copies, of its own, observations."""
+    found = {}
+    for line in (ROOT / "docs" / "live.md").read_text().splitlines():
+        names, *numbers = (cell.strip() for cell in line.strip("|").split(" | "))
+        if len(numbers) == 4 and numbers[0].isdigit():
+            files = [Path(name).name for name in re.findall(r"`(.+?)`", names)]
+            found |= {f"configs/live/{name}": [int(number.replace(",", "")) for number in numbers] for name in files}
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "/live/" in name and "cartpole" not in name])
+def test_the_page_and_the_file_say_what_each_of_several_learners_sees(name: str) -> None:
+    load(name, "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
+    count = gin.query_parameter("AsyncRunner.learners")
+    spaces = gym.spaces.Box(0, 255, (84, 84), np.uint8), gym.spaces.Discrete(7)
+    parts = create_parts(*spaces, seed=0)
+    learner = parts.make_learner(count - 1, count)
+    capacity = learner.replay.facts()["capacity"]
+    period = learner._target_update_period
+    assert learners_of_the_page()[name] == [count, period, round(period / count), capacity]
+    said = re.search(r"Each learner draws from ([\d,]+) observations", (ROOT / name).read_text())
+    assert (said is not None) == (count > 1)
+    assert said is None or int(said[1].replace(",", "")) == capacity
 
 
 def test_tetris_has_the_published_settings() -> None:

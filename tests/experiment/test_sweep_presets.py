@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,6 +78,15 @@ def test_the_published_arithmetic_counts_a_delay_in_decisions_from_one_on() -> N
     for agent, delays in DELAYS.items():
         pairs = {(int(p.bindings[D]), int(p.bindings[N])) for p in found if p.bindings[AGENT] == agent}
         assert pairs == {((delay - 1) * (noops + 1), noops) for delay in delays for noops in (0, delay)}
+
+
+def test_the_published_arithmetic_says_of_which_points_no_action_can_land() -> None:
+    """Atari's episodes are cut after 108,000 frames; what is delayed by more never acts."""
+    never = [int(p.bindings[D]) for p in points("atari_published") if int(p.bindings[D]) > 108_000]
+    header = (ROOT / "configs" / "sweeps" / "atari_published.gin").read_text().partition("include")[0]
+    (trials,) = re.findall(r"those (\d+) trials have a delay of ([\d,]+) and ([\d,]+) frames", header)
+    count, *delays = (int(number.replace(",", "")) for number in trials)
+    assert (count, delays) == (3 * len(never), sorted(set(never)))
 
 
 @pytest.mark.parametrize("name", ["tetris_paper", "falling_blocks_paper"])

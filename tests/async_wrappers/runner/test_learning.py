@@ -6,7 +6,8 @@ import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.dqn.parts import DQN
+from agents.networks import MLPTorso, create_network
 from async_wrappers.runner import learning as learning_module
 from async_wrappers.runner import weights as weights_module
 from async_wrappers.runner.children import Blocks, Shape, run_learner
@@ -71,6 +75,38 @@ class Counting:
         self.closed = True
 
 
+class Targeted(Counting):
+    """One that has a target besides, which is to be copied every so many updates of all learners.
+
+    Since the weight counts the updates of all learners, a copy says of how many updates the weights were.
+    """
+
+    PERIOD = 5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates = self.of_all = 0
+        self.copies: list[int] = []
+
+    def note_updates(self, own: int, of_all: int) -> None:
+        due = of_all // self.PERIOD > self.of_all // self.PERIOD
+        self.updates, self.of_all = own, of_all
+        if due:
+            self.copies.append(int(self.count[0]))
+
+    def apply(self, gradients: float) -> Mapping[str, float]:
+        scalars = super().apply(gradients)
+        self.note_updates(self.updates + 1, self.of_all + 1)
+        return scalars
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "updates": self.updates, "of_all": self.of_all}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.updates, self.of_all = state["updates"], state["of_all"]
+
+
 class Time:
     """A clock that only sleeping moves."""
 
@@ -89,8 +125,18 @@ class Time:
 class Room:
     """All that learners share, and one learner for each number, in this process."""
 
-    def __init__(self, learners: int = 1, ratio: float | None = None, shared: bool = False, length: int = 1) -> None:
-        self.shape = Shape(SPACE, ACTION, WORKERS, learners, CAPACITY, WeightsLayout.of(Counting(length).weights()))
+    def __init__(
+        self,
+        learners: int = 1,
+        ratio: float | None = None,
+        shared: bool = False,
+        length: int = 1,
+        make: Callable[[int], Any] | None = None,
+    ) -> None:
+        make = make or (lambda number: Counting(length))
+        self.learners = [make(number) for number in range(learners)]
+        layout = WeightsLayout.of(self.learners[0].weights())
+        self.shape = Shape(SPACE, ACTION, WORKERS, learners, CAPACITY, layout)
         self.blocks = Blocks(*(Block(shared or learners > 1) for _ in range(6)))
         self.shape.resize(self.blocks)
         assert self.shape.layout is not None
@@ -104,7 +150,6 @@ class Room:
         self.journal, self.board = journal, board
         self.journal.begin_writing()
         self.ratio = ratio
-        self.learners = [Counting(length) for _ in range(learners)]
         self.learnings = [self.learning(number, learner) for number, learner in enumerate(self.learners)]
         self.seen = 0
 
@@ -370,6 +415,107 @@ def test_restored_weights_are_published_even_over_newer_ones(time: Time) -> None
         assert room.published() == 51
 
 
+@settings(max_examples=100, deadline=None, database=None)
+@given(turns=st.lists(st.integers(0, 2), max_size=60))
+def test_what_falls_due_by_updates_falls_due_by_those_of_all_learners(turns: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learning_module, "time", Time())
+        room = Room(learners=3, make=lambda number: Targeted())
+        for learning in room.learnings:
+            learning.publish_first()
+        expected: list[list[int]] = [[], [], []]  # by learner, of how many updates the weights are that it copies
+        last = [0, 0, 0]  # how many updates there were when it had its last turn
+        for before, number in enumerate(turns):
+            room.learnings[number].turn()
+            if before // 5 > last[number] // 5:  # the others passed one or several multiples of the period
+                expected[number].append(before)
+            if (before + 1) % 5 == 0:  # its own update does
+                expected[number].append(before + 1)
+            last[number] = before + 1
+            assert [learner.copies for learner in room.learners] == expected
+        assert [learner.updates for learner in room.learners] == [turns.count(number) for number in range(3)]
+        for learning in room.learnings:
+            learning.catch_up()
+        assert {learner.of_all for learner in room.learners} == {len(turns)}
+
+
+def test_dqn_learners_copy_their_targets_by_the_updates_of_all_and_miss_none(time: Time) -> None:
+    """Three learners and a period of 6: with 6 updates of its own each, one would copy after 18 of all."""
+    parts = DQN(
+        SPACE,
+        ACTION,
+        stack_size=1,
+        network=partial(create_network, torso=partial(MLPTorso, hidden=(4,))),
+        update_period=1,
+        target_update_period=6,
+        min_replay_history=0,
+        replay_capacity=300,
+        batch_size=4,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        device="cpu",
+    )
+    room = Room(learners=3, make=lambda number: parts.make_learner(number, 3))
+    for learning in room.learnings:
+        learning.publish_first()
+    for learner, transition in ((learner, k) for learner in room.learners for k in range(20)):
+        learner.observe(
+            {
+                "observation": transition,
+                "action": transition % 2,
+                "reward": 1.0,
+                "interval": 1,
+                "terminal": transition == 19,
+                "truncated": False,
+                "next_observation": transition + 1,
+            }
+        )
+
+    def is_newest(learner: Any) -> bool:
+        newest = room.shape.shared(room.blocks).snapshot()  # type: ignore[union-attr]
+        return all(torch.equal(newest[name], tensor) for name, tensor in learner.target.state_dict().items())
+
+    copies: list[tuple[int, int]] = []  # (updates of all, learner)
+    for turn in range(36):
+        number = turn % 3
+        before = [{name: t.clone() for name, t in learner.target.state_dict().items()} for learner in room.learners]
+        room.learnings[number].turn()
+        for other, learner in enumerate(room.learners):
+            if any(not torch.equal(before[other][name], t) for name, t in learner.target.state_dict().items()):
+                copies.append((turn + 1, other))
+                assert is_newest(learner) == ((turn + 1) % 6 == 0)  # else its own update follows the copy
+    in_turn = [(due + later, number) for due in range(6, 37, 6) for later, number in ((0, 2), (1, 0), (2, 1))]
+    assert copies == in_turn[:-2]
+    assert [learner.updates for learner in room.learners] == [12, 12, 12]
+
+
+def test_of_one_learner_what_falls_due_by_updates_falls_due_by_its_own(time: Time) -> None:
+    room = Room(make=lambda number: Targeted())
+    (learner,), (learning,) = room.learners, room.learnings
+    learning.publish_first()
+    for _ in range(12):
+        learning.turn()
+    assert learner.copies == [5, 10]
+
+
+def test_restored_learners_count_on_together(time: Time) -> None:
+    saved, room = (Room(learners=3, make=lambda number: Targeted()) for _ in range(2))
+    for learning in (*saved.learnings, *room.learnings):
+        learning.publish_first()
+    for number in (0, 0, 0, 1, 1, 1, 2, 2, 2):  # 9 updates; learner 0 knows of 3, learner 1 of 6
+        saved.learnings[number].turn()
+    for learning in saved.learnings:
+        learning.catch_up()
+    for restored, learner, learning in zip(room.learners, saved.learners, room.learnings, strict=True):
+        restored.load_state_dict(learner.state_dict())
+        learning.take_count()
+        learning.publish_again()
+    assert room.controls.updates.tolist() == [3, 3, 3]
+    room.learnings[1].turn()
+    assert room.learners[1].copies == [10]
+    room.learnings[0].turn()
+    assert room.learners[0].copies == [10]
+
+
 # Between processes.
 
 LARGE = 50_000  # values, so that a step takes long enough for two to meet
@@ -419,10 +565,10 @@ def test_learners_in_processes_apply_one_at_a_time_and_a_killed_one_frees_the_lo
         block.close()
 
 
-def _supervised(room: Room, number: int = 0) -> tuple[Any, connection.Connection]:
+def _supervised(room: Room, number: int = 0, make: Any = Counting) -> tuple[Any, connection.Connection]:
     """Start a learner's process and answer it as the supervisor does."""
     ours, theirs = multiprocessing.Pipe()
-    payload = Block.holding(cloudpickle.dumps(Counting))
+    payload = Block.holding(cloudpickle.dumps(make))
     child = multiprocessing.get_context("spawn").Process(
         target=run_learner, args=(payload, number, room.shape, room.blocks, None, theirs), daemon=True
     )
@@ -466,6 +612,45 @@ def test_a_learner_process_goes_on_from_the_published_weights_of_one_that_was_ki
     second.join(60)
     assert second.exitcode == 0
     for block in vars(room.blocks).values():
+        block.close()
+
+
+def test_the_count_of_updates_survives_a_learners_death_and_a_resumed_run(tmp_path: Path) -> None:
+    def targeted() -> Any:
+        return Targeted()
+
+    room = Room(shared=True, make=lambda number: Targeted())
+    room.controls.granted = 4
+    first, pipe = _supervised(room, make=targeted)
+    _asked(pipe, "publish")
+    while room.controls.turns[0] < 4:
+        _asked(pipe, "statistics")
+    os.kill(first.pid, signal.SIGKILL)
+    first.join()
+    second, pipe = _supervised(room, make=targeted)
+    room.controls.granted = 7
+    while room.controls.turns[0] < 7:
+        _asked(pipe, "statistics")
+    _asked(pipe, "save", (tmp_path, 1, 0))
+    state = read_state(state_file(tmp_path, 1, 0))
+    assert (state["updates"], state["of_all"]) == (7, 7)
+    pipe.send(("close", None))
+    second.join(60)
+
+    resumed = Room(shared=True, make=lambda number: Targeted())
+    resumed.controls.granted = 0
+    third, pipe = _supervised(resumed, make=targeted)
+    _asked(pipe, "publish")
+    _asked(pipe, "restore", (tmp_path, 1, 0))
+    assert resumed.controls.updates.tolist() == [7]
+    resumed.controls.granted = 2
+    while resumed.controls.turns[0] < 2:
+        _asked(pipe, "statistics")
+    assert resumed.controls.updates.tolist() == [9]
+    pipe.send(("close", None))
+    third.join(60)
+    assert [second.exitcode, third.exitcode] == [0, 0]
+    for block in (*vars(room.blocks).values(), *vars(resumed.blocks).values()):
         block.close()
 
 
