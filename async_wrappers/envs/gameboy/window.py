@@ -5,8 +5,8 @@ frame. PyBoy's is 0 in a new emulator, the number of the last window line while 
 is. No state holds it, so the first picture after a load would go on from whatever was drawn before: in a new emulator
 the window is one line too far down, and after a frame that was cut short by some lines.
 
-So another state is loaded first (`prelude`), and a frame or two of it drawn, which leaves the counter where the state needs
-it. Its program clears two more flags that states lack, which otherwise stay as the last episode left them: one of
+So another state is loaded first (`prelude`), and a frame or two of it drawn, which leaves the counter where the state
+needs it. Its program clears two more flags that states lack, which otherwise stay as the last episode left them: one of
 HALT after EI, one of the screen's status register.
 """
 
