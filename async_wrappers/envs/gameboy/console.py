@@ -17,6 +17,7 @@ import numpy as np
 from async_wrappers.envs.gameboy import gambatte
 from async_wrappers.envs.gameboy.roms import sha256
 from async_wrappers.envs.gameboy.states import Layout, Origin, seal, unseal
+from async_wrappers.envs.gameboy.window import prelude
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +28,7 @@ BUTTONS = ("a", "b", "select", "start", "up", "down", "left", "right")
 # The four shades as gym-retro shows them (RGB565 without bit replication), so that grey values are the published ones.
 _SHADES = (0xF8FCF8, 0xA8A8A8, 0x505450, 0x000000)
 _BOOT_FRAMES = 200
+_SMALLEST_ROM = 0x8000  # bytes
 
 
 class Console:
@@ -87,13 +89,11 @@ class Console:
         if gambatte.is_gambatte(content):
             self._load_gambatte(content)
             return
-        self._pyboy.load_state(io.BytesIO(self._checked(content, check_origin)))
-        self._release_all()
+        self._go_on(self._checked(content, check_origin))
 
     def boot(self) -> None:
         """Go on from where the game is some seconds after it was switched on."""
-        self._pyboy.load_state(io.BytesIO(_booted(self.rom, self._origin.sound)))
-        self._release_all()
+        self._go_on(_booted(self.rom, self._origin.sound))
 
     def stop(self) -> None:
         """Switch off. Nothing is written."""
@@ -102,9 +102,19 @@ class Console:
     def _load_gambatte(self, content: bytes) -> None:
         chunks, template = gambatte.parse(content), _booted(self.rom, self._origin.sound)
         state = gambatte.convert(chunks, Layout(self.rom, template), template)
+        self._go_on(state)
+        self._pyboy.tick(1, False, False)  # the rest of the vertical blank, to where PyBoy's frames end
+
+    def _go_on(self, state: bytes) -> None:
+        """Load a state so that all that follows is the same, whatever this console has played before."""
+        layout = Layout(self.rom, state)
+        layout.check(state)
+        before, frames = prelude(layout, state)
+        self._pyboy.load_state(io.BytesIO(before))
+        for _ in range(frames):
+            self._pyboy.tick(1, True, False)
         self._pyboy.load_state(io.BytesIO(state))
         self._release_all()
-        self._pyboy.tick(1, False, False)  # the rest of the vertical blank, to where PyBoy's frames end
 
     def _checked(self, content: bytes, check_origin: bool) -> bytes:
         unsealed = unseal(content)
@@ -156,7 +166,8 @@ class Console:
 def _booted(rom: bytes, sound: bool) -> bytes:
     """Return a state of a ROM after its boot, made in an emulator of its own."""
     pyboy = _emulator(rom, sound, window=False)
-    pyboy.tick(_BOOT_FRAMES, True, False)
+    pyboy.tick(_BOOT_FRAMES - 1, True, False)  # a new emulator's first picture may be wrong, see `window`
+    pyboy.tick(1, True, False)
     state = _raw_state(pyboy)
     pyboy.stop(save=False)
     return state
@@ -174,6 +185,8 @@ def _emulator(rom: bytes, sound: bool, window: bool) -> Any:
         from pyboy import PyBoy
         from pyboy.utils import PyBoyException
     try:
+        if len(rom) < _SMALLEST_ROM:  # PyBoy would read the second bank beyond it
+            raise ValueError(f"{len(rom)} bytes, fewer than the smallest has: {_SMALLEST_ROM}")
         return PyBoy(
             io.BytesIO(rom),
             window="SDL2" if window else "null",

@@ -1,7 +1,8 @@
 """What the numbers of the published save states stand for.
 
 From the ``key_details.txt`` files of github.com/CERC-AAI/realtime_rl, which name some of the battles and all of the
-encounters in the wild; spelling made even.
+encounters in the wild; spelling made even. Yellow's encounters 90 and 92 are the other way round there: the memory of
+the states holds a Parasect and Mewtwo.
 """
 
 from __future__ import annotations
@@ -133,6 +134,6 @@ YELLOW_CATCHING = _numbered(
     "Krabby, Kingler, Poliwag, Poliwhirl, Staryu, Psyduck, Golduck, Gyarados, Kadabra, Slowpoke, Weepinbell,"
     "Farfetch'd, Gloom, Venonat, Tentacruel, Voltorb, Grimer, Magneton, Electrode, Muk, Zapdos, Raticate, Growlithe,"
     "Dewgong, Articuno, Golbat, Seel, Slowbro, Primeape, Nidorino, Nidorina, Graveler, Onix, Machoke, Moltres, Rhydon,"
-    "Rhyhorn, Sandslash, Ditto, Chansey, Lickitung, Mewtwo, Venomoth, Parasect",
+    "Rhyhorn, Sandslash, Ditto, Chansey, Lickitung, Parasect, Venomoth, Mewtwo",
     safari=range(40, 49),
 )

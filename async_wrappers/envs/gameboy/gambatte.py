@@ -25,12 +25,16 @@ Chunks = Mapping[str, bytes]
 _GZIP = b"\x1f\x8b"
 _VERSION = b"\x00\x01"
 _REGISTERS = ("a", "b", "c", "d", "e", "f")
-_NEEDED = (
-    *("cc", "pc", "sp", *_REGISTERS, "h", "l", "halt", "ime"),
-    *("vram", "sram", "wram", "hram", "rombank", "rambank", "sramon"),
-    *("ldivup", "vcycles", "bgp", "objp", "dmasrc", "dmadst", "hdma"),
-)
+# The bytes of what is converted; None: the cartridge decides.
+_SIZES: Mapping[str, int | None] = {
+    **dict.fromkeys((*_REGISTERS, "h", "l", "halt", "ime", "sramon", "rambank", "rambmod", "hdma"), 1),
+    **dict.fromkeys(("pc", "sp", "rombank", "dmasrc", "dmadst"), 2),
+    **dict.fromkeys(("cc", "ldivup", "vcycles"), 4),
+    **{"vram": 0x4000, "hram": 0x200, "bgp": 64, "objp": 64, "wram": None, "sram": None},
+}
 _LINE, _LINES, _VISIBLE = 456, 154, 144  # cycles of a line; lines of a frame; of these, seen
+# Cartridges by byte 147h of the header: no controller, MBC1, MBC3 with a clock, MBC5.
+_PLAIN, _MBC1, _CLOCK, _MBC5 = (0x00, 0x08, 0x09), (0x01, 0x02, 0x03), (0x0F, 0x10), range(0x19, 0x1F)
 
 
 def is_gambatte(content: bytes) -> bool:
@@ -57,11 +61,14 @@ def parse(content: bytes) -> Chunks:
             raise ValueError(f"the state is cut off after {len(data)} bytes: take a complete copy")
         chunks[data[at:end].decode("latin-1")] = data[begin : begin + size]
         at = begin + size
-    missing = [label for label in _NEEDED if label not in chunks]
+    missing = [label for label in _SIZES if label not in chunks]
     if missing:
         raise ValueError(
             f"the state lacks {', '.join(missing)}: it is cut off, or not one of gym-retro's Game Boy core"
         )
+    for label, expected in _SIZES.items():
+        if expected is not None and (found := len(chunks[label])) != expected:
+            raise ValueError(f"the state's {label} must have {expected} bytes, got {found}: take a complete copy")
     return chunks
 
 
@@ -86,11 +93,12 @@ def convert(chunks: Chunks, layout: Layout, template: bytes) -> bytes:
         template: A state that PyBoy wrote for this ROM, after its boot.
 
     Raises:
-        ValueError: The state is of another game: its memories have other sizes than this cartridge's.
+        ValueError: The state is of another game: its memories have other sizes than this cartridge's. Or it is damaged.
     """
     _check_hardware(chunks, layout)
     state = bytearray(template)
     fields = {**_processor(chunks), **_memories(chunks, layout), **_picture(chunks), **_timer(chunks)}
+    fields |= _banks(chunks, layout)
     if layout.cgb:
         fields |= _colour(chunks)
     if chunks["sram"]:
@@ -143,20 +151,49 @@ def _memories(chunks: Chunks, layout: Layout) -> dict[str, int | bytes]:
         "io": hram[0x100:0x14C],
         "hram": hram[0x180:0x1FF],
         "wram": chunks["wram"],
-        "rombank": max(1, _number(chunks["rombank"])) & 0xFF,
-        "rambank": _number(chunks["rambank"]) & 0x0F,
-        "ram_enabled": int(_number(chunks["sramon"]) != 0),
     }
     if layout.cgb:
         fields |= {"vram1": chunks["vram"][0x2000:], "wram_select": hram[0x170] & 7, "vbk": hram[0x14F] & 1}
     return fields
 
 
+def _banks(chunks: Chunks, layout: Layout) -> dict[str, int | bytes]:
+    """Return what the cartridge's controller has selected.
+
+    Gambatte cuts a number down to the cartridge's banks when it uses it, PyBoy when it is written, so that a larger one
+    in a state has it read beyond the cartridge. Without a controller the numbers mean nothing: the published states of
+    Tetris have ROM bank FFFF.
+    """
+    if layout.controller in _PLAIN:
+        return {"rombank": 1, "rambank": 0}
+    rombank, rambank, mode = (_number(chunks[label]) for label in ("rombank", "rambank", "rambmod"))
+    if layout.controller not in _MBC5:
+        rombank = rombank or 1
+    rombank %= layout.rom_banks
+    if rombank > 0xFF:
+        raise ValueError(
+            f"the state has ROM bank {rombank}, and PyBoy's states hold none above 255: give a state from where the "
+            "game uses another bank"
+        )
+    fields: dict[str, int | bytes] = {"rombank": rombank, "ram_enabled": int(_number(chunks["sramon"]) != 0)}
+    if layout.controller in _MBC1:
+        upper = rambank if mode else rombank >> 5
+        fields |= {"memory_model": int(mode != 0), "mapper": bytes((rombank & 0x1F, upper & 3))}
+    clock = layout.controller in _CLOCK and 8 <= rambank <= 0x0C  # a register of the clock in the place of RAM
+    return fields | {"rambank": rambank if clock else rambank % (layout.size("cartridge_ram") // 0x2000)}
+
+
 def _picture(chunks: Chunks) -> dict[str, int | bytes]:
     hram = chunks["hram"]
     lcdc, lyc = hram[0x140], hram[0x145]
     clock = _number(chunks["vcycles"]) if lcdc & 0x80 else 0
+    if clock >= _LINE * _LINES:
+        raise ValueError(
+            f"the state's vcycles must be below {_LINE * _LINES}, the cycles of a frame, got {clock}: it is damaged; "
+            "take another copy"
+        )
     line = clock // _LINE
+    wy, wx = hram[0x14A], hram[0x14B]
     mode, next_mode, target = _lcd_phase(clock)
     if not lcdc & 0x80:
         mode, next_mode, target = 0, 2, _LINE * _LINES
@@ -170,8 +207,10 @@ def _picture(chunks: Chunks) -> dict[str, int | bytes]:
         "lyc": lyc,
         "scy": hram[0x142],
         "scx": hram[0x143],
-        "wy": hram[0x14A],
-        "wx": hram[0x14B],
+        "wy": wy,
+        "wx": wx,
+        "window_active": int(wy <= line < _VISIBLE),
+        "scanlines": bytes((hram[0x143], hram[0x142], wx, wy, lcdc & 0x10)) * _VISIBLE,
         "clock": clock,
         "clock_target": target,
         "next_stat_mode": next_mode,

@@ -61,13 +61,14 @@ def battles(edition: Edition, parity: bool = False) -> Spec:
 
     Args:
         edition: `RED`, `BLUE` or `YELLOW`.
-        parity: As published: Blue's battles ask for Red's cartridge, and every episode is the first battle, while
-            the count goes on. Otherwise each edition has its own, and a battle that is won is followed by the next.
+        parity: As published: every episode is the first battle, while the count goes on, and Blue's battles are played
+            on Red's cartridge, too, which the published code asks for although the states are Blue's. Otherwise each
+            edition has its own, and a battle that is won is followed by the next.
     """
-    published = RED.rom if edition is BLUE else edition.rom
+    asked_for = (RED.rom,) if parity and edition is BLUE else ()
     return Spec(
         title=f"{edition.title}, battles",
-        roms=(published if parity else edition.rom,),
+        roms=(edition.rom, *asked_for),
         ram=_party(edition.shift),
         rule=Faints,
         states=edition.battles,

@@ -23,6 +23,7 @@ MAGIC = b"async_wrappers Game Boy state 1\n"
 _SCREEN = 144 * 160 * 5  # a pixel: 32 bits of colour, 8 of attributes
 _TONE = 9 + 6 * 8 + 3
 _CHANNELS = (_TONE + 3 + 4 * 8 + 2 + 8) + _TONE + (16 + 7 + 4 * 8 + 1 + 8 + 2 + 8) + (9 + 10 * 8 + 1)
+_MOST_RAM_BANKS = 16  # PyBoy has memory for them, whatever the cartridge has
 _RAM_BANKS = {0: 1, 1: 1, 2: 1, 3: 4, 4: 16, 5: 8}  # of 8 KiB, by the header's byte 149h; PyBoy has at least one
 
 
@@ -46,6 +47,8 @@ class Layout:
                 f"not survive other releases of PyBoy, so make it again with pyboy=={PYBOY}, or convert gym-retro's"
             )
         self.cgb = bool(rom[0x143] & 0x80)
+        self.controller = rom[0x147]
+        self.rom_banks = len(rom) // 0x4000
         self.cartridge_ram = 0x2000 * _RAM_BANKS.get(rom[0x149], 0) if rom[0x149] else 0  # bytes that it really has
         self._at: dict[str, tuple[int, int]] = {}  # first byte, byte after the last
         begin = 0
@@ -75,6 +78,24 @@ class Layout:
         if len(content) != size:
             raise ValueError(f"field {name} must have {size} bytes, got {len(content)}")
         state[slice(*self._at[name])] = content
+
+    def check(self, state: bytes) -> None:
+        """See that PyBoy, which does not look, finds what it is pointed at: else it reads and writes beside it.
+
+        Raises:
+            ValueError: A bank, line or colour lies beyond the machine's.
+        """
+        limits = {"rombank": self.rom_banks, "rambank": _MOST_RAM_BANKS, "wram_select": 8}
+        lines = 154 if self.read(state, "stat")[0] & 3 == 1 else 144
+        found = {name: (self.read(state, name)[0], limit) for name, limit in {**limits, "ly": lines}.items()}
+        if self.cgb:
+            found |= {name: (self.read(state, name)[2], 32) for name in ("bcps", "ocps")}
+        for name, (value, limit) in found.items():
+            if value >= limit:
+                raise ValueError(
+                    f"the state's {name} must be below {limit} on this cartridge, got {value}: it is damaged, or of "
+                    "another game; make it again"
+                )
 
     def _fields(self, rom: bytes, state: bytes) -> Iterator[tuple[str, int]]:
         yield from _each("version bootrom_enabled key0 key1 double_speed cgb")

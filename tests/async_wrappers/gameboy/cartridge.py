@@ -13,6 +13,7 @@ FRAMES, BUTTONS, X, DIV, LOOPS, LINES, SCORE, END = 0xC000, 0xC002, 0xC007, 0xC0
 
 # Of what the game keeps at BUTTONS.
 BIT = {button: bit for bit, button in enumerate(("a", "b", "select", "start", "right", "left", "up", "down"))}
+BANK, RAM_BANK = 0xC020, 0xC021  # where the game keeps a byte of the ROM bank, and of the bank of cartridge RAM
 _HEADER = {"dmg": (0x00, 0x00, 0x00, 0x00), "mbc3": (0x00, 0x13, 0x01, 0x03), "cgb": (0x80, 0x13, 0x01, 0x03)}
 
 
@@ -54,6 +55,18 @@ def store(address: int, value: int) -> bytes:
 def add(address: int, value: int) -> bytes:
     """Return code that adds `value` to the byte at `address`."""
     return bytes((0xFA, *low_high(address), 0xC6, value & 0xFF, 0xEA, *low_high(address)))
+
+
+# Code that keeps a byte of the ROM bank at BANK: the bank's number, in these cartridges.
+READ_BANK = bytes((0xFA, 0x00, 0x40, 0xEA, *low_high(BANK)))
+
+
+def of_type(rom: bytes, controller: int) -> bytes:
+    """Return a ROM with another kind of bank controller in its header."""
+    changed = bytearray(rom)
+    changed[0x147] = controller
+    changed[0x14D] = (rom[0x14D] + rom[0x147] - controller) & 0xFF
+    return bytes(changed)
 
 
 def add_score(points: int, address: int = SCORE) -> bytes:
@@ -167,9 +180,9 @@ def _handler(kind: str, on: Mapping[str, bytes], each_frame: bytes) -> bytes:
         code(*change)
     code(0xFA, *low_high(X), 0xE0, 0x43)  # SCX
     if kind != "dmg":
-        code(0xFA, 0x05, 0xA0, 0xEA, 0x21, 0xC0)  # a byte of cartridge RAM, read and written
+        code(0xFA, 0x05, 0xA0, 0xEA, *low_high(RAM_BANK))  # a byte of cartridge RAM, read and written
         code(0xFA, *low_high(FRAMES), 0xEA, 0x05, 0xA0)
-        code(0xFA, 0x00, 0x40, 0xEA, *low_high(0xC020))  # a byte of the ROM bank
+        code(*READ_BANK)
     if kind == "cgb":
         code(0xFA, 0x05, 0xD0, 0xEA, 0x22, 0xC0)  # a byte of the work RAM bank, read and written
         code(0xFA, *low_high(FRAMES), 0xEA, 0x05, 0xD0)

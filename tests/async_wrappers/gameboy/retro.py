@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from async_wrappers.envs.gameboy.gambatte import parse
 from tests.async_wrappers.gameboy.cartridge import DIV, END, LOOPS, add_score, cartridge, store
 
 RECORDINGS = Path(__file__).parent / "gym_retro"
@@ -139,6 +140,13 @@ def recording(name: str) -> dict[str, np.ndarray]:
     """Return what `record` returned for a cartridge when the recordings were made."""
     with np.load(RECORDINGS / f"{name}.npz") as arrays:
         return dict(arrays)
+
+
+def altered(name: str, **changed: bytes) -> bytes:
+    """Return the state of a recording, unpacked, with the data of some labels changed."""
+    chunks = {**parse(recording(name)["state"].tobytes()), **changed}
+    data = (label.encode() + b"\0" + len(chunk).to_bytes(3, "big") + chunk for label, chunk in chunks.items())
+    return b"\0\1\0\0\0" + b"".join(data)
 
 
 if __name__ == "__main__":

@@ -396,7 +396,7 @@ def test_a_rom_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyte
     assert "chmod u+r" in message
 
 
-@pytest.mark.parametrize("content", [b"", b"no rom", bytes(0x8000), bytes(0x4001)])
+@pytest.mark.parametrize("content", [b"", b"no rom", bytes(0x8000), bytes(0x4001), counter_rom()[:0x4000]])
 def test_bytes_that_are_no_cartridge_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "rom.gb"
     path.write_bytes(content)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 import zlib
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from async_wrappers.envs.gameboy.console import Console
 from async_wrappers.envs.gameboy.gambatte import convert, is_gambatte, parse
 from async_wrappers.envs.gameboy.picture import rgb
 from async_wrappers.envs.gameboy.states import Layout, unseal
 from tests.async_wrappers.gameboy import retro
+from tests.async_wrappers.gameboy.cartridge import BANK, RAM_BANK, READ_BANK, Code, cartridge, low_high, of_type
 
 CARTRIDGES = retro.cartridges()
 
@@ -182,3 +189,165 @@ def test_a_screen_that_is_off_stays_off() -> None:
     assert layout.read(state, "clock") + layout.read(state, "ly") == bytes(9)
     assert int.from_bytes(layout.read(state, "clock_target"), "little") == 70_224
     assert layout.read(state, "stat")[0] & 3 == 0
+
+
+# States that point beyond the cartridge: played in another process, which they ended without a word
+
+
+def played(folder: Path, rom: bytes, states: list[bytes], frames: int = 60) -> list[str]:
+    """Load each state in another process and play; return a line of each: its banks, or why it was refused."""
+    (folder / "rom.gb").write_bytes(rom)
+    for number, state in enumerate(states):
+        (folder / f"{number}.state").write_bytes(state)
+    command = [sys.executable, "-m", __name__, str(folder), str(len(states)), str(frames)]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, f"the process ended with {done.returncode} after {done.stdout!r}: {done.stderr}"
+    return done.stdout.splitlines()
+
+
+def play(folder: Path, states: int, frames: int) -> None:
+    """Do what `played` asks of another process."""
+    console = Console((folder / "rom.gb").read_bytes())
+    for number in range(states):
+        try:
+            console.load((folder / f"{number}.state").read_bytes())
+        except ValueError as error:
+            print(f"refused: {error}", flush=True)
+            continue
+        for _ in range(frames):
+            console.frame()
+        print(console.memory[BANK], console.memory[RAM_BANK], flush=True)
+
+
+def test_states_are_altered_label_by_label() -> None:
+    for name in ("dmg", "mbc3", "cgb"):
+        assert retro.altered(name) == gzip.decompress(retro.recording(name)["state"].tobytes())
+
+
+def test_a_cartridge_without_controller_plays_from_any_bank_number(tmp_path: Path) -> None:
+    rom = cartridge("dmg", retro.ON, begin=retro._LYC, each_frame=READ_BANK)
+    banks = (0xFFFF, 0, 1, 2, 0xFF, 0x100)  # FFFF as in the published states of Tetris
+    states = [retro.altered("dmg", rombank=bank.to_bytes(2, "big"), rambank=b"\xff") for bank in banks]
+    assert played(tmp_path, rom, states) == ["1 0"] * len(banks)
+
+
+@pytest.mark.parametrize(("kind", "controller"), [("mbc3", 0x13), ("cgb", 0x13), ("mbc3", 0x1B), ("mbc3", 0x03)])
+def test_a_bank_beyond_the_cartridge_is_counted_from_its_first(tmp_path: Path, kind: str, controller: int) -> None:
+    banks = (0, 1, 2, 3, 4, 7, 0x7E, 0xFF, 0x102, 0xFFFF)  # of 4
+    states = [retro.altered(kind, rombank=bank.to_bytes(2, "big")) for bank in banks]
+    lines = played(tmp_path, of_type(CARTRIDGES[kind], controller), states)
+    zero = 0 if controller == 0x1B else 1  # only MBC5 can select bank 0
+    assert [int(line.split()[0]) for line in lines] == [zero, 1, 2, 3, 0, 3, 2, 3, 2, 3]
+
+
+@pytest.mark.parametrize("controller", [0x13, 0x1B])
+def test_a_bank_of_ram_beyond_the_cartridge_is_counted_from_its_first(tmp_path: Path, controller: int) -> None:
+    ram = bytearray(0x8000)
+    ram[5::0x2000] = b"\x50\x51\x52\x53"  # what the game reads in its next vertical blank
+    banks = (0, 2, 3, 4, 7, 0x0F, 0x12, 0xFF)
+    states = [retro.altered("mbc3", sram=bytes(ram), rambank=bytes((bank,))) for bank in banks]
+    lines = played(tmp_path, of_type(CARTRIDGES["mbc3"], controller), states, frames=0)
+    assert [int(line.split()[1]) - 0x50 for line in lines] == [0, 2, 3, 0, 3, 3, 2, 3]
+
+
+def test_a_register_of_the_cartridges_clock_stays_selected() -> None:
+    rom = of_type(CARTRIDGES["mbc3"], 0x10)
+    console = Console(rom)
+    console.boot()
+    own, _ = unseal(console.save())
+    layout = Layout(rom, own)
+    for bank, expected in ((8, 8), (0x0C, 0x0C), (0x0D, 1)):
+        state = convert(parse(retro.altered("mbc3", rambank=bytes((bank,)))), layout, own)
+        assert layout.read(state, "rambank")[0] == expected
+
+
+def test_a_bank_that_pyboys_states_cannot_hold_is_refused() -> None:
+    rom = of_type(CARTRIDGES["mbc3"], 0x1B).ljust(512 * 0x4000, b"\0")
+    console = Console(rom)
+    console.boot()
+    console.load(retro.altered("mbc3", rombank=b"\x00\xff"))
+    with pytest.raises(ValueError, match=r"^the state has ROM bank 300, and PyBoy's states hold none above 255"):
+        console.load(retro.altered("mbc3", rombank=(300).to_bytes(2, "big")))
+
+
+@pytest.mark.parametrize("label", ["vram", "hram", "bgp", "objp", "a", "pc", "sp", "cc", "vcycles", "rombank", "hdma"])
+@pytest.mark.parametrize("longer", [-1, 1])
+def test_a_field_of_another_size_is_refused(label: str, longer: int) -> None:
+    size = len(parse(retro.altered("cgb"))[label])
+    content = retro.altered("cgb", **{label: bytes(size + longer)})
+    with pytest.raises(ValueError, match=rf"^the state's {label} must have {size} bytes, got {size + longer}: "):
+        Console(CARTRIDGES["cgb"]).load(content)
+
+
+@pytest.mark.parametrize("cycles", [70_224, 0x7FFF_FFFF, 0xFFFF_FFFF])
+def test_a_place_beyond_the_frame_is_refused(cycles: int) -> None:
+    content = retro.altered("mbc3", vcycles=cycles.to_bytes(4, "big"))
+    with pytest.raises(ValueError, match=rf"^the state's vcycles must be below 70224, .*, got {cycles}: "):
+        Console(CARTRIDGES["mbc3"]).load(content)
+
+
+SCALARS = ("rombank", "rambank", "sramon", "rambmod", "vcycles", "cc", "ldivup", "hdma", "dmasrc", "dmadst", "halt")
+REGISTERS = ("a", "b", "c", "d", "e", "f", "h", "l", "pc", "sp", "ime")
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(["dmg", "mbc3", "cgb"]), st.data())
+def test_a_converted_state_points_at_nothing_that_is_not_there(name: str, data: Any) -> None:
+    own, layout = template(name)
+    known = parse(retro.altered(name))
+    changed = data.draw(st.sets(st.sampled_from([*SCALARS, *REGISTERS])))
+    drawn = {label: data.draw(st.binary(min_size=len(known[label]), max_size=len(known[label]))) for label in changed}
+    high = bytearray(known["hram"])
+    for address, value in data.draw(st.dictionaries(st.integers(0x100, 0x1FF), st.integers(0, 255))).items():
+        high[address] = value
+    try:
+        state = convert({**known, **drawn, "hram": bytes(high)}, layout, own)
+    except ValueError as error:
+        assert "vcycles must be below 70224" in str(error)
+        assert int.from_bytes(drawn["vcycles"], "big") >= 70_224
+        return
+    layout.check(state)
+    assert len(state) == layout.length
+    line, clock, target = (int.from_bytes(layout.read(state, at), "little") for at in ("ly", "clock", "clock_target"))
+    assert line < 154
+    assert clock <= target <= 70_224
+
+
+def reading(kind: str) -> tuple[bytes, int]:
+    """Return a cartridge with a loop, at the address returned, that reads and writes in all of the banks."""
+    rom, loop = bytearray(cartridge(kind)), Code(0x3C00)
+    for address in (0x4000, 0x7FFF, 0x8000, 0x9FFF, 0xA000, 0xBFFF, 0xC000, 0xD000, 0xDFFF, 0xFE00, 0xFE9F):
+        loop(0xFA, *low_high(address))
+        if address >= 0x8000:
+            loop(0xEA, *low_high(address))
+    for register in range(0x40, 0x80):
+        loop(0xF0, register)
+    loop(0xC3, *low_high(loop.origin))
+    rom[0x3C00 : 0x3C00 + len(loop.bytes)] = loop.finished()
+    return bytes(rom), loop.origin
+
+
+@pytest.mark.parametrize("kind", ["dmg", "mbc3", "cgb"])
+def test_no_state_ends_the_process(tmp_path: Path, kind: str) -> None:
+    rom, loop = reading(kind)
+    known, generator = parse(retro.altered(kind)), np.random.default_rng(0)
+    states = []
+    for number in range(30):
+        changed = {label: generator.bytes(len(chunk)) for label, chunk in known.items() if generator.random() < 0.5}
+        high = bytearray(generator.bytes(0x200) if number % 2 else known["hram"])
+        high[0x1FF] = 0  # no interrupts: the processor stays in the loop, since an opcode that is none hangs PyBoy
+        changed |= {"hram": bytes(high), "pc": loop.to_bytes(2, "big"), "ime": b"\0", "halt": b"\0"}
+        if number % 3:
+            changed["vcycles"] = int(generator.integers(70_224)).to_bytes(4, "big")
+        states.append(retro.altered(kind, **changed))
+    lines = played(tmp_path, rom, states)
+    assert len(lines) == len(states)
+    refused = [line for line in lines if line.startswith("refused: ")]
+    assert all("vcycles must be below" in line for line in refused)
+    assert len(refused) <= len(states) / 3
+
+
+if __name__ == "__main__":
+    play(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

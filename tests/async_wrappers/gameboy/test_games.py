@@ -29,23 +29,23 @@ TETRIS = "0d6535aef23969c7e5af2b077acaddb4a445b3d0df7bf34c8acef07b51b015c3"
 
 
 @pytest.mark.parametrize(
-    ("game", "rom", "published", "prefix", "first", "last", "folder"),
+    ("game", "rom", "asked_for", "prefix", "first", "last", "folder"),
     [
-        ("Tetris", TETRIS, TETRIS, "TypeA_Level", 0, 9, "Tetris-GameBoy"),
-        ("PokemonRed-battles", RED, RED, "Bulb_B", 1, 284, "PokemonRed_Battles"),
-        ("PokemonRed-catching", RED, RED, "Bulb_C", 1, 91, "PokemonRed_Catching"),
-        ("PokemonBlue-battles", BLUE, RED, "Squirt_B", 1, 295, "PokemonBlue_Battles"),
-        ("PokemonBlue-catching", BLUE, BLUE, "Squirt_C", 1, 93, "PokemonBlue_Catching"),
-        ("PokemonYellow-battles", YELLOW, YELLOW, "Pika_B", 1, 288, "PokemonYellow_Battles"),
-        ("PokemonYellow-catching", YELLOW, YELLOW, "Pika_C", 1, 92, "PokemonYellow_Catching"),
+        ("Tetris", TETRIS, [], "TypeA_Level", 0, 9, "Tetris-GameBoy"),
+        ("PokemonRed-battles", RED, [], "Bulb_B", 1, 284, "PokemonRed_Battles"),
+        ("PokemonRed-catching", RED, [], "Bulb_C", 1, 91, "PokemonRed_Catching"),
+        ("PokemonBlue-battles", BLUE, [RED], "Squirt_B", 1, 295, "PokemonBlue_Battles"),
+        ("PokemonBlue-catching", BLUE, [], "Squirt_C", 1, 93, "PokemonBlue_Catching"),
+        ("PokemonYellow-battles", YELLOW, [], "Pika_B", 1, 288, "PokemonYellow_Battles"),
+        ("PokemonYellow-catching", YELLOW, [], "Pika_C", 1, 92, "PokemonYellow_Catching"),
     ],
 )
 def test_each_game_has_the_published_states_and_its_own_cartridge(
-    game: str, rom: str, published: str, prefix: str, first: int, last: int, folder: str
+    game: str, rom: str, asked_for: list[str], prefix: str, first: int, last: int, folder: str
 ) -> None:
-    for parity, expected in ((False, rom), (True, published)):
+    for parity, expected in ((False, [rom]), (True, [rom, *asked_for])):
         spec = find_spec(game, parity)
-        assert [accepted.sha256 for accepted in spec.roms] == [expected]
+        assert [accepted.sha256 for accepted in spec.roms] == expected
         states = spec.states
         assert (states.prefix, states.first, states.last, states.folder) == (prefix, first, last, folder)
         assert len(list(states)) == len(states) == last - first + 1
@@ -58,7 +58,7 @@ def test_the_wild_encounters_are_named_completely_and_the_great_battles_are() ->
     for edition, count, names in (
         ("Red", 91, {1: "Rattata", 9: "Pikachu", 29: "Snorlax", 45: "Safari Zone: Dratini", 91: "Mewtwo"}),
         ("Blue", 93, {6: "Pikachu", 32: "Snorlax", 45: "Safari Zone: Pinsir", 46: "Tangela", 93: "Mewtwo"}),
-        ("Yellow", 92, {1: "Caterpie", 30: "Snorlax", 48: "Safari Zone: Scyther", 69: "Zapdos", 92: "Parasect"}),
+        ("Yellow", 92, {1: "Caterpie", 30: "Snorlax", 48: "Safari Zone: Scyther", 90: "Parasect", 92: "Mewtwo"}),
     ):
         titles = find_spec(f"Pokemon{edition}-catching").states.titles
         assert sorted(titles) == list(range(1, count + 1))
@@ -149,9 +149,25 @@ def test_the_ids_are_known_without_importing_an_emulator() -> None:
 def test_parity_is_an_argument_of_the_id(tmp_path: Path) -> None:
     rom = tmp_path / "rom.gb"
     rom.write_bytes(b"a")
-    for parity, expected in ((False, BLUE), (True, RED)):
-        with pytest.raises(ValueError, match=f"{expected}.*got"):
+    for parity, expected in ((False, BLUE), (True, f"{BLUE}.* or .*{RED}")):
+        with pytest.raises(ValueError, match=f"{expected}.*got") as error:
             gym.make("async_wrappers/PokemonBlue-battles-v0", rom=rom, parity=parity)
+        assert (RED in str(error.value)) == parity
+
+
+@pytest.mark.parametrize("parity", [False, True])
+def test_blues_battles_are_played_on_blues_cartridge_and_with_parity_on_reds_too(tmp_path: Path, parity: bool) -> None:
+    game = "PokemonBlue-battles"
+    spec, cartridges = find_spec(game, parity), {"Blue": pokemon_like(game), "Red": pokemon_like("PokemonRed-catching")}
+    own_of = {find_spec(f"Pokemon{title}-battles").roms[0]: sha256(rom) for title, rom in cartridges.items()}
+    spec = replace(spec, roms=tuple(replace(rom, sha256=own_of[rom]) for rom in spec.roms))
+    for title, rom in cartridges.items():
+        path = written(tmp_path, rom, ["Squirt_B1"])
+        if title == "Red" and not parity:
+            with pytest.raises(ValueError, match=r"^rom must be Pokemon Blue "):
+                GameBoyEnv(path, spec, states=tmp_path)
+        else:
+            assert GameBoyEnv(path, spec, states=tmp_path).reset()[1]["state"] == "Squirt_B1"
 
 
 # Tetris: a cartridge whose menu leads to a game as the real one's does

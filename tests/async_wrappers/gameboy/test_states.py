@@ -203,6 +203,16 @@ def test_the_converter_refuses_in_one_sentence_and_writes_nothing(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(("field", "limit"), [("rombank", 2), ("rambank", 16), ("ly", 144)])
+def test_a_state_that_points_beyond_the_machine_is_refused(field: str, limit: int) -> None:
+    rom = counter_rom()
+    console, state = Console(rom), bytearray(bare_state(rom))
+    layout = Layout(rom, bytes(state))
+    layout.write(state, field, 255)
+    with pytest.raises(ValueError, match=rf"^the state's {field} must be below {limit} on this cartridge, got 255: "):
+        console.load(bytes(state), check_origin=False)
+
+
 def test_the_converter_overwrites_neither_the_rom_nor_the_state(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
