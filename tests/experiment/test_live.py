@@ -95,6 +95,8 @@ def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path, capsys: p
 class Interrupted:
     """A runner in whose n-th call Ctrl-C is pressed: "run", "save", "take_states" or "forget"."""
 
+    is_open = True
+
     def __init__(self, call: str, n: int) -> None:
         self._call, self._left, self._states = call, n, 0
 
