@@ -87,7 +87,7 @@ class ProcessBackend:
         self._tickets: list[socket.socket] = []  # by worker: its end of its inbox
         self._numbers = itertools.count(1)  # of phases and commands
         self._phase = 0  # the newest one's number
-        self._restarts = 0
+        self._restarts = 0  # since the last record
         self._errors_told: set[str] = set()
         self._stopped_told = False
         self._looked = 0.0  # when who is stopped was looked at, in monotonic seconds
@@ -117,7 +117,7 @@ class ProcessBackend:
         assert environment is not None
         with self._interruptible():
             self._controls.learning = not phase.eval_mode
-            restarts, updates = self._restarts, int(self._controls.updates.sum())
+            updates = int(self._controls.updates.sum())
             if phase.eval_mode:
                 self._let_learners_rest()
             self._phase = next(self._numbers)
@@ -134,10 +134,10 @@ class ProcessBackend:
                 raise
             finally:
                 self._controls.learning = False
-            record.restarts = self._restarts - restarts
             if self._learners:
                 record.updates = int(self._controls.updates.sum()) - updates
                 record.learner_steps, record.scalars = self._statistics()
+            record.restarts, self._restarts = self._restarts, 0  # those between two phases included
             return record
 
     def _let_learners_rest(self) -> None:

@@ -332,7 +332,7 @@ def make_learning(
 
 
 def child_of(runner: AsyncRunner, name: str) -> psutil.Process:
-    children: list[supervised.Child] = runner._backend._children()  # type: ignore[union-attr]
+    children: list[supervised.Child] = runner._open()._children()  # type: ignore[attr-defined]
     (pid,) = (child.process.pid for child in children if child.name == name)
     return psutil.Process(pid)
 
@@ -411,7 +411,10 @@ def test_the_fork_server_may_end_and_nobody_notices(tmp_path: Path) -> None:
         assert [child_of(runner, name) for name in names] == processes_
         for process in processes_[1:]:  # a new server starts the next ones
             process.kill()
-        assert runner.run(frames=60).workers["restarts"] == 2
+        restarts = 0
+        while restarts < 2:
+            restarts += runner.run(frames=60).workers["restarts"]
+        assert restarts == 2
         wait_until(lambda: runner.run(frames=20).frames["fresh"])
         last = [child_of(runner, name) for name in names]
         assert fork_server().pid != server.pid
@@ -682,3 +685,178 @@ def test_pinned_workers_stay_on_one_core_each() -> None:
         report = make_runner(Endless, lambda: lambda observation: len(os.sched_getaffinity(0)), pin=True).run(frames=40)
     assert report.frames["fresh"] > 0
     assert sum(episode.score for episode in report.episodes) == report.frames["fresh"]
+
+
+LEARNING = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.async_wrappers.runner.test_processes import child_of, make_learning
+
+def main(folder, what):
+    runner = make_learning()
+    with runner:
+        runner.run(frames=50)
+        learner = child_of(runner, "learner 0")
+        if what == "stopped":
+            learner.suspend()
+        print(learner.pid, flush=True)
+        try:
+            runner.run(frames=1_000_000)
+        except KeyboardInterrupt:
+            runner.save(folder)
+            raise
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        main(Path(sys.argv[1]), sys.argv[2])
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@contextmanager
+def ended_after(process: subprocess.Popen[str]) -> Iterator[list[psutil.Process]]:
+    """Collect the children that are there before the block is left; see to it that they end, and that nothing stays."""
+    children: list[psutil.Process] = []
+    try:
+        yield children
+        _, alive = psutil.wait_procs(children, PATIENCE)
+        assert alive == []
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(("what", "whole_group"), [("plays", True), ("stopped", False), ("stopped", True)])
+def test_sigterm_ends_a_run_with_what_its_learner_has_learnt(tmp_path: Path, what: str, whole_group: bool) -> None:
+    """To the process group, as a batch system sends it; with a learner that is stopped, which goes on to save."""
+    process = start([script(tmp_path, LEARNING), str(tmp_path), what], start_new_session=True)
+    with ended_after(process) as children:
+        assert process.stdout is not None
+        learner = int(process.stdout.readline())
+        children += psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGTERM) if whole_group else process.terminate()
+        _, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (130, "")
+        state = read_state(state_file(tmp_path, 0, 0))
+        assert state["pid"] == learner
+        assert state["updates"] > 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", ["spawn_main", "forkserver"])
+def test_a_signal_to_the_group_while_it_starts_ends_it_without_a_word_of_its_children(
+    tmp_path: Path, stage: str, sent: signal.Signals
+) -> None:
+    """At once when the environment's process, or the fork server, is there: both are still importing."""
+    process = start([script(tmp_path, LEARNING), str(tmp_path), "plays"], start_new_session=True)
+    with ended_after(process) as children:
+        main = psutil.Process(process.pid)
+
+        def there() -> bool:
+            with suppress(psutil.NoSuchProcess):
+                return any(stage in " ".join(child.cmdline()) for child in main.children())
+            return False
+
+        wait_until(there)
+        children += main.children(recursive=True)
+        os.killpg(process.pid, sent)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (130, "")
+
+
+NOT_CLOSED = """
+import sys
+from tests.async_wrappers.runner.test_processes import make_learning
+
+if __name__ == "__main__":
+    runner = make_learning()
+    runner.__enter__()
+    runner.run(frames=10)
+    if sys.argv[1] == "forgotten":
+        del runner
+    print("end", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["kept", "forgotten"])
+def test_a_script_that_does_not_close_its_runner_ends_all_the_same(tmp_path: Path, how: str) -> None:
+    process = start([script(tmp_path, NOT_CLOSED), how], start_new_session=True)
+    with ended_after(process) as children:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "end\n"
+        with suppress(psutil.NoSuchProcess):
+            children += psutil.Process(process.pid).children(recursive=True)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (0, "")
+
+
+FEW = """
+import os, resource, sys, warnings
+from multiprocessing import active_children
+from async_wrappers import AsyncRunner
+from async_wrappers.runner.processes import RunFailed
+from tests.async_wrappers.runner.test_processes import Endless
+
+def run(workers):
+    warnings.simplefilter("ignore")
+    return AsyncRunner(Endless, lambda: lambda observation: 1, workers, 100, latency=0.005, backend=sys.argv[1]).run(frames=20)
+
+def opened():
+    return len(os.listdir("/proc/self/fd"))
+
+if __name__ == "__main__":
+    run(2)  # multiprocessing's own two processes are there
+    before, (_, hard) = opened(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    for room in (0, 1, 4, 9, 30, 75, 80, 90, 110, 130):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before + room, hard))
+        try:
+            run(64)
+        except RunFailed as error:
+            print(str(error).replace(str(before + room), "LIMIT"))
+        else:
+            print("played with room for", room)
+        print(opened() - before, len(active_children()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 400, hard))
+    print("fresh", run(2).frames["fresh"] > 0)
+"""
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_where_descriptors_run_out_the_limit_is_named_and_all_are_given_back(tmp_path: Path, backend: str) -> None:
+    process = start([script(tmp_path, FEW), backend], start_new_session=True)
+    with ended_after(process):
+        out, err = process.communicate(timeout=4 * PATIENCE)
+        assert process.returncode == 0, err
+        told = (
+            "workers=64 need more open files than the LIMIT that a process may have here: raise the limit "
+            "(`ulimit -n 768`), or take fewer workers"
+        )
+        assert out.splitlines() == [told, "0 0"] * 10 + ["fresh True"]
+        assert err == ""
+
+
+MANY = """
+import os, resource, sys, warnings
+from async_wrappers import AsyncRunner
+from tests.async_wrappers.runner.test_processes import Endless
+
+if __name__ == "__main__":
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    warnings.simplefilter("ignore")
+    runner = AsyncRunner(Endless, lambda: lambda observation: 1, 2, 100, latency=0.005, backend=sys.argv[1])
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    print("fresh", runner.run(frames=50).frames["fresh"] > 0)
+"""
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_descriptors_may_lie_above_those_that_select_takes(tmp_path: Path, backend: str) -> None:
+    """As those of a run with more than 500 workers do."""
+    process = start([script(tmp_path, MANY), backend], start_new_session=True)
+    with ended_after(process):
+        out, err = process.communicate(timeout=2 * PATIENCE)
+        assert (process.returncode, out) == (0, "fresh True\n"), err
