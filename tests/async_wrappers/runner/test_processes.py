@@ -802,7 +802,8 @@ from tests.async_wrappers.runner.test_processes import Endless
 
 def run(workers):
     warnings.simplefilter("ignore")
-    return AsyncRunner(Endless, lambda: lambda observation: 1, workers, 100, latency=0.005, backend=sys.argv[1]).run(frames=20)
+    policy = lambda observation: 1
+    return AsyncRunner(Endless, lambda: policy, workers, 100, latency=0.005, backend=sys.argv[1]).run(frames=20)
 
 def opened():
     return len(os.listdir("/proc/self/fd"))
@@ -815,7 +816,7 @@ if __name__ == "__main__":
         try:
             run(64)
         except RunFailed as error:
-            print(str(error).replace(str(before + room), "LIMIT"))
+            print(str(error).replace(f"than the {before + room} ", "than the LIMIT "))
         else:
             print("played with room for", room)
         print(opened() - before, len(active_children()))
