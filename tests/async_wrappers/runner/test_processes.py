@@ -811,7 +811,7 @@ def opened():
 if __name__ == "__main__":
     run(2)  # multiprocessing's own two processes are there
     before, (_, hard) = opened(), resource.getrlimit(resource.RLIMIT_NOFILE)
-    for room in (0, 1, 4, 9, 30, 75, 80, 90, 110, 130):
+    for room in (0, 1, 4, 9, 30, 75, 80, 90, 110, 125):
         resource.setrlimit(resource.RLIMIT_NOFILE, (before + room, hard))
         try:
             run(64)
