@@ -168,20 +168,21 @@ class ProcessBackend:
 
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases."""
-        self._tell_all("save", directory, iteration)
+        self._ask_all("save", directory, iteration)
 
     def restore(self, directory: Path, iteration: int) -> None:
         """Let the learners read their state and publish their weights, between phases."""
-        self._tell_all("restore", directory, iteration)
+        self._ask_all("restore", directory, iteration)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""
-        self._tell_all("forget", directory, keep)
+        self._ask_all("forget", directory, keep)
 
-    def _tell_all(self, command: str, *arguments: Any) -> None:
+    def _ask_all(self, command: str, directory: Path, what: Any, *more: Any) -> list[Any]:
         with self._interruptible():
-            for number in range(len(self._learners)):
-                self._ask(number, command, (*arguments, number))
+            return [
+                self._ask(number, command, (directory, what, number, *more)) for number in range(len(self._learners))
+            ]
 
     def close(self) -> None:
         """End all children, at the latest by force, and release the memory; by force at once if it is interrupted."""
