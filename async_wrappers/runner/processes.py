@@ -122,10 +122,8 @@ class ProcessBackend:
                 self._let_learners_rest()
             self._phase = next(self._numbers)
             try:
-                environment.pipe.send((self._phase, phase))
-            except OSError:
-                raise self._ended(environment) from None
-            try:
+                with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
+                    environment.pipe.send((self._phase, phase))
                 record = self._await_record(environment)
             except BaseException:
                 self._controls.stop = self._phase
@@ -141,10 +139,7 @@ class ProcessBackend:
             return record
 
     def _let_learners_rest(self) -> None:
-        """Wait until all that was learnt is published: an evaluation is of one version of the weights.
-
-        A learner that is dead or is being made has nothing to publish.
-        """
+        """Wait until all that was learnt is published, except by the dead: an evaluation is of one set of weights."""
         for number in range(len(self._learners)):
             while True:
                 learner = self._learners[number]
@@ -199,7 +194,8 @@ class ProcessBackend:
                 child.join(max(0.0, deadline - time.monotonic()))
         finally:
             _kill_all(self._started)
-            children = self._children()
+            # the start of one that was interrupted may have put it into no list
+            children = {*self._children(), *(each for each in self._started.values() if isinstance(each, Child))}
             self._workers, self._learners, self._environment = [], [], None
             for child in children:
                 child.close()
@@ -245,9 +241,8 @@ class ProcessBackend:
         self._controls = self._shape.controls(self._blocks)
         self._controls.granted = -1 if self._job.terms.stagger.granted is None else 0
         self._controls.patience = 1 << 62  # nobody knows yet how long an inference takes
-        if learners:
-            _start_fork_server()
-        self._learners = [self._learner(number) for number in range(learners)]
+        for number in range(learners):
+            self._learners.append(self._learner(number))
         for number in range(learners):
             self._ask(number, "publish", None)
         self._begun = True

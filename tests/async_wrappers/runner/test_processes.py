@@ -699,8 +699,8 @@ def main(folder, what):
         learner = child_of(runner, "learner 0")
         if what == "stopped":
             learner.suspend()
-        print(learner.pid, flush=True)
         try:
+            print(learner.pid, flush=True)
             runner.run(frames=1_000_000)
         except KeyboardInterrupt:
             runner.save(folder)
