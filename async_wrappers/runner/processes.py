@@ -419,17 +419,17 @@ class ProcessBackend:
         for child in self._children():
             if child.restart_at is not None:
                 continue
-            child.pulse.look()
+            child.pulse.look(child is waited_for)
             if child is self._environment:
                 self._tell_of_a_stopped_environment(child)
-            elif ailment := child.pulse.ailment(child is waited_for):
+            elif ailment := child.pulse.ailment():
                 warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
                 child.kill()
                 self._died(child)
 
     def _tell_of_a_stopped_environment(self, environment: Child) -> None:
         """Say once that an environment is stopped: it cannot be started again, for nobody knows what it had in mind."""
-        if (ailment := environment.pulse.ailment(False)) and not self._stopped_told:
+        if (ailment := environment.pulse.ailment()) and not self._stopped_told:
             self._stopped_told = True
             remedy = f"`kill -CONT {environment.process.pid}` lets it go on"
             warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)

@@ -46,10 +46,14 @@ class Pulse:
         self.stopped = 0.0
         """Seconds for which it has been stopped."""
         self.idle = 0.0
-        """Seconds for which it has used no processor time."""
+        """Seconds for which it has owed an answer, slept, and used no processor time."""
 
-    def look(self) -> None:
-        """Look again; to be called about once a second, or more often."""
+    def look(self, owes: bool) -> None:
+        """Look again; to be called about once a second, or more often.
+
+        Args:
+            owes: Whether it owes an answer, and does not just wait for something to do.
+        """
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, _STEP), now
         try:
@@ -58,18 +62,15 @@ class Pulse:
         except (OSError, IndexError, ValueError):
             state, used = "", -1
         self.stopped = self.stopped + passed if state == "T" else 0.0  # not "t": a debugger looks at it
-        self.idle = self.idle + passed if used == self._used != -1 and state != "t" else 0.0
+        rests = owes and state == "S" and used == self._used  # not "D": it waits for a disk
+        self.idle = self.idle + passed if rests else 0.0
         self._used = used
 
-    def ailment(self, owes: bool) -> str | None:
-        """Return in a few words why the process is to be taken for dead, or None.
-
-        Args:
-            owes: Whether it owes an answer, and may not just be waiting for something.
-        """
+    def ailment(self) -> str | None:
+        """Return in a few words why the process is to be taken for dead, or None."""
         if self.stopped >= STOPPED_FOR:
             return f"has been stopped (SIGSTOP) for {STOPPED_FOR:g} s"
-        if owes and self.idle >= IDLE_FOR:
+        if self.idle >= IDLE_FOR:
             return f"has neither answered nor used any processor time for {IDLE_FOR:g} s"
         return None
 

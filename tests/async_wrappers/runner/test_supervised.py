@@ -19,8 +19,9 @@ from async_wrappers.runner.supervised import Child, Pulse
 LOOKS = st.lists(
     st.tuples(
         st.floats(0, 100),  # seconds since the look before
-        st.sampled_from("RSDTtZ"),  # the state, as in /proc
-        st.integers(0, 2),  # ticks of processor time used since
+        st.sampled_from("RSSSDTTtZ"),  # the state, as in /proc
+        st.integers(0, 1),  # ticks of processor time used since
+        st.booleans(),  # whether it owes an answer
     ),
     min_size=1,
     max_size=30,
@@ -43,22 +44,24 @@ def tell(proc: Path, state: str, used: int) -> None:
 
 @settings(deadline=None)
 @given(LOOKS)
-def test_time_is_counted_from_look_to_look_and_begins_anew_when_it_goes_on(looks: list[tuple[float, str, int]]) -> None:
+def test_time_is_counted_from_look_to_look_and_begins_anew_when_it_goes_on(
+    looks: list[tuple[float, str, int, bool]],
+) -> None:
     """The reference looks back from each look for the longest row that ends with it."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         clock = Clock(monkeypatch)
         proc = Path(os.environ.get("TMPDIR", "/tmp")) / f"pulse_{os.getpid()}"
         proc.mkdir(exist_ok=True)
         pulse, used = Pulse(7, proc), 0
-        row: list[tuple[float, str, int]] = []
-        for passed, state, ticks in looks:
+        row: list[tuple[float, str, int, bool]] = []
+        for passed, state, ticks, owes in looks:
             clock.now += passed
             used += ticks
             tell(proc, state, used)
-            pulse.look()
-            row.append((passed, state, ticks))
+            pulse.look(owes)
+            row.append((passed, state, ticks, owes))
 
-            def since(holds: Any, row: list[tuple[float, str, int]] = row) -> float:
+            def since(holds: Any, row: list[tuple[float, str, int, bool]] = row) -> float:
                 total = 0.0
                 for number in reversed(range(len(row))):
                     if not holds(number, row[number]):
@@ -67,9 +70,7 @@ def test_time_is_counted_from_look_to_look_and_begins_anew_when_it_goes_on(looks
                 return total
 
             assert pulse.stopped == pytest.approx(since(lambda number, look: look[1] == "T"))
-            assert pulse.idle == pytest.approx(
-                since(lambda number, look: number > 0 and look[2] == 0 and look[1] != "t")
-            )
+            assert pulse.idle == pytest.approx(since(lambda number, look: number > 0 and look[1:] == ("S", 0, True)))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,7 @@ def test_time_is_counted_from_look_to_look_and_begins_anew_when_it_goes_on(looks
         ("S", 599, True, None),
         ("S", 600, True, "has neither answered nor used any processor time for 600 s"),
         ("S", 100_000, False, None),  # it waits, as it may
+        ("D", 100_000, True, None),  # it waits for a disk
     ],
 )
 def test_what_makes_a_process_pass_for_dead(
@@ -89,12 +91,12 @@ def test_what_makes_a_process_pass_for_dead(
     clock = Clock(monkeypatch)
     pulse = Pulse(7, tmp_path)
     tell(tmp_path, "R", 5)
-    pulse.look()
+    pulse.look(owes)
     tell(tmp_path, state, 5)
     for _ in range(int(2 * seconds)):
         clock.now += 0.5
-        pulse.look()
-    assert pulse.ailment(owes) == ailment
+        pulse.look(owes)
+    assert pulse.ailment() == ailment
 
 
 def test_a_supervisor_that_was_stopped_itself_blames_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,11 +104,11 @@ def test_a_supervisor_that_was_stopped_itself_blames_nobody(tmp_path: Path, monk
     clock = Clock(monkeypatch)
     pulse = Pulse(7, tmp_path)
     tell(tmp_path, "S", 5)
-    pulse.look()
+    pulse.look(True)
     clock.now += 3600
     tell(tmp_path, "T", 5)
-    pulse.look()
-    assert pulse.ailment(True) is None
+    pulse.look(True)
+    assert pulse.ailment() is None
 
 
 def test_where_the_system_does_not_tell_everybody_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +116,8 @@ def test_where_the_system_does_not_tell_everybody_is_at_work(tmp_path: Path, mon
     pulse = Pulse(7, tmp_path)
     for _ in range(1000):
         clock.now += 1
-        pulse.look()
-    assert pulse.ailment(True) is None
+        pulse.look(True)
+    assert pulse.ailment() is None
 
 
 def start(target: Any, *arguments: Any) -> Child:
