@@ -109,7 +109,7 @@ def _wait_for(end: socket.socket) -> Callable[[int], bool]:
     milliseconds, which is too coarse for the beginnings of frames. `ppoll` takes any descriptor, and nanoseconds; so
     does kqueue, which `selectors` takes where there is no `ppoll`.
     """
-    ppoll = getattr(ctypes.CDLL(None), "ppoll", None)
+    ppoll = getattr(ctypes.CDLL(None), "ppoll", None) if hasattr(select, "poll") else None  # not on Windows
     if ppoll is None:
         selector = selectors.DefaultSelector()
         selector.register(end, selectors.EVENT_READ)

@@ -522,9 +522,16 @@ def test_a_stopped_environment_is_told_once_with_the_remedy() -> None:
         message = (
             rf"^the environment has been stopped \(SIGSTOP\) for 1 s: `kill -CONT {environment.pid}` lets it go on$"
         )
-        threading.Timer(4, environment.resume).start()
+
+        def resume() -> None:
+            wait_until(lambda: runner._backend._stopped_told)  # type: ignore[union-attr]
+            environment.resume()
+
+        friend = threading.Thread(target=resume)
+        friend.start()
         with pytest.warns(RuntimeWarning, match=message) as warned:
             assert runner.run(frames=10).frames["total"] == 10
+        friend.join()
         assert len([each for each in warned if "stopped" in str(each.message)]) == 1
 
 
