@@ -245,6 +245,7 @@ def train(kills: int, seed: int) -> None:
                     victim = run.find(blow)
                     if victim is None:
                         absent[blow] += 1
+                        told += " (not there yet)"
                     else:
                         with suppress(psutil.NoSuchProcess):
                             victim.kill()
