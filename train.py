@@ -68,6 +68,7 @@ from agents.experiment.trial import GinTrial, state
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
 from async_wrappers.planning import workers_against_latency
+from async_wrappers.runner.job import RunFailed
 from async_wrappers.scaling import GAME_BOY_FPS, processes_needed
 from async_wrappers.scaling_picture import PUBLISHED_TIMES, scaling_picture
 
@@ -447,7 +448,7 @@ def main(argv: Sequence[str]) -> int:
     except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
-    except (DivergedError, TrialsFailed) as error:
+    except (DivergedError, RunFailed, TrialsFailed) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:

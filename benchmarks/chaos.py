@@ -5,13 +5,19 @@
   every worker back, no process and no shared memory left.
 * ``main``: ``train.py`` with configs/live/cartpole.gin gets SIGKILL 20 times, at random moments, and is started again
   in the same directory. Hold: it goes on every time, all checkpoints are good, nothing is left.
+* ``train``: the same run in phases of a second, with two workers; at random moments, those of the start included, one
+  of its processes gets a signal: a worker, the learner or the fork server SIGKILL; the group SIGTERM, or SIGINT; the
+  main process SIGKILL; the learner SIGSTOP, and then the main process SIGTERM. Hold: after the first three the same run
+  goes on to its next checkpoint; after a signal that ends it, it exits with 130 and a good checkpoint, or is gone with
+  all its children, and the next one goes on from the newest checkpoint.
 
-    python -m benchmarks.chaos [children] [main] [--seconds 60] [--kills 20]
+    python -m benchmarks.chaos [children] [main] [train] [--seconds 60] [--kills 20] [--seed 1]
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import subprocess
@@ -20,7 +26,10 @@ import tempfile
 import threading
 import time
 import warnings
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -110,18 +119,197 @@ def main_process(kills: int) -> None:
         print(f"killed {kills} times; iterations reached: {reached}")
 
 
+QUICK = (
+    "Runner.num_iterations = 100_000",
+    "Runner.training_steps = 100",  # frames
+    "Runner.evaluation_steps = 25",  # frames
+    "Runner.max_steps_per_episode = 50",  # frames
+    "AsyncRunner.fps = 100",
+    "AsyncRunner.calibration_time = 0.2",
+    "AsyncRunner.updates_per_transition = None",
+    "DQNAgent.min_replay_history = 20",  # steps
+    "DQNAgent.batch_size = 8",
+    "DQNAgent.replay_capacity = 2_000",  # observations
+    "MLPTorso.hidden = (8,)",
+)
+BLOWS = {  # and how often in a hundred: those that end the run cost a start each
+    "worker": 24,
+    "learner": 24,
+    "fork server": 20,
+    "group SIGTERM": 8,
+    "group SIGINT": 8,
+    "main SIGKILL": 8,
+    "learner stopped, SIGTERM": 8,
+}
+GOES_ON = 120.0  # seconds in which a run reaches its next checkpoint, on however busy a machine
+END = 120.0  # seconds in which one that was told to end has ended
+
+
+class Run:
+    """A run of `train.py` in a process group of its own, and what it has printed.
+
+    Args:
+        base: Its directory.
+    """
+
+    def __init__(self, base: Path) -> None:
+        command = [sys.executable, "train.py", "--base_dir", str(base), "--gin_files", "configs/live/cartpole.gin"]
+        for binding in QUICK:
+            command += ["--gin_bindings", binding]
+        self._base, self._log = base, base.with_suffix(".log")
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+            )
+        self.began = time.monotonic()
+
+    def said(self) -> str:
+        """Return what it has printed."""
+        return self._log.read_text()
+
+    def wait_for(self, text: str) -> float:
+        """Return the seconds from its start until it had printed a text."""
+        self._until(lambda: text in self.said(), f"{text!r} within {GOES_ON:g} s")
+        return time.monotonic() - self.began
+
+    def goes_on(self) -> None:
+        """Wait for two more iterations: the first may have been done but for its line."""
+        done = self.said().count("\niteration")
+        self._until(lambda: self.said().count("\niteration") >= done + 2, f"two more iterations in {GOES_ON:g} s")
+
+    def _until(self, holds: Any, what: str) -> None:
+        deadline = time.monotonic() + GOES_ON
+        while not holds():
+            assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.said()}"
+            assert time.monotonic() < deadline, f"not {what}: {self.said()}"
+            time.sleep(0.05)
+
+    def children(self) -> list[psutil.Process]:
+        """Return its processes by what they were started with, whoever their parent is by now."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError):
+                if os.getsid(process.pid) == self.process.pid != process.pid:
+                    found.append(process)
+        return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+
+    def find(self, what: str) -> psutil.Process | None:
+        """Return a worker, the learner or the fork server, if it is there."""
+        servers = [each for each in self.children() if "forkserver" in " ".join(each.cmdline())]
+        main = [each for each in servers if each.ppid() == self.process.pid]
+        if what == "fork server":
+            return main[0] if main else None
+        forked = sorted((each for each in servers if each not in main), key=lambda each: each.create_time())
+        # the command line does not tell a learner from a worker; the learner, which never rests, has used the most time
+        busy = sorted(forked, key=lambda each: -sum(each.cpu_times()[:2]))
+        chosen = busy[:1] if what == "learner" else busy[1:]
+        return random.choice(chosen) if chosen else None
+
+    def end(self) -> None:
+        """Kill what is left, so that nothing outlives the benchmark."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def train(kills: int, seed: int) -> None:
+    """Print how a live run fared under signals to its processes."""
+    from agents.experiment.checkpoint import Checkpointer
+
+    rng = random.Random(seed)
+    random.seed(seed)
+    shared = {path.name for path in Path("/dev/shm").iterdir()}
+    struck, went_on, absent, longest = Counter[str](), Counter[str](), Counter[str](), 0.0
+    blows = [name for name, times in BLOWS.items() for _ in range(times)]
+    with tempfile.TemporaryDirectory() as directory:
+        base = Path(directory) / "run"
+        run = Run(base)
+        took = run.wait_for("\niteration")
+        try:
+            for number in range(kills):
+                if number % len(blows) == 0:
+                    rng.shuffle(blows)
+                blow = blows[number % len(blows)]
+                starting = time.monotonic() - run.began < 1
+                time.sleep(rng.uniform(0, 1.2 * took if starting else 3))
+                age = time.monotonic() - run.began
+                before = Checkpointer(base).numbers()
+                struck[blow] += 1
+                told = f"{number + 1:>4} {blow:<25} {age:7.1f} s after its start"
+                if blow in ("worker", "learner", "fork server"):
+                    victim = run.find(blow)
+                    if victim is None:
+                        absent[blow] += 1
+                        told += " (not there yet)"
+                    else:
+                        with suppress(psutil.NoSuchProcess):
+                            victim.kill()
+                    run.goes_on()
+                else:
+                    children = run.children()
+                    if blow == "learner stopped, SIGTERM" and (victim := run.find("learner")) is not None:
+                        with suppress(psutil.NoSuchProcess):
+                            victim.suspend()
+                    begin = time.monotonic()
+                    if blow == "main SIGKILL":
+                        run.process.kill()
+                    elif blow == "learner stopped, SIGTERM":
+                        run.process.terminate()
+                    else:
+                        os.killpg(run.process.pid, signal.SIGTERM if "TERM" in blow else signal.SIGINT)
+                    code = run.process.wait(END)
+                    _, left = psutil.wait_procs([*children, *run.children()], END)
+                    assert not left, f"{blow}: left {[each.cmdline() for each in left]}"
+                    seconds = time.monotonic() - begin
+                    longest = max(longest, seconds)
+                    imported = "base_dir:" in run.said()
+                    assert code in ((-9,) if blow == "main SIGKILL" else (130,) if imported else (130, -2, -15)), (
+                        blow,
+                        code,
+                        run.said(),
+                    )
+                    assert blow == "main SIGKILL" or "Traceback" not in run.said() or not imported, run.said()
+                    good = [each for each, _ in Checkpointer(base).load_each()]
+                    assert good == Checkpointer(base).numbers(), "a checkpoint is bad"
+                    assert max(good) >= max(before), (good, before)
+                    told += f"; exit code {code} and gone after {seconds:.1f} s, checkpoint {max(good)}"
+                    run = Run(base)
+                    if rng.random() < 0.6:  # else the next signal meets it as it starts
+                        run.wait_for("\niteration")
+                went_on[blow] += 1
+                print(told, flush=True)
+        finally:
+            run.end()
+    left_over = sorted({path.name for path in Path("/dev/shm").iterdir()} - shared)
+    print("\n| signal to | sent | went on |\n|---|---|---|")
+    for blow in BLOWS:
+        print(
+            f"| {blow} | {struck[blow] - absent[blow]}{f' ({absent[blow]} not there yet)' if absent[blow] else ''} "
+            f"| {went_on[blow]} |"
+        )
+    print(f"{sum(went_on.values())} of {kills}; the longest end took {longest:.1f} s; left in /dev/shm: {left_over}")
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=[], choices=[[], "children", "main"])
+    parser.add_argument("parts", nargs="*", default=[], choices=[[], "children", "main", "train"])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    wanted = arguments.parts or ["children", "main"]
+    wanted = arguments.parts or ["children", "main", "train"]
     if "children" in wanted:
         children(arguments.seconds)
     if "main" in wanted:
         main_process(arguments.kills)
+    if "train" in wanted:
+        train(arguments.kills, arguments.seed)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ class LiveRunner(Runner):
                     try:
                         self._run_iteration(iteration, metrics)
                     except KeyboardInterrupt:
-                        if self._saved < iteration:
+                        if self._saved < iteration and self._live.is_open:  # not while the parts were being started
                             self._save_interrupted(iteration)
                         raise
                     self.start_iteration = iteration + 1

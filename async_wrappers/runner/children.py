@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
-import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import connection, parent_process
 from pathlib import Path
 from socket import socket
@@ -20,6 +19,7 @@ from typing import Any
 import cloudpickle
 import gymnasium as gym
 
+from async_wrappers.runner import signals
 from async_wrappers.runner.frames import FrameRing
 from async_wrappers.runner.job import RING_DEPTH
 from async_wrappers.runner.journal import Journal
@@ -109,16 +109,18 @@ def run_environment(
             ring, controls = shape.ring(blocks), shape.controls(blocks)
             ring.clear()
             transport = SharedTransport(ring, shape.slots(blocks), controls, inboxes, outbox)
+            number = 0
             loop = EnvironmentLoop(
                 env,
                 transport,
                 terms,
                 shape.journal_of(blocks),
                 controls,
-                stops=lambda: controls.stop or gone.is_set(),
+                stops=lambda: controls.stop >= number or gone.is_set(),
             )
-            while (phase := supervisor.recv()) is not None:
-                supervisor.send(("record", loop.play(phase)))
+            while (order := supervisor.recv()) is not None:
+                number, phase = order
+                supervisor.send(("record", number, loop.play(phase)))
         finally:
             env.close()
 
@@ -162,13 +164,18 @@ def run_learner(
     updates_per_transition: float | None,
     supervisor: connection.Connection,
 ) -> None:
-    """Be a learner's process: make it, tell its weights' layout, then learn, and do what is asked for in between."""
+    """Be a learner's process: make it, agree on its weights' layout, then learn, and answer commands in between.
+
+    A run's first learners tell the layout and wait for it, so nothing else may be sent to them before. One that is
+    started later has it in its shape, and finds the commands that were sent while it was being made.
+    """
     with _child(supervisor):
         _one_thread()
         learner = _made(_loaded(payload), number, shape.learners)
         _one_thread()
-        supervisor.send(("layout", WeightsLayout.of(learner.weights())))
-        shape = supervisor.recv()
+        if shape.layout is None:
+            supervisor.send(("layout", WeightsLayout.of(learner.weights())))
+            shape = replace(shape, layout=supervisor.recv())
         board, shared, journal = shape.board(blocks), shape.shared(blocks), shape.journal_of(blocks)
         assert board is not None and board.layout is not None and journal is not None
         board.layout.check(learner.weights())
@@ -183,10 +190,10 @@ def run_learner(
         try:
             while True:
                 while supervisor.poll(0):
-                    command, argument = supervisor.recv()
+                    number_of_it, command, argument = supervisor.recv()
                     if command == "close":
                         return
-                    supervisor.send((command, _ANSWERS[command](learning, learner, argument)))
+                    supervisor.send(("answer", number_of_it, _ANSWERS[command](learning, learner, argument)))
                 controls.paused[number] = learning.rests()
                 learning.turn()
         finally:
@@ -258,8 +265,8 @@ def _one_thread() -> None:
 
 @contextmanager
 def _child(supervisor: connection.Connection, on_orphaned: Callable[[], None] | None = None) -> Iterator[None]:
-    """Live as a child: interrupts are the parent's affair, its end is ours, and errors are told before ending."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ignore SIGINT and SIGTERM, exit when the parent exits, report exceptions."""
+    signals.ignore()
     threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()
     try:
         yield

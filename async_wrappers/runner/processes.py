@@ -3,32 +3,40 @@
 The supervisor is the calling process. It starts the others, restarts what dies, and sees to it that nothing is left.
 The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
 server that has torch loaded, so that they start in a moment and share its pages.
+
+Messages: to the environment ``(number, phase)`` or None, from it ``("record", number, record)``; to a learner
+``(number, command, argument)``, from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the
+answer is known by its number when it comes, and dropped.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import multiprocessing
 import os
 import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from multiprocessing import connection, forkserver
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from multiprocessing import connection, forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
+from async_wrappers.runner import signals
 from async_wrappers.runner.children import Blocks, Shape, run_environment, run_learner, run_worker
-from async_wrappers.runner.job import Job
+from async_wrappers.runner.descriptors import assure_room, enough_descriptors
+from async_wrappers.runner.job import Job, RunFailed
 from async_wrappers.runner.loop import Phase
 from async_wrappers.runner.memory import Block
 from async_wrappers.runner.record import Record
+from async_wrappers.runner.supervised import Child
 from async_wrappers.runner.weights import WeightsBoard, WeightsLayout
 
 __all__ = ["ProcessBackend", "RunFailed"]
@@ -41,25 +49,10 @@ _BACKOFF = (
     1.2,
 )  # seconds before the next restart, by failures in a row; after these it is given up
 _PATIENCE = 3.0  # seconds that children have to end when they are told to
+_SETTLED = 10.0  # seconds after which a learner is not taken for one that cannot even begin
+_LOOK = 1.0  # seconds between two looks at who is stopped
+_TRIES = 5  # starts of one process, where the fork server ends meanwhile
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
-
-
-class RunFailed(RuntimeError):
-    """A part of the run has ended for good; what it raised, if anything, is the cause."""
-
-
-@dataclass
-class _Child:
-    """A process, the supervisor's end of its pipe, and how it fares."""
-
-    name: str
-    process: BaseProcess
-    pipe: connection.Connection
-    incarnation: int = 0
-    failures: int = 0  # in a row
-    started: int = 0  # monotonic nanoseconds
-    restart_at: float | None = None  # monotonic seconds; it is dead until then
-    error: tuple[BaseException | None, str] | None = None  # what it raised
 
 
 class ProcessBackend:
@@ -85,22 +78,30 @@ class ProcessBackend:
         self._environment_payload = cloudpickle.dumps((job.make_env, job.terms))
         policy = _pickled("make_policy", job.make_policy)  # all of them before anything is opened
         learner = _pickled("make_learner", job.make_learner)
-        self._policy_payload, self._learner_payload = Block.holding(policy), Block.holding(learner)
         self._spawn = multiprocessing.get_context("spawn")
         self._fork = multiprocessing.get_context("forkserver")
-        preloads = [name for name in ("torch", "async_wrappers.runner.children") if importlib.util.find_spec(name)]
-        forkserver.set_forkserver_preload(preloads)
-        self._blocks = Blocks(*(Block() for _ in range(6)))
-        workers = job.terms.workers
-        self._inboxes = [socket.socketpair() for _ in range(workers)]
-        self._messages, self._outbox = socket.socketpair()
-        self._workers: list[_Child] = []
-        self._learners: list[_Child] = []
-        self._restarts = 0
+        self._workers: list[Child] = []
+        self._learners: list[Child] = []
+        self._environment: Child | None = None
+        self._inboxes: list[socket.socket] = []
+        self._tickets: list[socket.socket] = []  # by worker: its end of its inbox
+        self._numbers = itertools.count(1)  # of phases and commands
+        self._phase = 0  # the newest one's number
+        self._restarts = 0  # since the last record
         self._errors_told: set[str] = set()
-        self._closed = False
+        self._stopped_told = False
+        self._looked = 0.0  # when who is stopped was looked at, in monotonic seconds
+        self._begun = False  # whether all learners have published
+        self._held = ExitStack()  # what was opened
+        self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest process, perhaps not yet up
+        # multiprocessing ends those that nobody has closed with SIGTERM, which they ignore, and would wait for ever
+        util.Finalize(self, _kill_all, (self._started,), exitpriority=10)
         try:
-            self._start()
+            with enough_descriptors(job.terms.workers):
+                self._policy_payload = self._keep(Block.holding(policy))
+                self._learner_payload = self._keep(Block.holding(learner))
+                self._blocks = Blocks(*(self._keep(Block()) for _ in range(6)))
+                self._start()
         except BaseException:
             self.close()
             raise
@@ -112,114 +113,142 @@ class ProcessBackend:
             RunFailed: The environment's process has died, or a worker or learner dies again and again.
             KeyboardInterrupt: The run was interrupted; the phase has been ended.
         """
-        self._controls.stop = False
-        self._controls.learning = not phase.eval_mode
-        restarts, updates = self._restarts, int(self._controls.updates.sum())
-        if phase.eval_mode:
-            self._let_learners_rest()
-        try:
-            self._environment.pipe.send(phase)
-        except OSError:
-            raise self._ended(self._environment) from None
-        try:
-            record = self._await_record()
-        except BaseException:
-            self._halt()
-            raise
-        finally:
-            self._controls.learning = False
-        record.restarts = self._restarts - restarts
-        if self._learners:
-            record.updates = int(self._controls.updates.sum()) - updates
-            record.learner_steps, record.scalars = self._statistics()
-        return record
+        environment = self._environment
+        assert environment is not None
+        with self._interruptible():
+            self._controls.learning = not phase.eval_mode
+            updates = int(self._controls.updates.sum())
+            if phase.eval_mode:
+                self._let_learners_rest()
+            self._phase = next(self._numbers)
+            try:
+                with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
+                    environment.pipe.send((self._phase, phase))
+                record = self._await_record(environment)
+            except BaseException:
+                self._controls.stop = self._phase
+                with suppress(OSError):
+                    environment.pipe.poll(1)  # its record, which the next phase drops
+                raise
+            finally:
+                self._controls.learning = False
+            if self._learners:
+                record.updates = int(self._controls.updates.sum()) - updates
+                record.learner_steps, record.scalars = self._statistics()
+            record.restarts, self._restarts = self._restarts, 0  # those between two phases included
+            return record
 
     def _let_learners_rest(self) -> None:
-        """Wait until all that was learnt is published: an evaluation is of one version of the weights."""
-        for number, learner in enumerate(self._learners):
-            while not self._controls.paused[number] and learner.process.is_alive():
-                time.sleep(0.005)
+        """Wait until all that was learnt is published, except by the dead: an evaluation is of one set of weights."""
+        for number in range(len(self._learners)):
+            while True:
+                learner = self._learners[number]
+                if learner.restart_at is not None or self._controls.paused[number]:
+                    break
+                if learner.join(0.005):
+                    self._died(learner)
+                else:
+                    self._look_after(learner)
 
-    def _halt(self) -> None:
-        """End the phase; its record is not to be taken for that of the next one."""
-        self._controls.stop = True
-        with suppress(OSError, EOFError):
-            if self._environment.pipe.poll(1):
-                self._environment.pipe.recv()
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Where the caller is interrupted, let stopped processes go on, so that they can end, and save before that."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            for child in self._children():
+                if child.restart_at is None:
+                    child.go_on()
+            raise
 
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases."""
-        for number in range(len(self._learners)):
-            self._ask(number, "save", (directory, iteration, number))
+        self._ask_all("save", directory, iteration)
 
     def restore(self, directory: Path, iteration: int) -> None:
         """Let the learners read their state and publish their weights, between phases."""
-        for number in range(len(self._learners)):
-            self._ask(number, "restore", (directory, iteration, number))
+        self._ask_all("restore", directory, iteration)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""
-        for number in range(len(self._learners)):
-            self._ask(number, "forget", (directory, keep, number))
+        self._ask_all("forget", directory, keep)
+
+    def _ask_all(self, command: str, directory: Path, what: Any, *more: Any) -> list[Any]:
+        with self._interruptible():
+            return [
+                self._ask(number, command, (directory, what, number, *more)) for number in range(len(self._learners))
+            ]
 
     def close(self) -> None:
-        """End all children, at the latest by force, and release the memory."""
-        if self._closed:
-            return
-        self._closed = True
-        children = [*self._learners, *self._workers]
-        if hasattr(self, "_environment"):
-            children.append(self._environment)
-        if hasattr(self, "_controls"):
-            self._controls.stop = True
-        for child in children:
-            with suppress(OSError):
-                child.pipe.send(("close", None) if child in self._learners else None)
-        for ours, theirs in self._inboxes:
-            ours.close()
-            theirs.close()
-        deadline = time.monotonic() + _PATIENCE
-        for child in reversed(children):  # the environment first: when it is gone, workers end
-            child.process.join(max(0.0, deadline - time.monotonic()))
-        for child in children:
-            if child.process.is_alive():
-                child.process.kill()
-            child.process.join()
-            child.pipe.close()
-            child.process.close()
-        self._messages.close()
-        self._outbox.close()
-        for block in (*vars(self._blocks).values(), self._policy_payload, self._learner_payload):
-            block.close()
+        """End all children, at the latest by force, and release the memory; by force at once if it is interrupted."""
+        held, self._held = self._held, ExitStack()
+        try:
+            if hasattr(self, "_controls"):
+                self._controls.stop = 1 << 62
+            for child in self._children():
+                with suppress(OSError):
+                    child.pipe.send((0, "close", None) if child in self._learners else None)
+            self._close_inboxes()
+            deadline = time.monotonic() + _PATIENCE
+            for child in reversed(self._children()):  # the environment first: when it is gone, workers end
+                child.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            _kill_all(self._started)
+            # the start of one that was interrupted may have put it into no list
+            children = {*self._children(), *(each for each in self._started.values() if isinstance(each, Child))}
+            self._workers, self._learners, self._environment = [], [], None
+            for child in children:
+                child.close()
+            self._started.clear()
+            held.close()
+
+    def _children(self) -> list[Child]:
+        environment = [] if self._environment is None else [self._environment]
+        return [*self._learners, *self._workers, *environment]
+
+    def _keep(self, opened: Any) -> Any:
+        """Return something that is to be closed in the end."""
+        self._held.callback(opened.close)
+        return opened
+
+    def _close_inboxes(self) -> None:
+        """The environment alone writes to workers: when it ends, so do they."""
+        for inbox in self._inboxes:
+            inbox.close()
 
     def _start(self) -> None:
         """Start everything: the environment says what its spaces are, the learner what its weights are."""
         workers, learners = self._job.terms.workers, self._job.learners
-        self._environment = self._child(
+        messages, self._outbox = map(self._keep, socket.socketpair())
+        for _ in range(workers):
+            inbox, tickets = map(self._keep, socket.socketpair())
+            self._inboxes.append(inbox)
+            self._tickets.append(tickets)
+        self._environment = environment = self._child(
             self._spawn,
             "the environment",
             run_environment,
             self._environment_payload,
             self._blocks,
-            [ours for ours, _ in self._inboxes],
-            self._messages,
+            self._inboxes,
+            messages,
         )
-        _, observation_space, action_space = self._expect(self._environment, "spaces")
+        self._close_inboxes()
+        messages.close()
+        _, observation_space, action_space = self._from_environment(environment, "spaces")
         self._shape = Shape(observation_space, action_space, workers, learners, self._job.journal)
         self._shape.resize(self._blocks)
         self._controls = self._shape.controls(self._blocks)
         self._controls.granted = -1 if self._job.terms.stagger.granted is None else 0
         self._controls.patience = 1 << 62  # nobody knows yet how long an inference takes
-        self._learners = [self._learner(number) for number in range(learners)]
-        layouts = [self._expect(learner, "layout")[1] for learner in self._learners]
-        if layouts:
-            self._lay_out(layouts[0])
-            for learner in self._learners:
-                learner.pipe.send(self._shape)
-            for number in range(learners):
-                self._ask(number, "publish", None)
-        self._workers = [self._worker(number, 0) for number in range(workers)]
-        self._environment.pipe.send(self._shape)
+        for number in range(learners):
+            self._learners.append(self._learner(number))
+        for number in range(learners):
+            self._ask(number, "publish", None)
+        self._begun = True
+        for number in range(workers):
+            self._workers.append(self._worker(number, 0))
+        environment.pipe.send(self._shape)
 
     def _lay_out(self, layout: WeightsLayout) -> None:
         self._shape = replace(self._shape, layout=layout)
@@ -227,15 +256,41 @@ class ProcessBackend:
         if self._shape.learners > 1:
             self._blocks.shared.resize(WeightsBoard.size(layout, 1))
 
-    def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> _Child:
-        ours, theirs = multiprocessing.Pipe()
-        process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=True)
-        with _main_without_file():
-            process.start()
-        theirs.close()
-        return _Child(name, process, ours, started=time.monotonic_ns())
+    def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> Child:
+        """Start a process; again, if the fork server ends over it.
 
-    def _worker(self, number: int, incarnation: int) -> _Child:
+        Raises:
+            RunFailed: It cannot be started.
+        """
+        spawned = context is self._spawn
+        for _ in range(_TRIES):
+            assure_room()
+            ours, theirs = multiprocessing.Pipe()
+            process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=True)
+            self._started[name] = process
+            try:
+                if not spawned:
+                    _start_fork_server()
+                # a process that is spawned inherits the mask; one that is forked has the server's
+                with _main_without_file(), signals.blocked() if spawned else nullcontext():
+                    process.start()
+                child = self._started[name] = Child(name, process, ours)
+                return child
+            except (EOFError, ConnectionError) as error:
+                ours.close()
+                if spawned:
+                    raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                theirs.close()
+        raise RunFailed(
+            f"{name} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
+            "and whether there is room for more processes (`ulimit -u`) and memory"
+        )
+
+    def _worker(self, number: int, incarnation: int) -> Child:
         cores = sorted(os.sched_getaffinity(0)) if self._job.pin else []
         child = self._child(
             self._fork,
@@ -246,15 +301,15 @@ class ProcessBackend:
             incarnation,
             self._shape,
             self._blocks,
-            self._inboxes[number][1],
+            self._tickets[number],
             self._outbox,
             cores[number % len(cores)] if cores else None,
         )
         child.incarnation = incarnation
         return child
 
-    def _learner(self, number: int) -> _Child:
-        return self._child(
+    def _learner(self, number: int) -> Child:
+        child = self._child(
             self._fork,
             f"learner {number}",
             run_learner,
@@ -264,29 +319,54 @@ class ProcessBackend:
             self._blocks,
             self._job.updates_per_transition,
         )
+        child.awaits_layout = self._shape.layout is None
+        child.updates = int(self._controls.updates[number])
+        return child
 
-    def _expect(self, child: _Child, what: str) -> Any:
-        """Return a child's next message, which must be this one."""
+    def _message(self, child: Child, what: str, number: int | None = None) -> Any:
+        """Return a child's next message of this kind, and with this number if one is given; take in the others.
+
+        Raises:
+            _Lost: It has ended, has raised, or is taken for dead.
+        """
         while True:
             while not child.pipe.poll(0.1):
-                if not child.process.is_alive() and not child.pipe.poll(0):
-                    raise self._ended(child)
+                if not child.is_alive() and not child.pipe.poll(0):
+                    raise _Lost
+                self._look_after(child)
+                if child.restart_at is not None:
+                    raise _Lost
             try:
                 message = child.pipe.recv()
             except (EOFError, ConnectionResetError):
-                raise self._ended(child) from None
-            if message[0] == what:
+                raise _Lost from None
+            if message[0] == what and (number is None or message[1] == number):
                 return message
             self._hear(child, message)
             if child.error is not None:
-                raise self._failed(child)
+                raise _Lost
 
-    def _hear(self, child: _Child, message: Any) -> None:
-        """Take in what a child says unasked: that it raised, or, started again, what its weights are."""
+    def _from_environment(self, environment: Child, what: str, number: int | None = None) -> Any:
+        """Return the environment's next message of this kind.
+
+        Raises:
+            RunFailed: It has ended.
+            Exception: What it raised.
+        """
+        try:
+            return self._message(environment, what, number)
+        except _Lost:
+            raise self._ended(environment) if environment.error is None else self._failed(environment) from None
+
+    def _hear(self, child: Child, message: Any) -> None:
+        """Take in what a child says unasked: that it raised, or what its weights are."""
         if message[0] == "failed":
             child.error = _unpickled(message[1]), message[2]
         elif message[0] == "layout":
-            child.pipe.send(self._shape)
+            if self._shape.layout is None:
+                self._lay_out(message[1])
+            child.pipe.send(self._shape.layout)
+            child.awaits_layout = False
 
     def _ask(self, number: int, command: str, argument: Any) -> Any:
         """Return a learner's answer; one that dies over it, or has died, is asked again when it is back."""
@@ -294,10 +374,16 @@ class ProcessBackend:
             learner = self._learners[number]
             if learner.restart_at is None:
                 try:
-                    learner.pipe.send((command, argument))
-                    return self._expect(learner, command)[1]
-                except (RunFailed, OSError):
-                    self._died(learner)
+                    if learner.awaits_layout:
+                        self._hear(learner, self._message(learner, "layout"))
+                    serial = next(self._numbers)
+                    learner.pipe.send((serial, command, argument))
+                    return self._message(learner, "answer", serial)[2]
+                except (_Lost, OSError):
+                    if learner.error is not None and not self._begun:
+                        raise self._failed(learner) from None  # five more would not do better
+                    if learner.restart_at is None:
+                        self._died(learner)
             time.sleep(self._next_restart() or 0.0)
             self._restart_due()
 
@@ -305,22 +391,50 @@ class ProcessBackend:
         answers = [self._ask(number, "statistics", None) for number in range(len(self._learners))]
         return [step for steps, _ in answers for step in steps], answers[0][1]
 
-    def _await_record(self) -> Record:
+    def _await_record(self, environment: Child) -> Record:
         """Wait for the environment loop's record, and look after the others meanwhile."""
         while True:
             self._restart_due()
             living = [child for child in [*self._workers, *self._learners] if child.restart_at is None]
-            waits: list[Any] = [self._environment.pipe, self._environment.process.sentinel]
-            waits += [each for child in living for each in (child.pipe, child.process.sentinel)]
-            ready = connection.wait(waits, self._next_restart())
-            if self._environment.pipe in ready or self._environment.process.sentinel in ready:
-                record: Record = self._expect(self._environment, "record")[1]
+            waits: list[Any] = [environment.pipe, environment.sentinel]
+            waits += [each for child in living for each in (child.pipe, child.sentinel)]
+            ready = connection.wait(waits, min(_LOOK, self._next_restart() or _LOOK))
+            if environment.pipe in ready or environment.sentinel in ready:
+                record: Record = self._from_environment(environment, "record", self._phase)[2]
                 return record
             for child in living:
-                if child.process.sentinel in ready or (child.pipe in ready and not self._listen(child)):
+                if child.sentinel in ready or (child.pipe in ready and not self._listen(child)):
                     self._died(child)
+            self._look_after()
 
-    def _listen(self, child: _Child) -> bool:
+    def _look_after(self, waited_for: Child | None = None) -> None:
+        """See now and then who is stopped, or hangs over an answer, and take that one for dead.
+
+        One that is stopped may hold up others (learners have a lock), so all are looked at, whoever is waited for.
+        """
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        for child in self._children():
+            if child.restart_at is not None:
+                continue
+            child.pulse.look(child is waited_for)
+            if child is self._environment:
+                self._tell_of_a_stopped_environment(child)
+            elif ailment := child.pulse.ailment():
+                warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
+                child.kill()
+                self._died(child)
+
+    def _tell_of_a_stopped_environment(self, environment: Child) -> None:
+        """Say once that an environment is stopped: it cannot be started again, for nobody knows what it had in mind."""
+        if (ailment := environment.pulse.ailment()) and not self._stopped_told:
+            self._stopped_told = True
+            remedy = f"`kill -CONT {environment.process.pid}` lets it go on"
+            warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)
+
+    def _listen(self, child: Child) -> bool:
         """Hear what a child has to say; return False if it has ended."""
         try:
             while child.pipe.poll(0):
@@ -329,15 +443,14 @@ class ProcessBackend:
             return False
         return child.error is None
 
-    def _died(self, child: _Child) -> None:
+    def _died(self, child: Child) -> None:
         """Take note of a worker's or learner's death, and settle when it is to be restarted."""
         self._listen(child)
         if child.error is not None:
             self._tell(child)
-        child.process.join(1)
-        if child.process.is_alive():
-            child.process.kill()
-            child.process.join()
+        if not child.join(1):
+            child.kill()
+            child.join(_PATIENCE)
         if child in self._workers:
             number = self._workers.index(child)
             worked = self._shape.slots(self._blocks).read_end(number) > child.started
@@ -347,13 +460,16 @@ class ProcessBackend:
                 board.forget_reader(number)
             self._controls.incarnations[number] = child.incarnation + 1
         else:
-            worked = time.monotonic_ns() - child.started > 10_000_000_000
+            number = self._learners.index(child)
+            # one that raises may do so at each second update; one that is killed from outside has nothing to do with it
+            learnt = child.error is None and int(self._controls.updates[number]) > child.updates
+            worked = learnt or time.monotonic_ns() - child.started > _SETTLED * 1e9
         child.failures = 1 if worked else child.failures + 1
         if child.failures > len(_BACKOFF):
             raise self._failed(child)
         child.restart_at = time.monotonic() + _BACKOFF[child.failures - 1]
 
-    def _tell(self, child: _Child) -> None:
+    def _tell(self, child: Child) -> None:
         """Show what a child raised, once."""
         assert child.error is not None
         text = child.error[1]
@@ -374,30 +490,51 @@ class ProcessBackend:
             if child.restart_at is not None and child.restart_at <= now:
                 self._learners[number] = self._replaced(child, self._learner(number))
 
-    def _replaced(self, dead: _Child, child: _Child) -> _Child:
-        dead.pipe.close()
-        dead.process.close()
+    def _replaced(self, dead: Child, child: Child) -> Child:
+        dead.close()
         child.failures = dead.failures
         self._restarts += 1
         return child
 
-    def _failed(self, child: _Child) -> BaseException:
+    def _failed(self, child: Child) -> BaseException:
         """Return what to raise for a child that raised: its own error where that could travel."""
         error, text = child.error or (None, "")
         if error is None:
-            return RunFailed(f"{child.name} ended again and again" if not text else f"{child.name} raised:\n{text}")
+            again = f"{child.name} {child.how_it_ended()}, {child.failures} times in a row before it had done anything"
+            return RunFailed(again if not text else f"{child.name} raised:\n{text}")
         error.add_note(f"raised in {child.name}; its traceback:\n{text}")
         return error
 
-    def _ended(self, child: _Child) -> BaseException:
-        child.process.join(1)
-        code = child.process.exitcode
-        if code == _NO_GUARD:
+    def _ended(self, child: Child) -> BaseException:
+        how = child.how_it_ended()
+        if child.process.exitcode == _NO_GUARD:
             return RuntimeError(
                 "AsyncRunner starts processes, which import the main script again: put what the script does under "
                 "`if __name__ == '__main__':`"
             )
-        return RunFailed(f"{child.name} ended with exit code {code}")
+        return RunFailed(f"{child.name} {how}")
+
+
+class _Lost(Exception):
+    """The child that was waited for was taken for dead."""
+
+
+def _kill_all(started: Mapping[str, Child | BaseProcess]) -> None:
+    """End by force all that have not ended."""
+    left = [each for each in started.values() if each.is_alive()]
+    for each in left:
+        each.kill()
+    for each in left:
+        each.join(_PATIENCE)
+
+
+def _start_fork_server() -> None:
+    """Let the fork server be there; see `fork_server` for why signals are blocked while it starts."""
+    names = ("torch", "async_wrappers.runner.children", "async_wrappers.runner.fork_server")
+    forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
+    resource_tracker.ensure_running()  # here, as it unblocks them
+    with signals.blocked():
+        forkserver.ensure_running()
 
 
 @contextmanager

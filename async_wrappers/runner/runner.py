@@ -259,6 +259,11 @@ class AsyncRunner:
         for number, state in enumerate(states):
             write_state(state_file(Path(directory), iteration, number), state)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the parts are up; without them there is nothing that `save` could keep."""
+        return self._backend is not None
+
     def forget(self, directory: str | Path, keep: set[int]) -> None:
         """Let the learners delete what they have saved beside their state (replays), but for these iterations."""
         self._with_learners().forget(Path(directory), keep)

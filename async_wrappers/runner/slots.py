@@ -136,12 +136,12 @@ class Controls:
         return 8 * (4 + workers + 3 * learners)
 
     @property
-    def stop(self) -> bool:
-        """Whether the environment loop is to end the phase at the next frame; set by the supervisor."""
-        return bool(self._loop[0])
+    def stop(self) -> int:
+        """The environment loop ends every phase up to this number at the next frame; set by the supervisor."""
+        return int(self._loop[0])
 
     @stop.setter
-    def stop(self, value: bool) -> None:
+    def stop(self, value: int) -> None:
         self._loop[0] = value
 
     @property

@@ -6,12 +6,12 @@ had. Python code of one thread holds up the others, the environment loop include
 
 from __future__ import annotations
 
-import itertools
 import socket
 import threading
 from contextlib import ExitStack
 from typing import Any
 
+from async_wrappers.runner.descriptors import enough_descriptors
 from async_wrappers.runner.frames import FrameRing
 from async_wrappers.runner.job import RING_DEPTH, Job
 from async_wrappers.runner.loop import EnvironmentLoop, Phase
@@ -48,11 +48,14 @@ class ThreadBackend:
             self._ring = FrameRing(ring_block, self._env.observation_space, RING_DEPTH)
             self._ring.clear()
             self._slots = ActionSlots(slot_block, self._env.action_space, workers)
-            pairs = [socket.socketpair() for _ in range(workers)]
+            pairs: list[tuple[socket.socket, socket.socket]] = []
+            with enough_descriptors(workers):
+                for _ in range(workers + 1):
+                    pairs.append(socket.socketpair())
+                    for each in pairs[-1]:
+                        held.callback(each.close)
+            self._messages, self._outbox = pairs.pop()
             self._inboxes = [ours for ours, _ in pairs]
-            self._messages, self._outbox = socket.socketpair()
-            for each in (*itertools.chain(*pairs), self._messages, self._outbox):
-                held.callback(each.close)
             transport = SharedTransport(
                 self._ring, self._slots, Controls(control_block, workers, 0), self._inboxes, self._messages
             )

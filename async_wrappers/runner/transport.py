@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import select
+import selectors
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from async_wrappers.runner.frames import FrameRing
@@ -39,6 +41,7 @@ class SharedTransport:
         self._ring, self._slots, self._controls = ring, slots, controls
         self._inboxes, self._outbox = inboxes, outbox
         outbox.setblocking(False)
+        self._wait = _wait_for(outbox)
         self._incarnations = controls.incarnations.copy()
         self._tickets: dict[int, Ticket] = {}  # that are being worked on
 
@@ -55,9 +58,7 @@ class SharedTransport:
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return what has happened; wait for it until a time of the monotonic clock."""
-        wait = (until - time.monotonic_ns()) / 1e9
-        ready, _, _ = select.select([self._outbox], [], [], max(wait, 0.0))
-        messages = self._receive() if ready else []
+        messages = self._receive() if self._wait(until - time.monotonic_ns()) else []
         events: list[Ready | Finished] = self._losses()
         for worker, incarnation, what in messages:
             if incarnation != int(self._incarnations[worker]) & 0xFFFF:
@@ -87,3 +88,42 @@ class SharedTransport:
             number = -1 if ticket is None else ticket.number
             lost.append(Finished(worker, number, instant, instant, Fate.LOST, None, 0))
         return lost
+
+
+class _Descriptor(ctypes.Structure):
+    """Of `ppoll`: what is waited for, and what has happened."""
+
+    _fields_ = (("descriptor", ctypes.c_int), ("events", ctypes.c_short), ("happened", ctypes.c_short))
+
+
+class _Time(ctypes.Structure):
+    """Of `ppoll`: a length of time."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def _wait_for(end: socket.socket) -> Callable[[int], bool]:
+    """Return a function that waits for so many nanoseconds; earlier it returns true, if there is something to read.
+
+    `select` takes no descriptor above 1,023, which a run of 500 workers has; Python's `poll` and `epoll` count whole
+    milliseconds, which is too coarse for the beginnings of frames. `ppoll` takes any descriptor, and nanoseconds; so
+    does kqueue, which `selectors` takes where there is no `ppoll`.
+    """
+    ppoll = getattr(ctypes.CDLL(None), "ppoll", None) if hasattr(select, "poll") else None  # not on Windows
+    if ppoll is None:
+        selector = selectors.DefaultSelector()
+        selector.register(end, selectors.EVENT_READ)
+        return lambda nanoseconds: bool(selector.select(max(nanoseconds, 0) / 1e9))
+    ppoll.argtypes = (ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_void_p)
+    waited, length = _Descriptor(end.fileno(), select.POLLIN), _Time()
+    arguments = (ctypes.byref(waited), 1, ctypes.byref(length), None)
+    at_once = select.poll()  # quicker than a call through ctypes
+    at_once.register(end, select.POLLIN)
+
+    def wait(nanoseconds: int) -> bool:
+        if nanoseconds <= 0:
+            return bool(at_once.poll(0))
+        length.seconds, length.nanoseconds = divmod(nanoseconds, 1_000_000_000)
+        return bool(ppoll(*arguments) > 0)  # -1: interrupted by a signal, so there is nothing yet
+
+    return wait

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import gin
+import psutil
 import pytest
 import torch
 
@@ -104,6 +110,8 @@ def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path, capsys: p
 
 class Interrupted:
     """A runner in whose n-th call Ctrl-C is pressed: "run", "save", "take_states" or "forget"."""
+
+    is_open = True
 
     def __init__(self, call: str, n: int) -> None:
         self._call, self._left, self._states = call, n, 0
@@ -288,3 +296,61 @@ def test_a_live_evaluation_cannot_be_recorded(tmp_path: Path) -> None:
     runner = build(tmp_path)
     with pytest.raises(ValueError, match=r"^no video can be made where create_runner.schedule = 'realtime'"):
         runner.evaluation(runner.agent, 1, tmp_path / "videos")
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_interrupt_while_the_parts_are_being_started_does_not_start_them_again(tmp_path: Path, after: int) -> None:
+    """In the first iteration, and in a continued run's; there is nothing to save that the last checkpoint has not."""
+    made: list[Starting] = []
+
+    class Starting(Interrupted):
+        is_open = False
+
+        def save(self, *where: object) -> None:
+            raise AssertionError("it would start everything to save what nobody has learnt")
+
+    def make(*parts: object, **terms: object) -> Starting:
+        made.append(Starting("run", 1))
+        return made[-1]
+
+    if after:
+        runner = build(tmp_path, "Runner.num_iterations = 1")
+        runner._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+        runner.run_experiment()
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    runner._create_async_runner = make
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_experiment()
+    assert len(made) == 1
+    assert Checkpointer(tmp_path).numbers() == list(range(after))
+
+
+def test_an_environment_killed_in_a_live_run_ends_it_with_a_sentence_and_its_last_checkpoint(tmp_path: Path) -> None:
+    shared = {path.name for path in Path("/dev/shm").iterdir()}
+    bindings = [*QUICK, "Runner.num_iterations = 100_000", "Runner.training_steps = 50"]
+    command = [sys.executable, "train.py", "--base_dir", str(tmp_path), "--gin_files", "configs/live/cartpole.gin"]
+    command += [word for binding in bindings for word in ("--gin_bindings", binding)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        assert any(line.startswith("iteration 0") for line in process.stdout)
+        children = psutil.Process(process.pid).children(recursive=True)
+        (environment,) = (child for child in children if "spawn_main" in " ".join(child.cmdline()))
+        environment.kill()
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 1
+        last = "train.py: the environment was ended by SIGKILL (exit code -9), as the system does where memory runs out"
+        assert err.splitlines()[-1] == last
+        assert "Traceback" not in err
+        _, alive = psutil.wait_procs(children, 60)
+        assert alive == []
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+    numbers = Checkpointer(tmp_path).numbers()
+    assert 0 in numbers
+    assert [number for number, _ in Checkpointer(tmp_path).load_each()] == numbers
+    assert {path.name for path in Path("/dev/shm").iterdir()} - shared == set()

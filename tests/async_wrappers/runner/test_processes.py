@@ -20,8 +20,9 @@ import psutil
 import pytest
 
 from async_wrappers import AsyncRunner
-from async_wrappers.runner import Decision
+from async_wrappers.runner import Decision, processes, supervised
 from async_wrappers.runner.processes import RunFailed
+from async_wrappers.runner.state import read_state, state_file
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60  # seconds in which what must end has ended, on however busy a machine
@@ -99,12 +100,12 @@ def test_closures_travel_workers_are_forked_with_one_torch_thread_and_a_killed_o
     assert report.frames["fresh"] >= before
 
 
-def test_a_killed_environment_ends_the_run_with_its_exit_code() -> None:
+def test_a_killed_environment_ends_the_run_with_its_signal() -> None:
     def die(frame: int) -> None:
         if frame == 5:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with nothing_left(), pytest.raises(RunFailed, match=r"^the environment ended with exit code -9$"):
+    with nothing_left(), pytest.raises(RunFailed, match=r"^the environment was ended by SIGKILL \(exit code -9\)"):
         make_runner(lambda: Endless(die), lambda: lambda observation: 1).run(frames=1000)
 
 
@@ -148,7 +149,7 @@ def test_a_run_that_was_interrupted_leaves_the_next_one_its_own_record_and_a_dea
         environment.kill()
         while environment.status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.01)
-        with pytest.raises(RunFailed, match=r"^the environment ended with exit code -9$"):
+        with pytest.raises(RunFailed, match=r"^the environment was ended by SIGKILL \(exit code -9\)"):
             runner.run(frames=7)
 
 
@@ -241,6 +242,315 @@ def test_no_action_is_taken_for_another_while_workers_are_killed_at_random(betwe
         assert report.workers["restarts"] >= 10
         after = runner.run(seconds=3)
     assert {span.worker for span in after.spans} == {0, 1, 2, 3}  # every worker is back
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_the_record_of_a_phase_that_was_slow_to_end_is_not_taken_for_the_next_ones() -> None:
+    def interrupt(frame: int) -> None:
+        if frame == 20:
+            os.kill(os.getppid(), signal.SIGINT)
+            time.sleep(2.5)  # an environment's long step: longer than the supervisor waits
+
+    with nothing_left(), make_runner(lambda: Endless(interrupt), lambda: lambda observation: 1, workers=1) as runner:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run(seconds=1000)
+        assert runner.run(frames=7).frames["total"] == 7
+
+
+# Learners: killed, stopped, slow.
+
+
+class Counter:
+    """A learner that counts its updates, on which it calls a function; so does its making."""
+
+    ready = True
+
+    def __init__(self, on_start: Callable[[], None], on_update: Callable[[int], None], on_save: Callable[[], None]):
+        on_start()
+        self._on_update, self._on_save = on_update, on_save
+        self.updates = self.saves = 0
+        self.count = np.zeros(1)
+
+    def observe(self, transition: Any) -> None:
+        pass
+
+    def update(self) -> dict[str, float]:
+        self.updates += 1
+        self.count += 1
+        self._on_update(self.updates)
+        time.sleep(0.001)
+        return {"count": self.count[0]}
+
+    def weights(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def load_weights(self, weights: Any) -> None:
+        self.count = weights["count"].copy()
+
+    def gradients(self) -> Any:
+        return None
+
+    def apply(self, gradients: Any) -> dict[str, float]:
+        return self.update()
+
+    def state_dict(self) -> dict[str, Any]:
+        self.saves += 1
+        self._on_save()
+        return {"updates": self.updates, "count": self.count, "pid": os.getpid(), "saves": self.saves}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.count = state["count"]
+
+    def close(self) -> None:
+        pass
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+def make_learning(
+    on_start: Callable[[], None] = nothing,
+    on_update: Callable[[int], None] = nothing,
+    on_save: Callable[[], None] = nothing,
+    **kwargs: Any,
+) -> AsyncRunner:
+    class Reader:
+        def load_weights(self, weights: Any, version: int) -> None:
+            pass
+
+        def act(self, observation: Any, decision: Decision) -> int:
+            return 1
+
+    return make_runner(
+        lambda: Endless(),
+        lambda: Reader(),
+        workers=1,
+        make_learner=lambda: Counter(on_start, on_update, on_save),
+        **kwargs,
+    )
+
+
+def child_of(runner: AsyncRunner, name: str) -> psutil.Process:
+    children: list[supervised.Child] = runner._open()._children()  # type: ignore[attr-defined]
+    (pid,) = (child.process.pid for child in children if child.name == name)
+    return psutil.Process(pid)
+
+
+def wait_until(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stop(process: psutil.Process) -> None:
+    process.suspend()
+    wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+
+
+def fork_server() -> psutil.Process:
+    (server,) = (
+        child
+        for child in psutil.Process().children()
+        if "forkserver" in " ".join(child.cmdline()) and child.status() != psutil.STATUS_ZOMBIE
+    )
+    return server
+
+
+def test_a_learner_that_is_being_started_again_is_asked_when_it_is_there(tmp_path: Path) -> None:
+    """A phase of three frames ends long before a learner that was killed is back."""
+    with nothing_left(), make_learning(lambda: time.sleep(0.5)) as runner:
+        runner.run(frames=20)
+        for _ in range(3):
+            learner = child_of(runner, "learner 0")
+            learner.kill()
+            report = runner.run(frames=3)
+            assert report.frames["total"] == 3
+            runner.save(tmp_path, 4)
+            state = read_state(state_file(tmp_path, 4, 0))
+            assert state["pid"] != learner.pid
+            assert state["count"] >= 1, "it goes on from the weights that were published"
+
+
+@pytest.mark.slow
+def test_learners_killed_at_every_stage_of_the_start_are_started_again(tmp_path: Path) -> None:
+    def die_once() -> None:
+        with suppress(FileExistsError):
+            (tmp_path / "died").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with nothing_left(), make_learning(die_once, learners=2) as runner:
+        assert runner.run(frames=50).updates > 0
+    assert (tmp_path / "died").exists()
+
+
+def test_a_learner_that_cannot_be_made_ends_the_run_at_once(tmp_path: Path) -> None:
+    def fail() -> None:
+        with (tmp_path / "made").open("a") as file:
+            file.write("x")
+        raise ArithmeticError("no such network")
+
+    with nothing_left(), pytest.raises(ArithmeticError, match="no such network"):
+        make_learning(fail).run(frames=10)
+    assert (tmp_path / "made").read_text() == "x"
+
+
+def test_the_fork_server_may_end_and_nobody_notices(tmp_path: Path) -> None:
+    with make_learning() as runner:
+        runner.run(frames=20)
+        names = ("the environment", "worker 0", "learner 0")
+        processes_ = [child_of(runner, name) for name in names]
+        server = fork_server()
+        server.kill()
+        wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+        report = runner.run(frames=60)
+        assert report.workers["restarts"] == 0
+        assert report.frames["fresh"] > 0
+        assert report.updates > 0
+        assert [child_of(runner, name) for name in names] == processes_
+        for process in processes_[1:]:  # a new server starts the next ones
+            process.kill()
+        restarts = 0
+        while restarts < 2:
+            restarts += runner.run(frames=60).workers["restarts"]
+        assert restarts == 2
+        wait_until(lambda: runner.run(frames=20).frames["fresh"])
+        last = [child_of(runner, name) for name in names]
+        assert fork_server().pid != server.pid
+    _, alive = psutil.wait_procs([*processes_, *last], PATIENCE)
+    assert alive == []
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor looks often, and waits shortly."""
+    monkeypatch.setattr(supervised, "STOPPED_FOR", 1.0)
+    monkeypatch.setattr(supervised, "IDLE_FOR", 2.0)
+    monkeypatch.setattr(processes, "_LOOK", 0.1)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", ["training", "evaluation", "save"])
+def test_a_stopped_learner_is_replaced_and_the_run_goes_on(tmp_path: Path, what: str) -> None:
+    with nothing_left(), make_learning() as runner:
+        runner.run(frames=20)
+        learner = child_of(runner, "learner 0")
+        stop(learner)
+        with pytest.warns(
+            RuntimeWarning, match=r"^learner 0 has been stopped \(SIGSTOP\) for 1 s: it is started again$"
+        ):
+            if what == "save":
+                runner.save(tmp_path)
+            else:
+                runner.run(frames=5, eval_mode=what == "evaluation")
+        runner.save(tmp_path)
+        assert read_state(state_file(tmp_path, 0, 0))["pid"] == child_of(runner, "learner 0").pid != learner.pid
+        psutil.wait_procs([learner], PATIENCE)
+        assert not learner.is_running()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.timeout(120)
+def test_a_stopped_learner_that_holds_the_lock_costs_itself_alone(tmp_path: Path) -> None:
+    """The other one waits for the lock; it is innocent, and is the first that is asked."""
+
+    def hold(updates: int) -> None:
+        if updates == 3 and "first" not in os.listdir(tmp_path):
+            (tmp_path / "first").write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    with nothing_left(), make_learning(on_update=hold, learners=2) as runner:
+        learners = [child_of(runner, f"learner {number}").pid for number in range(2)]
+        with pytest.warns(RuntimeWarning, match="has been stopped") as warned:
+            while not (tmp_path / "first").exists():
+                runner.run(frames=20)
+            runner.save(tmp_path)
+        assert len([each for each in warned if "started again" in str(each.message)]) == 1
+        holder = learners.index(int((tmp_path / "first").read_text()))
+        other = 1 - holder
+        assert child_of(runner, f"learner {other}").pid == learners[other]
+        assert child_of(runner, f"learner {holder}").pid != learners[holder]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.timeout(120)
+def test_a_long_update_is_waited_for(tmp_path: Path) -> None:
+    def compute(updates: int) -> None:
+        if updates == 3:
+            (tmp_path / "began").touch()
+            end = time.process_time() + 4  # twice what it may take without computing
+            while time.process_time() < end:
+                pass
+
+    with nothing_left(), warnings.catch_warnings(), make_learning(on_update=compute) as runner:
+        warnings.simplefilter("error", RuntimeWarning)
+        learner = child_of(runner, "learner 0").pid
+        while not (tmp_path / "began").exists():
+            runner.run(frames=20)
+        runner.run(frames=5, eval_mode=True)
+        runner.save(tmp_path)
+        assert read_state(state_file(tmp_path, 0, 0))["pid"] == learner
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.timeout(120)
+def test_a_learner_in_a_deadlock_is_replaced(tmp_path: Path) -> None:
+    def hang(updates: int) -> None:
+        if updates == 3 and not (tmp_path / "hangs").exists():
+            (tmp_path / "hangs").touch()
+            threading.Event().wait()
+
+    with nothing_left(), make_learning(on_update=hang) as runner:
+        learner = child_of(runner, "learner 0").pid
+        message = "^learner 0 has neither answered nor used any processor time for 2 s: it is started again$"
+        with pytest.warns(RuntimeWarning, match=message):
+            while not (tmp_path / "hangs").exists():
+                runner.run(frames=20)
+            runner.save(tmp_path)
+        assert read_state(state_file(tmp_path, 0, 0))["pid"] != learner
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.timeout(120)
+def test_a_stopped_environment_is_told_once_with_the_remedy() -> None:
+    with nothing_left(), make_learning() as runner:
+        runner.run(frames=20)
+        environment = child_of(runner, "the environment")
+        stop(environment)
+        message = (
+            rf"^the environment has been stopped \(SIGSTOP\) for 1 s: `kill -CONT {environment.pid}` lets it go on$"
+        )
+
+        def resume() -> None:
+            wait_until(lambda: runner._backend._stopped_told)  # type: ignore[union-attr]
+            environment.resume()
+
+        friend = threading.Thread(target=resume)
+        friend.start()
+        with pytest.warns(RuntimeWarning, match=message) as warned:
+            assert runner.run(frames=10).frames["total"] == 10
+        friend.join()
+        assert len([each for each in warned if "stopped" in str(each.message)]) == 1
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_the_answer_to_a_command_that_was_interrupted_is_not_taken_for_the_next_ones(tmp_path: Path) -> None:
+    supervisor = os.getpid()
+
+    def interrupt() -> None:
+        if not (tmp_path / "interrupted").exists():
+            (tmp_path / "interrupted").touch()
+            os.kill(supervisor, signal.SIGINT)
+        time.sleep(0.5)
+
+    with nothing_left(), make_learning(on_save=interrupt) as runner:
+        runner.run(frames=20)
+        with pytest.raises(KeyboardInterrupt):
+            runner.save(tmp_path)
+        runner.save(tmp_path)
+        assert read_state(state_file(tmp_path, 0, 0))["saves"] == 2
 
 
 # Scripts, notebooks, signals.
@@ -382,3 +692,179 @@ def test_pinned_workers_stay_on_one_core_each() -> None:
         report = make_runner(Endless, lambda: lambda observation: len(os.sched_getaffinity(0)), pin=True).run(frames=40)
     assert report.frames["fresh"] > 0
     assert sum(episode.score for episode in report.episodes) == report.frames["fresh"]
+
+
+LEARNING = """
+import os, signal, sys, time
+from pathlib import Path
+from tests.async_wrappers.runner.test_processes import child_of, make_learning
+
+def main(folder, what):
+    runner = make_learning()
+    with runner:
+        runner.run(frames=50)
+        learner = child_of(runner, "learner 0")
+        if what == "stopped":
+            learner.suspend()
+        try:
+            print(learner.pid, flush=True)
+            runner.run(frames=1_000_000)
+        except KeyboardInterrupt:
+            runner.save(folder)
+            raise
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        main(Path(sys.argv[1]), sys.argv[2])
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@contextmanager
+def ended_after(process: subprocess.Popen[str]) -> Iterator[list[psutil.Process]]:
+    """Collect the children that are there before the block is left; see to it that they end, and that nothing stays."""
+    children: list[psutil.Process] = []
+    try:
+        yield children
+        _, alive = psutil.wait_procs(children, PATIENCE)
+        assert alive == []
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(("what", "whole_group"), [("plays", True), ("stopped", False), ("stopped", True)])
+def test_sigterm_ends_a_run_with_what_its_learner_has_learnt(tmp_path: Path, what: str, whole_group: bool) -> None:
+    """To the process group, as a batch system sends it; with a learner that is stopped, which goes on to save."""
+    process = start([script(tmp_path, LEARNING), str(tmp_path), what], start_new_session=True)
+    with ended_after(process) as children:
+        assert process.stdout is not None
+        learner = int(process.stdout.readline())
+        children += psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGTERM) if whole_group else process.terminate()
+        _, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (130, "")
+        state = read_state(state_file(tmp_path, 0, 0))
+        assert state["pid"] == learner
+        assert state["updates"] > 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stage", ["spawn_main", "forkserver"])
+def test_a_signal_to_the_group_while_it_starts_ends_it_without_a_word_of_its_children(
+    tmp_path: Path, stage: str, sent: signal.Signals
+) -> None:
+    """At once when the environment's process, or the fork server, is there: both are still importing."""
+    process = start([script(tmp_path, LEARNING), str(tmp_path), "plays"], start_new_session=True)
+    with ended_after(process) as children:
+        main = psutil.Process(process.pid)
+
+        def there() -> bool:
+            with suppress(psutil.NoSuchProcess):
+                return any(stage in " ".join(child.cmdline()) for child in main.children())
+            return False
+
+        wait_until(there)
+        children += main.children(recursive=True)
+        os.killpg(process.pid, sent)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (130, "")
+
+
+NOT_CLOSED = """
+import sys
+from tests.async_wrappers.runner.test_processes import make_learning
+
+if __name__ == "__main__":
+    runner = make_learning()
+    runner.__enter__()
+    runner.run(frames=10)
+    if sys.argv[1] == "forgotten":
+        del runner
+    print("end", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["kept", "forgotten"])
+def test_a_script_that_does_not_close_its_runner_ends_all_the_same(tmp_path: Path, how: str) -> None:
+    process = start([script(tmp_path, NOT_CLOSED), how], start_new_session=True)
+    with ended_after(process) as children:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "end\n"
+        with suppress(psutil.NoSuchProcess):
+            children += psutil.Process(process.pid).children(recursive=True)
+        _, err = process.communicate(timeout=PATIENCE)
+        assert (process.returncode, err) == (0, "")
+
+
+FEW = """
+import os, resource, sys, warnings
+from multiprocessing import active_children
+from async_wrappers import AsyncRunner
+from async_wrappers.runner.processes import RunFailed
+from tests.async_wrappers.runner.test_processes import Endless
+
+def run(workers):
+    warnings.simplefilter("ignore")
+    policy = lambda observation: 1
+    return AsyncRunner(Endless, lambda: policy, workers, 100, latency=0.005, backend=sys.argv[1]).run(frames=20)
+
+def opened():
+    return len(os.listdir("/proc/self/fd"))
+
+if __name__ == "__main__":
+    run(2)  # multiprocessing's own two processes are there
+    before, (_, hard) = opened(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    for room in (0, 1, 4, 9, 30, 75, 80, 90, 110, 125):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before + room, hard))
+        try:
+            run(64)
+        except RunFailed as error:
+            print(str(error).replace(f"than the {before + room} ", "than the LIMIT "))
+        else:
+            print("played with room for", room)
+        print(opened() - before, len(active_children()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 400, hard))
+    print("fresh", run(2).frames["fresh"] > 0)
+"""
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_where_descriptors_run_out_the_limit_is_named_and_all_are_given_back(tmp_path: Path, backend: str) -> None:
+    process = start([script(tmp_path, FEW), backend], start_new_session=True)
+    with ended_after(process):
+        out, err = process.communicate(timeout=4 * PATIENCE)
+        assert process.returncode == 0, err
+        told = (
+            "workers=64 need more open files than the LIMIT that a process may have here: raise the limit "
+            "(`ulimit -n 768`), or take fewer workers"
+        )
+        assert out.splitlines() == [told, "0 0"] * 10 + ["fresh True"]
+        assert err == ""
+
+
+MANY = """
+import os, resource, sys, warnings
+from async_wrappers import AsyncRunner
+from tests.async_wrappers.runner.test_processes import Endless
+
+if __name__ == "__main__":
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    warnings.simplefilter("ignore")
+    runner = AsyncRunner(Endless, lambda: lambda observation: 1, 2, 100, latency=0.005, backend=sys.argv[1])
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    print("fresh", runner.run(frames=50).frames["fresh"] > 0)
+"""
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_descriptors_may_lie_above_those_that_select_takes(tmp_path: Path, backend: str) -> None:
+    """As those of a run with more than 500 workers do."""
+    process = start([script(tmp_path, MANY), backend], start_new_session=True)
+    with ended_after(process):
+        out, err = process.communicate(timeout=2 * PATIENCE)
+        assert (process.returncode, out) == (0, "fresh True\n"), err

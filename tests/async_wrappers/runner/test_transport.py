@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import resource
 import socket
 import threading
 import time
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from async_wrappers.runner import transport as transport_module
 from async_wrappers.runner.frames import FrameRing
 from async_wrappers.runner.memory import Block
 from async_wrappers.runner.protocols import Decision, Ready
@@ -85,6 +88,37 @@ def test_a_ticket_reaches_its_worker_and_its_action_comes_back(setting: Setting)
 def test_collect_wakes_as_soon_as_something_is_said(setting: Setting) -> None:
     threading.Timer(0.01, setting.say, (1, 0, READY)).start()
     assert setting.transport.collect(soon()) == [Ready(1)]
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Allow this process more descriptors than `select` takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+@pytest.mark.parametrize("ppoll", [True, False])
+def test_its_descriptor_may_lie_above_those_that_select_takes(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, ppoll: bool
+) -> None:
+    """On a system with `ppoll`, and on one without."""
+    if not ppoll:
+        monkeypatch.setattr(transport_module.ctypes, "CDLL", lambda name: object())
+    ours, theirs = socket.socketpair()
+    with theirs, socket.socket(fileno=fcntl.fcntl(ours, fcntl.F_DUPFD, 1500)) as high:
+        ours.close()
+        setting.transport = SharedTransport(setting.ring, setting.slots, setting.controls, [], high)
+        assert high.fileno() >= 1500
+        assert setting.collect() == []
+        begin = time.monotonic_ns()
+        assert setting.transport.collect(begin + 1_300_000) == []
+        assert time.monotonic_ns() >= begin + 1_300_000  # the beginning of a frame is not anticipated
+        threading.Timer(0.01, theirs.sendall, (MESSAGE.pack(1, 0, READY),)).start()
+        assert setting.transport.collect(soon()) == [Ready(1)]
+        assert setting.collect() == []
 
 
 def test_a_worker_that_dies_at_work_is_lost_with_its_ticket_and_may_come_back(setting: Setting) -> None:
