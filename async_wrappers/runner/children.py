@@ -116,6 +116,7 @@ def run_environment(
                 shape.journal_of(blocks),
                 controls,
                 stops=lambda: controls.stop or gone.is_set(),
+                warns=lambda sentence: supervisor.send(("warning", sentence)),
             )
             while (phase := supervisor.recv()) is not None:
                 supervisor.send(("record", loop.play(phase)))

@@ -11,9 +11,13 @@ import gymnasium as gym
 from async_wrappers.runner.loop import Phase, Terms
 from async_wrappers.runner.record import Record
 
-__all__ = ["RING_DEPTH", "Backend", "Job"]
+__all__ = ["RING_DEPTH", "Backend", "Job", "RunFailed"]
 
 RING_DEPTH = 64  # frames that a worker may be late in reading
+
+
+class RunFailed(RuntimeError):
+    """A part of the run has ended for good; what it raised, if anything, is the cause."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers.runner.children import Blocks, Shape, run_environment, run_learner, run_worker
-from async_wrappers.runner.job import Job
+from async_wrappers.runner.job import Job, RunFailed
 from async_wrappers.runner.loop import Phase
 from async_wrappers.runner.memory import Block
 from async_wrappers.runner.record import Record
@@ -42,10 +42,6 @@ _BACKOFF = (
 )  # seconds before the next restart, by failures in a row; after these it is given up
 _PATIENCE = 3.0  # seconds that children have to end when they are told to
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
-
-
-class RunFailed(RuntimeError):
-    """A part of the run has ended for good; what it raised, if anything, is the cause."""
 
 
 @dataclass
@@ -144,8 +140,8 @@ class ProcessBackend:
         """End the phase; its record is not to be taken for that of the next one."""
         self._controls.stop = True
         with suppress(OSError, EOFError):
-            if self._environment.pipe.poll(1):
-                self._environment.pipe.recv()
+            while self._environment.pipe.poll(1) and self._environment.pipe.recv()[0] == "warning":
+                pass
 
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases."""
@@ -265,8 +261,8 @@ class ProcessBackend:
             self._job.updates_per_transition,
         )
 
-    def _expect(self, child: _Child, what: str) -> Any:
-        """Return a child's next message, which must be this one."""
+    def _expect(self, child: _Child, *what: str) -> Any:
+        """Return a child's next message, which must be one of these."""
         while True:
             while not child.pipe.poll(0.1):
                 if not child.process.is_alive() and not child.pipe.poll(0):
@@ -275,7 +271,7 @@ class ProcessBackend:
                 message = child.pipe.recv()
             except (EOFError, ConnectionResetError):
                 raise self._ended(child) from None
-            if message[0] == what:
+            if message[0] in what:
                 return message
             self._hear(child, message)
             if child.error is not None:
@@ -314,8 +310,11 @@ class ProcessBackend:
             waits += [each for child in living for each in (child.pipe, child.process.sentinel)]
             ready = connection.wait(waits, self._next_restart())
             if self._environment.pipe in ready or self._environment.process.sentinel in ready:
-                record: Record = self._expect(self._environment, "record")[1]
-                return record
+                kind, content = self._expect(self._environment, "record", "warning")
+                if kind == "record":
+                    record: Record = content
+                    return record
+                warnings.warn(content, RuntimeWarning, stacklevel=2)
             for child in living:
                 if child.process.sentinel in ready or (child.pipe in ready and not self._listen(child)):
                     self._died(child)

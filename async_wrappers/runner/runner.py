@@ -15,7 +15,7 @@ from typing import Any, cast
 import gymnasium as gym
 
 from async_wrappers.latency import as_latency
-from async_wrappers.runner.job import Backend, Job
+from async_wrappers.runner.job import Backend, Job, RunFailed
 from async_wrappers.runner.loop import Phase, Terms
 from async_wrappers.runner.state import read_state, state_file, write_state
 from async_wrappers.schedule import FrameClock
@@ -194,7 +194,7 @@ class AsyncRunner:
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
-            RunFailed: A part of the run ended for good.
+            RunFailed: A part of the run ended for good, or no answer of the policy's was an action.
         """
         lengths = {"frames": frames, "seconds": seconds, "episodes": episodes}
         given = {name: value for name, value in lengths.items() if value is not None}
@@ -219,7 +219,10 @@ class AsyncRunner:
             standing_at=standing_at,
         )
         try:
-            report = self._open().play(what).report()
+            record = self._open().play(what)
+            if record.refusal is not None and not record.accepted:
+                raise RunFailed(f"no action was ever accepted: {record.refusal}")
+            report = record.report()
         finally:
             if not self._stays:
                 self.close()
