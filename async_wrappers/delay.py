@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from async_wrappers.default_action import DefaultAction, make_default_action
-from async_wrappers.schedule import PlainSchedule, Schedule
+from async_wrappers.default_action import DefaultAction, make_default_action, written_call
+from async_wrappers.schedule import PlainSchedule, Schedule, whole_frames
 
 if TYPE_CHECKING:
     from async_wrappers.simulation import Counts, SimulatedSchedule
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["RealtimeDelay"]
 
 
-_UNUSED = {"stagger": "tickets", "playout": "p99"}  # defaults that stand for nothing without a latency; else None
+_OF_A_LATENCY = {"workers": None, "fps": None, "stagger": "tickets", "playout": "p99", "slot": None}  # and defaults
 
 # What the environment showed at the beginning of a frame: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]
@@ -123,14 +123,16 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         gym.Wrapper.__init__(self, env)
         self._schedule: Schedule
         self._simulated: SimulatedSchedule | None = None
+        frames = {"delay": whole_frames("delay", delay), "noops": whole_frames("noops", noops)}
+        given: dict[str, Any] = {name: number for name, number in frames.items() if number}
+        of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
+        of_a_latency = {name: value for name, value in of_a_latency.items() if not _is(value, _OF_A_LATENCY[name])}
         if latency is None:
-            given = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
-            for name, value in given.items():
-                if value != _UNUSED.get(name):
-                    raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
+            for name, value in of_a_latency.items():
+                raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
             self._schedule = PlainSchedule(delay, noops)
         else:
-            if delay or noops:
+            if given:
                 raise ValueError(f"give delay and noops or a latency, got delay={delay}, noops={noops} and {latency!r}")
             if fps is None:
                 raise ValueError("fps must be given with a latency, in frames per second, got None")
@@ -138,9 +140,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
             workers = 1 if workers is None else workers
             self._schedule = self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
+            given = {"latency": latency, **of_a_latency}
         self._default_action: DefaultAction | None = None
-        if latency is not None or delay or noops:
-            self._default_action = make_default_action(default_action, env)
+        if given:
+            line = written_call("RealtimeDelay", "env", **given)
+            self._default_action = make_default_action(default_action, env, line)
         self._running = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -254,6 +258,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _now(self) -> _Sight:
         return self._frame, _own(self._newest[0]), _own_info(self._newest[4])
+
+
+def _is(value: Any, default: Any) -> bool:
+    """Return whether an argument was left at its default; of arrays there is no telling by ``==``."""
+    return value is default or (type(value) is type(default) and value == default)
 
 
 _UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None)})

@@ -40,7 +40,11 @@ def as_action(space: gym.Space[Any], answer: Any) -> Any:
         RefusedAction: It is none: not a number, NaN, of another shape, beyond the bounds, or not whole.
     """
     kind = type(answer)
-    if (kind is int or kind is np.int64) and type(space) is spaces.Discrete and 0 <= answer - int(space.start) < space.n:
+    if (
+        (kind is int or kind is np.int64)
+        and type(space) is spaces.Discrete
+        and 0 <= answer - int(space.start) < space.n
+    ):
         return answer  # the common case, and the fast one
     if kind is np.ndarray and type(space) is spaces.Box and answer.dtype == space.dtype and space.contains(answer):
         return answer
@@ -92,7 +96,7 @@ def _dict(space: spaces.Dict, answer: Any) -> dict[str, Any]:
     return {key: _leaf(f"[{key!r}]", each, answer[key]) for key, each in space.spaces.items()}
 
 
-def _tuple(space: spaces.Tuple, answer: Any) -> tuple[Any, ...]:
+def _tuple(space: spaces.Tuple[Any], answer: Any) -> tuple[Any, ...]:
     if not isinstance(answer, tuple | list) or len(answer) != len(space.spaces):
         raise RefusedAction(f"it must be a tuple of {len(space.spaces)}")
     each = enumerate(zip(space.spaces, answer, strict=True))

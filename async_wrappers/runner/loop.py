@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.default_action import make_default_action
+from async_wrappers.default_action import make_default_action, written_call
 from async_wrappers.latency import Latency
 from async_wrappers.runner.crew import Crew, Running
 from async_wrappers.runner.dispatch import Dispatcher, Due
@@ -50,6 +50,11 @@ class Terms:
     start_timeout: float = 60.0
     calibration_time: float = 5.0
     seed: int = 0
+
+    @property
+    def line(self) -> str:
+        """The runner's call with a place for a default action, for a message."""
+        return written_call("AsyncRunner", "make_env", "make_policy", workers=self.workers, fps=self.fps)
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ class EnvironmentLoop:
         self._crew = Crew(transport, terms.workers, now, self._refuse)
         self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
         self._warned = False
-        self._default_action = make_default_action(terms.default_action, env)
+        self._default_action = make_default_action(terms.default_action, env, terms.line)
         if journal is not None:
             journal.begin_writing()
         if terms.latency is not None:

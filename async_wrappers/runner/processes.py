@@ -115,8 +115,10 @@ class ProcessBackend:
             self._let_learners_rest()
         try:
             self._environment.pipe.send(phase)
-        except OSError:
-            raise self._ended(self._environment) from None
+        except OSError:  # it has ended before its first frame: it may have said why
+            self._listen(self._environment)
+            failed = self._environment.error is not None
+            raise (self._failed if failed else self._ended)(self._environment) from None
         try:
             record = self._await_record()
         except BaseException:

@@ -43,7 +43,7 @@ class VirtualBackend:
         self._action_space = self._env.action_space
         try:
             refuse_oracles(self._env)
-            self._default_action = make_default_action(terms.default_action, self._env)
+            self._default_action = make_default_action(terms.default_action, self._env, terms.line)
             self._act = [as_act(job.make_policy()) for _ in range(terms.workers)]
         except BaseException:
             self._env.close()

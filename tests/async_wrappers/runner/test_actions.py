@@ -173,10 +173,9 @@ def test_of_other_spaces_an_answer_is_taken_as_it_is() -> None:
         as_action(Even(), 3)
 
 
-SPACES = st.sampled_from(
-    [Discrete(3), Discrete(2, start=-1), Discrete(5, dtype=np.uint8), FLOATS, Box(-3, 2, (2, 1), np.int16)]
-    + [Box(0, np.inf, (1,), np.float64), MultiDiscrete([2, 3]), MultiBinary((2, 2)), Box(0, 1, (), np.float16)]
-)
+DISCRETE = [Discrete(3), Discrete(2, start=-1), Discrete(5, dtype=np.uint8), MultiDiscrete([2, 3]), MultiBinary((2, 2))]
+BOXES = [FLOATS, Box(-3, 2, (2, 1), np.int16), Box(0, np.inf, (1,), np.float64), Box(0, 1, (), np.float16)]
+SPACES = st.sampled_from([*DISCRETE, *BOXES])
 ANSWERS = st.one_of(
     st.none(),
     st.booleans(),
