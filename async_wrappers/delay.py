@@ -42,6 +42,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
       a policy that reads ``info`` cheats. What the environment said along with the delayed observation is
       ``info["realtime"]["observation_info"]``.
     * Observations are copied, deeply, when the environment shows them: it may reuse its arrays.
+    * A ``copy.deepcopy`` of the wrapper, where the environment can be copied, goes on from the same frame by itself,
+      with the same actions in flight and the same latencies to come.
 
     ``info["realtime"]`` after a step:
 
@@ -232,6 +234,16 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     def counts(self) -> Counts | None:
         """What became of the frames and inferences so far, with a latency; None with constants."""
         return None if self._simulated is None else self._simulated.counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle is made of: all but the iterator over the schedule's frames."""
+        return {name: value for name, value in vars(self).items() if name != "_schedule_frames"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the original was, by itself and in the same way."""
+        vars(self).update(state)
+        if "_frame" in state:  # it has been reset
+            self._schedule_frames = self._schedule.frames_from(self._frame + (not self._over))
 
     def _step_default(self) -> None:
         assert self._default_action is not None  # looked up unless every frame receives an action

@@ -41,6 +41,10 @@ class Schedule(Protocol):
         """
         ...
 
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """Go on telling the running episode, whose first frames have been asked for, from this one on: for a copy."""
+        ...
+
     def first(self) -> tuple[int, int]:
         """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
         ...
@@ -86,11 +90,15 @@ class PlainSchedule:
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; see `Schedule.frames`."""
+        return self.frames_from(0)
+
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """See `Schedule.frames_from`."""
         delay, interval = self.delay, self.noops + 1
         if interval == 1:  # the common case, and the one with a decision on every frame
-            yield from ((None, True) for _ in range(delay))
-            yield from zip(count(), repeat(True))
-        for start in count(-delay):
+            yield from ((None, True) for _ in range(frame, delay))
+            yield from zip(count(max(0, frame - delay)), repeat(True))
+        for start in count(frame - delay):
             yield start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0
 
     def first(self) -> tuple[int, int]:

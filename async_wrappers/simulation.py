@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
-from itertools import count, tee
+from itertools import count
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -147,6 +148,10 @@ class SimulatedSchedule:
         self._begin(seed)
         return self._simulation.frames()
 
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """See `Schedule.frames_from`; the simulation knows which frame is the next."""
+        return self._simulation.frames()
+
     def steps(self, seed: int | None = None) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
         """Begin an episode and tell, frame by frame, who does what.
 
@@ -174,6 +179,27 @@ class SimulatedSchedule:
         return self._simulation.finished()
 
 
+class _Draws:
+    """Latencies, one after the other, that can be looked at before they are drawn; a deep copy goes on identically."""
+
+    def __init__(self, latencies: LatencyStream) -> None:
+        self._draw = latencies.draw
+        self._ahead: deque[int] = deque()  # what was looked at
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> int:
+        return self._ahead.popleft() if self._ahead else self._draw()
+
+    def ahead(self) -> Iterator[int]:
+        """Yield the next draws without taking them; not to be used once one is taken."""
+        for place in count():
+            if place == len(self._ahead):
+                self._ahead.append(self._draw())
+            yield self._ahead[place]
+
+
 class _Simulation:
     """One episode after another, frame by frame; copied to look ahead. A subclass says what happens on a frame."""
 
@@ -181,14 +207,14 @@ class _Simulation:
 
     def __init__(self, clock: FrameClock, workers: int, latencies: LatencyStream) -> None:
         self._clock, self._workers = clock, workers
-        self._latencies: Iterator[int] = iter(latencies.draw, None)
+        self._latencies: Iterator[int] = _Draws(latencies)
         self.counts = Counts()
         self.log: list[Inference] | None = None
         self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
         """Forget all that was learned, and go on with these latencies."""
-        self._latencies = iter(latencies.draw, None)
+        self._latencies = _Draws(latencies)
 
     def begin(self) -> None:
         """Begin an episode."""
@@ -211,9 +237,10 @@ class _Simulation:
         raise NotImplementedError
 
     def copy(self) -> Self:
-        """Return what goes on in the same way, with the same draws, and changes nothing here."""
+        """Return what goes on in the same way, with the same draws, and changes nothing here, until this goes on."""
         future = copy(self)
-        self._latencies, future._latencies = tee(self._latencies)
+        assert isinstance(self._latencies, _Draws)
+        future._latencies = self._latencies.ahead()
         future.counts, future.log = Counts(), None
         return future
 
