@@ -140,19 +140,21 @@ def run_worker(
         if core is not None:
             os.sched_setaffinity(0, {core})
         _one_thread()
-        policy = _loaded(payload)()
-        _one_thread()
-        Worker(
-            worker,
-            incarnation,
-            policy,
-            shape.action_space,
-            shape.ring(blocks),
-            shape.slots(blocks),
-            shape.board(blocks),
-            inbox,
-            outbox,
-        ).run()
+        with _making(supervisor):
+            policy = _loaded(payload)()
+            _one_thread()
+            made = Worker(
+                worker,
+                incarnation,
+                policy,
+                shape.action_space,
+                shape.ring(blocks),
+                shape.slots(blocks),
+                shape.board(blocks),
+                inbox,
+                outbox,
+            )
+        made.run()
 
 
 def run_learner(
@@ -253,6 +255,17 @@ def _one_thread() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+
+
+@contextmanager
+def _making(supervisor: connection.Connection) -> Iterator[None]:
+    """Say of what is raised here that it was raised before the first inference, in making the policy."""
+    try:
+        yield
+    except Exception:
+        with suppress(OSError):
+            supervisor.send(("unmade",))
+        raise
 
 
 @contextmanager

@@ -56,6 +56,7 @@ class _Child:
     started: int = 0  # monotonic nanoseconds
     restart_at: float | None = None  # monotonic seconds; it is dead until then
     error: tuple[BaseException | None, str] | None = None  # what it raised
+    unmade: bool = False  # whether it raised that in making its policy
 
 
 class ProcessBackend:
@@ -283,6 +284,8 @@ class ProcessBackend:
         """Take in what a child says unasked: that it raised, or, started again, what its weights are."""
         if message[0] == "failed":
             child.error = _unpickled(message[1]), message[2]
+        elif message[0] == "unmade":
+            child.unmade = True
         elif message[0] == "layout":
             child.pipe.send(self._shape)
 
@@ -334,6 +337,8 @@ class ProcessBackend:
         """Take note of a worker's or learner's death, and settle when it is to be restarted."""
         self._listen(child)
         if child.error is not None:
+            if child.unmade and not child.incarnation and not self._have_inferred():
+                raise self._failed(child)  # make_policy would raise again
             self._tell(child)
         child.process.join(1)
         if child.process.is_alive():
@@ -353,6 +358,11 @@ class ProcessBackend:
         if child.failures > len(_BACKOFF):
             raise self._failed(child)
         child.restart_at = time.monotonic() + _BACKOFF[child.failures - 1]
+
+    def _have_inferred(self) -> bool:
+        """Return whether any worker has ever inferred."""
+        slots = self._shape.slots(self._blocks)
+        return any(slots.read_end(number) for number in range(self._shape.workers))
 
     def _tell(self, child: _Child) -> None:
         """Show what a child raised, once."""
