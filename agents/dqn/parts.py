@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gin
@@ -79,7 +80,8 @@ class DQN:
         bf16: Forward passes in bfloat16.
         compile: Compile the networks with ``torch.compile``; needs a C++ compiler (docs/dqn.md says what it is worth).
         summary_writing_frequency: Updates between two reports of the loss.
-        diverged_dir: Where the batch goes whose loss is not finite, which ends the run.
+        diverged_dir: Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir,
+            the working directory where there is none.
         seed: Of the weights, the exploration and the replay.
 
     Raises:
@@ -123,7 +125,7 @@ class DQN:
         bf16: bool = False,
         compile: bool = False,
         summary_writing_frequency: int = 500,
-        diverged_dir: str = ".",
+        diverged_dir: str | None = None,
         seed: int = 0,
     ) -> None:
         """See the class."""
@@ -184,6 +186,11 @@ class DQN:
         }
         seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
         self._weights_seed, self._replay_seed, self._exploration_seed, self._learning_seed = seeds
+
+    def keep_diverged_in(self, directory: str | Path) -> None:
+        """Let learners put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        if self._learning["diverged_dir"] is None:
+            self._learning["diverged_dir"] = str(directory)
 
     @property
     def observation_shape(self) -> Any:
