@@ -134,12 +134,14 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
             self._schedule = PlainSchedule(delay, noops)
         else:
+            from async_wrappers.latency import as_latency  # half of the package's import time
+            from async_wrappers.simulation import SimulatedSchedule
+
             if given:
                 raise ValueError(f"give delay and noops or a latency, got delay={delay}, noops={noops} and {latency!r}")
+            as_latency(latency)
             if fps is None:
                 raise ValueError("fps must be given with a latency, in frames per second, got None")
-            from async_wrappers.simulation import SimulatedSchedule  # half of the package's import time
-
             workers = 1 if workers is None else workers
             self._schedule = self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
             given = {"latency": latency, **of_a_latency}

@@ -23,7 +23,7 @@ from itertools import count, repeat
 from operator import floordiv
 from typing import Any, Protocol
 
-__all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "whole_frames"]
+__all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "flag", "whole_frames"]
 
 
 class Schedule(Protocol):
@@ -163,6 +163,17 @@ class FrameClock:
     def frame_in(self, time: int) -> int:
         """Return the frame that goes on at `time` nanoseconds: the last one that has begun."""
         return time * self._per // self._period
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return `value` as a bool, or raise a ValueError that names the argument: ``"False"`` would count as true.
+
+    Raises:
+        ValueError: `value` is neither True nor False.
+    """
+    if not (isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")):  # of NumPy, not imported here
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def whole_frames(name: str, value: Any) -> int:

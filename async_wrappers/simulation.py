@@ -16,7 +16,9 @@ from async_wrappers.latency import Latency, LatencyStream, as_latency, nanosecon
 from async_wrappers.schedule import FrameClock
 from async_wrappers.stagger import Conditions, Stagger, Tickets, make_stagger
 
-__all__ = ["Counts", "Inference", "SimulatedSchedule", "modelled_conditions"]
+__all__ = ["MOST_WORKERS", "Counts", "Inference", "SimulatedSchedule", "modelled_conditions", "worker_count"]
+
+MOST_WORKERS = 1_000_000
 
 _PLAYOUT_DRAWS = 10_000
 
@@ -83,6 +85,17 @@ def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Co
     return Conditions(workers, clock, nanoseconds(latency.mean), quantile)
 
 
+def worker_count(workers: Any) -> int:
+    """Return a number of workers as an int, or raise a ValueError.
+
+    Raises:
+        ValueError: It is not a whole number, less than one, or more than anybody has.
+    """
+    if not isinstance(workers, int | np.integer) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
+        raise ValueError(f"workers must be a whole number between 1 and {MOST_WORKERS:,}, got {workers!r}")
+    return int(workers)
+
+
 class SimulatedSchedule:
     """The schedule of N workers under a latency model, a stagger strategy and a frame rate; deterministic by seed.
 
@@ -114,14 +127,16 @@ class SimulatedSchedule:
         seed: int | None = None,
     ) -> None:
         """See the class."""
-        if not isinstance(workers, int | np.integer) or isinstance(workers, bool) or workers < 1:
-            raise ValueError(f"workers must be a whole number >= 1, got {workers!r}")
         self.latency: Latency = as_latency(latency)
-        self.workers = int(workers)
+        self.workers = worker_count(workers)
         self.clock = FrameClock(fps)
         self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
         self.stagger.prepare(modelled_conditions(self.latency, self.workers, self.clock))
-        latencies = self.latency.stream(np.random.SeedSequence(seed))
+        try:
+            entropy = np.random.SeedSequence(seed)
+        except (TypeError, ValueError):
+            raise ValueError(f"seed must be a whole number >= 0, or None, got {seed!r}") from None
+        latencies = self.latency.stream(entropy)
         self._simulation: _Simulation
         if type(self.stagger) is Tickets:  # not a subclass, which may decide otherwise
             self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies)

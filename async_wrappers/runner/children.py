@@ -21,7 +21,7 @@ import cloudpickle
 import gymnasium as gym
 
 from async_wrappers.runner.frames import FrameRing
-from async_wrappers.runner.job import RING_DEPTH
+from async_wrappers.runner.job import RING_DEPTH, made_environment
 from async_wrappers.runner.journal import Journal
 from async_wrappers.runner.learning import Learning
 from async_wrappers.runner.loop import EnvironmentLoop
@@ -102,7 +102,7 @@ def run_environment(
     gone = threading.Event()
     with _child(supervisor, gone.set):
         make_env, terms = cloudpickle.loads(payload)
-        env = make_env()
+        env = made_environment(make_env)
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
             shape: Shape = supervisor.recv()

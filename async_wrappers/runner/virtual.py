@@ -8,7 +8,7 @@ from typing import Any
 
 from async_wrappers.default_action import make_default_action
 from async_wrappers.runner.actions import RefusedAction, as_action, refusal
-from async_wrappers.runner.job import Job
+from async_wrappers.runner.job import Job, made_environment
 from async_wrappers.runner.loop import Phase, encounter_of, episode_seed
 from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Decision, as_act
@@ -39,7 +39,7 @@ class VirtualBackend:
         self._seed = terms.seed
         self._warned = False
         self._schedule = SimulatedSchedule(terms.latency, terms.workers, terms.fps, terms.stagger)
-        self._env = job.make_env()
+        self._env = made_environment(job.make_env)
         self._action_space = self._env.action_space
         try:
             refuse_oracles(self._env)
