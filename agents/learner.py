@@ -81,7 +81,10 @@ class Ring(Protocol):
 
 
 class DivergedError(RuntimeError):
-    """The loss is not finite, and the message names the file that holds the batch; or a weight is not."""
+    """The loss is not finite, and the message names the file that holds the batch; or a weight is not.
+
+    Where the environment's own reward or observation is not, the message says so.
+    """
 
 
 class Drawn(NamedTuple):
@@ -129,10 +132,11 @@ class Learner:
         priority_epsilon: Added to a transition's loss to make its priority, where the replay has priorities.
         first_action: Number of the first action.
         seed: Of what a loss draws: noise, quantiles.
-        diverged_dir: Where the batch goes whose loss is not finite.
+        diverged_dir: Where the batch goes whose loss is not finite; None for the working directory.
         read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
 
     Attributes:
+        diverged_dir: As given.
         updates: Updates done by this learner.
         scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
 
@@ -155,7 +159,7 @@ class Learner:
         priority_epsilon: float = 1e-10,
         first_action: int = 0,
         seed: int = 0,
-        diverged_dir: str | Path = ".",
+        diverged_dir: str | Path | None = None,
         read: Callable[[Any], Any] | None = None,
     ) -> None:
         """See the class."""
@@ -176,7 +180,7 @@ class Learner:
         self._priority_epsilon = priority_epsilon
         self._first_action = first_action
         self._random = DecisionRandom(seed)
-        self._diverged_dir = Path(diverged_dir)
+        self.diverged_dir = diverged_dir
         self._read = read or self.compute.tensor
         self._batches = 0
         self._outcome: _Outcome | None = None  # of the last update, until it is settled
@@ -335,14 +339,20 @@ class Learner:
     def _check_finite(self, outcome: _Outcome) -> None:
         if math.isfinite(value := outcome.losses().item(0)):
             return
-        path = (self._diverged_dir / f"diverged_batch_{outcome.update}.pt").resolve()
+        path = (Path(self.diverged_dir or ".") / f"diverged_batch_{outcome.update}.pt").resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         arrays = outcome.drawn.arrays
         tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
         write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self._state()}, file))
+        stops = "learning stops before it spoils the weights: they and the batch are in"
+        if (told := _not_finite_of_the_environment(arrays)) is not None:
+            raise DivergedError(
+                f"the environment returned {told}, which makes the loss of update {outcome.update} {value}, and "
+                f"{stops} {path}; mend the environment, or clip what it returns"
+            )
         raise DivergedError(
-            f"the loss of update {outcome.update} is {value}, and learning stops before it spoils the "
-            f"weights: they and the batch are in {path}; a smaller learning rate or a max_gradient_norm may help"
+            f"the loss of update {outcome.update} is {value}, and {stops} {path}; a smaller learning rate or a "
+            "max_gradient_norm may help"
         )
 
     def synchronize_target(self) -> None:
@@ -467,3 +477,25 @@ class Learner:
 
 _OBSERVED = frozenset({"observation", "next_observation"})
 _LEARNT_FROM = _OBSERVED | {"action", "reward", "discount", "weight"}
+
+
+def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
+    """Say which reward or observation of a batch is not finite, None where all are: the environment's own numbers."""
+    parts = {"reward": arrays["reward"], **_leaves("observation", arrays["observation"])}
+    parts |= _leaves("next observation", arrays["next_observation"])
+    for name, array in parts.items():
+        if array.dtype.kind != "f" or np.isfinite(array).all():
+            continue
+        at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        place = list(at[2:]) or ""  # of the observation, not of batch and stack
+        slot = f" (transition {arrays['index'][at[0]]} of the replay)" if "index" in arrays else ""
+        return f"{array[at]} as its {name}{place}{slot}"
+    return None
+
+
+def _leaves(name: str, observations: Any) -> dict[str, npt.NDArray[Any]]:
+    if not isinstance(observations, Mapping):
+        return {name: observations}
+    return {
+        leaf: array for key, each in observations.items() for leaf, array in _leaves(f"{name}[{key!r}]", each).items()
+    }

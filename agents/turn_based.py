@@ -217,6 +217,12 @@ class TurnBasedAgent:
         """Transitions of an update."""
         return int(self._learner.replay.facts()["batch_size"])
 
+    def keep_diverged_in(self, directory: str | Path) -> None:
+        """Put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        if self._learner.diverged_dir is None:
+            self._learner.diverged_dir = directory
+        self.parts.keep_diverged_in(directory)
+
     def set_report(self, report: Report) -> None:
         """Send the loss to `report`."""
         self._report = report

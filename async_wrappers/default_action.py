@@ -6,7 +6,7 @@ Inference", arXiv 2412.14355, Definition 1: an asynchronous MDP is an MDP plus a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any, Protocol
@@ -16,9 +16,20 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers.utils import create_zero_array
 
-__all__ = ["DefaultAction", "find_noop", "make_default_action"]
+__all__ = ["DefaultAction", "find_noop", "make_default_action", "written_call"]
 
 NAMES = ("noop", "repeat", "random")
+
+_MEANINGS = ("NOOP", "IDLE")  # of an action that does nothing; IDLE is highway-env's
+
+# Gymnasium's environments whose documentation says of a discrete action that it does nothing, by class: (the action,
+# how many there are). A subclass may give its actions another meaning.
+_DOCUMENTED = {
+    "gymnasium.envs.box2d.car_racing.CarRacing": (0, 5),  # "do nothing"
+    "gymnasium.envs.box2d.lunar_lander.LunarLander": (0, 4),  # "do nothing"
+    "gymnasium.envs.classic_control.acrobot.AcrobotEnv": (1, 3),  # "apply 0 torque to the actuated joint"
+    "gymnasium.envs.classic_control.mountain_car.MountainCarEnv": (1, 3),  # "Don't accelerate"
+}
 
 
 class DefaultAction(Protocol):
@@ -38,15 +49,17 @@ class DefaultAction(Protocol):
         ...
 
 
-def make_default_action(default_action: Any, env: gym.Env[Any, Any]) -> DefaultAction:
+def make_default_action(
+    default_action: Any, env: gym.Env[Any, Any], call: str = "RealtimeDelay(env, delay=8, {})"
+) -> DefaultAction:
     """Return the default action that `default_action` describes, for `env`.
 
     Args:
-        default_action: ``"noop"`` (the environment's own: from ``get_action_meanings``, else zeros of a Box or
-            MultiBinary), ``"repeat"`` (the last agent action; before the first, the no-op, else the space's zero),
-            ``"random"`` (one draw per default frame from a generator of its own), an element of the action space,
-            or a function of (newest observation, last agent action or None).
+        default_action: ``"noop"`` (the environment's own, see `find_noop`), ``"repeat"`` (the last agent action; before
+            the first, the no-op, else the space's zero), ``"random"`` (one draw per default frame from a generator of
+            its own), an element of the action space, or a function of (newest observation, last agent action or None).
         env: The environment that will receive the actions.
+        call: The caller's line with a place for the default action, for the message where there is no no-op.
 
     Raises:
         ValueError: An unknown name, an action outside the action space, or "noop" where the environment has none.
@@ -54,7 +67,7 @@ def make_default_action(default_action: Any, env: gym.Env[Any, Any]) -> DefaultA
     space = env.action_space
     if isinstance(default_action, str):
         if default_action == "noop":
-            return _Fixed(_noop_or_error(env))
+            return _Fixed(_noop_or_error(env, call))
         if default_action == "repeat":
             noop = find_noop(env)
             return _Repeat(create_zero_array(space) if noop is None else noop)
@@ -71,43 +84,78 @@ def make_default_action(default_action: Any, env: gym.Env[Any, Any]) -> DefaultA
 
 
 def find_noop(env: gym.Env[Any, Any]) -> Any | None:
-    """Return the environment's no-op action, or None where it has no natural one.
+    """Return the environment's no-op action, or None where nothing says that it has one.
 
-    The action whose meaning is ``"NOOP"`` where ``get_action_meanings`` tells; else zeros where a Box or MultiBinary
-    action space holds them.
+    Asked in this order: an attribute ``noop_action`` of the environment or of one of its wrappers; in a Discrete space
+    ``get_action_meanings`` (``"NOOP"`` or ``"IDLE"``), highway-env's ``action_type`` (``"IDLE"``) and what Gymnasium's
+    documentation says of LunarLander, CarRacing, Acrobot and MountainCar; zeros where a Box or MultiBinary holds them.
+    A wrapper that gives the environment another action space gives its actions another meaning: what lies within it is
+    not asked.
+
+    Raises:
+        ValueError: ``noop_action`` is no element of the action space.
     """
     space = env.action_space
+    if (said := _said_of_actions(env, "noop_action")) is not None:
+        if (action := _element(space, said)) is None:
+            raise ValueError(f"noop_action of {_name(env)} must be an element of {space}, got {said!r}")
+        return action
     if isinstance(space, Discrete):
-        meanings = _action_meanings(env)
-        if len(meanings) == space.n and "NOOP" in meanings:
-            return space.start + meanings.index("NOOP")
-        return None
+        return _meant(env, space)
     if isinstance(space, (Box, MultiBinary)):
         zeros = np.zeros(space.shape, dtype=space.dtype)
         return zeros if space.contains(zeros) else None
     return None
 
 
-def _action_meanings(env: gym.Env[Any, Any]) -> list[str]:
+def _meant(env: gym.Env[Any, Any], space: Discrete) -> Any | None:
+    """Return the discrete action that the environment, or its documentation, calls doing nothing."""
+    tell = _said_of_actions(env, "get_action_meanings")
+    meanings = [] if tell is None else [str(meaning).upper() for meaning in tell()]
+    for meaning in _MEANINGS:
+        if len(meanings) == space.n and meaning in meanings:
+            return space.start + meanings.index(meaning)
+    indexes = getattr(_said_of_actions(env, "action_type"), "actions_indexes", None)
+    if isinstance(indexes, Mapping) and len(indexes) == space.n and "IDLE" in indexes:
+        return indexes["IDLE"]
+    base: Any = env.unwrapped
+    noop, count = _DOCUMENTED.get(f"{type(base).__module__}.{type(base).__qualname__}", (None, 0))
+    return noop if count == space.n and base.action_space is space else None
+
+
+def _said_of_actions(env: gym.Env[Any, Any], name: str) -> Any | None:
+    """Return an attribute of the outermost layer that has it; None where a wrapper further out changes the actions."""
     layer = env
-    while not hasattr(layer, "get_action_meanings"):
+    while not hasattr(layer, name):
         if not isinstance(layer, gym.Wrapper):
-            return []
+            return None
         layer = layer.env
-    if layer.action_space is not env.action_space:  # a wrapper further out gives the actions another meaning
-        return []
-    return [str(meaning) for meaning in layer.get_action_meanings()]
+    return getattr(layer, name) if layer.action_space is env.action_space else None
 
 
-def _noop_or_error(env: gym.Env[Any, Any]) -> Any:
+def _noop_or_error(env: gym.Env[Any, Any], call: str) -> Any:
     noop = find_noop(env)
     if noop is None:
-        name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+        some = f" (default_action={env.action_space.start})" if isinstance(env.action_space, Discrete) else ""
+        line = call.format("default_action='repeat'")
         raise ValueError(
-            f"default_action='noop' needs an environment with a no-op, but {name} with actions {env.action_space} has "
-            "none: give default_action='repeat', 'random', an action or a function"
+            f"default_action='noop' needs an environment with a no-op, but {_name(env)} with actions "
+            f"{env.action_space} has none: write `{line}`, which lets the last action go "
+            f"on, or give 'random', an action{some} or a function, or let the environment say which action does "
+            "nothing (an attribute noop_action)"
         )
     return noop
+
+
+def _name(env: gym.Env[Any, Any]) -> str:
+    return env.spec.id if env.spec is not None else type(env.unwrapped).__name__
+
+
+def written_call(name: str, *arguments: str, **keywords: Any) -> str:
+    """Return a call as one writes it, with a place for one more argument; what has no such form stands as its name."""
+    written = {key: repr(value) for key, value in keywords.items()}
+    named = (f"{key}={key if text.startswith('<') else text}" for key, text in written.items())
+    return f"{name}({', '.join([*arguments, *(text.replace('{', '{{').replace('}', '}}') for text in named), '{}'])})"
 
 
 def _element(space: gym.Space[Any], action: Any) -> Any | None:

@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from async_wrappers.default_action import DefaultAction, make_default_action
-from async_wrappers.schedule import PlainSchedule, Schedule
+from async_wrappers.default_action import DefaultAction, make_default_action, written_call
+from async_wrappers.schedule import PlainSchedule, Schedule, whole_frames
 
 if TYPE_CHECKING:
     from async_wrappers.simulation import Counts, SimulatedSchedule
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["RealtimeDelay"]
 
 
-_UNUSED = {"stagger": "tickets", "playout": "p99"}  # defaults that stand for nothing without a latency; else None
+_OF_A_LATENCY = {"workers": None, "fps": None, "stagger": "tickets", "playout": "p99", "slot": None}  # and defaults
 
 # What the environment showed at the beginning of a frame: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]
@@ -42,6 +42,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
       a policy that reads ``info`` cheats. What the environment said along with the delayed observation is
       ``info["realtime"]["observation_info"]``.
     * Observations are copied, deeply, when the environment shows them: it may reuse its arrays.
+    * A ``copy.deepcopy`` of the wrapper, where the environment can be copied, goes on from the same frame by itself,
+      with the same actions in flight and the same latencies to come.
 
     ``info["realtime"]`` after a step:
 
@@ -123,24 +125,30 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         gym.Wrapper.__init__(self, env)
         self._schedule: Schedule
         self._simulated: SimulatedSchedule | None = None
+        frames = {"delay": whole_frames("delay", delay), "noops": whole_frames("noops", noops)}
+        given: dict[str, Any] = {name: number for name, number in frames.items() if number}
+        of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
+        of_a_latency = {name: value for name, value in of_a_latency.items() if not _is(value, _OF_A_LATENCY[name])}
         if latency is None:
-            given = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
-            for name, value in given.items():
-                if value != _UNUSED.get(name):
-                    raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
+            for name, value in of_a_latency.items():
+                raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
             self._schedule = PlainSchedule(delay, noops)
         else:
-            if delay or noops:
+            from async_wrappers.latency import as_latency  # half of the package's import time
+            from async_wrappers.simulation import SimulatedSchedule
+
+            if given:
                 raise ValueError(f"give delay and noops or a latency, got delay={delay}, noops={noops} and {latency!r}")
+            as_latency(latency)
             if fps is None:
                 raise ValueError("fps must be given with a latency, in frames per second, got None")
-            from async_wrappers.simulation import SimulatedSchedule  # half of the package's import time
-
             workers = 1 if workers is None else workers
             self._schedule = self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
+            given = {"latency": latency, **of_a_latency}
         self._default_action: DefaultAction | None = None
-        if latency is not None or delay or noops:
-            self._default_action = make_default_action(default_action, env)
+        if given:
+            line = written_call("RealtimeDelay", "env", **given)
+            self._default_action = make_default_action(default_action, env, line)
         self._running = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -234,6 +242,16 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         """What became of the frames and inferences so far, with a latency; None with constants."""
         return None if self._simulated is None else self._simulated.counts
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle is made of: all but the iterator over the schedule's frames."""
+        return {name: value for name, value in vars(self).items() if name != "_schedule_frames"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the original was, by itself and in the same way."""
+        vars(self).update(state)
+        if "_frame" in state:  # it has been reset
+            self._schedule_frames = self._schedule.frames_from(self._frame + (not self._over))
+
     def _step_default(self) -> None:
         assert self._default_action is not None  # looked up unless every frame receives an action
         self._step_frame(self._default_action(self._newest[0], self._last_action))
@@ -259,6 +277,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _now(self) -> _Sight:
         return self._frame, _own(self._newest[0]), _own_info(self._newest[4])
+
+
+def _is(value: Any, default: Any) -> bool:
+    """Return whether an argument was left at its default; of arrays there is no telling by ``==``."""
+    return value is default or (type(value) is type(default) and value == default)
 
 
 _UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None)})

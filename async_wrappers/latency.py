@@ -39,6 +39,7 @@ __all__ = [
     "as_latency",
     "measure",
     "nanoseconds",
+    "seconds_of",
     "summary",
 ]
 
@@ -193,7 +194,7 @@ class Constant(_Model):
     seconds: float
 
     def __post_init__(self) -> None:
-        self._set(seconds=_seconds("seconds", self.seconds))
+        self._set(seconds=seconds_of("seconds", self.seconds))
 
     @property
     def mean(self) -> float:
@@ -223,7 +224,7 @@ class Uniform(_Model):
     high: float
 
     def __post_init__(self) -> None:
-        self._set(low=_seconds("low", self.low), high=_seconds("high", self.high))
+        self._set(low=seconds_of("low", self.low), high=seconds_of("high", self.high))
         if self.low > self.high:
             raise ValueError(f"low must be <= high, got low={self.low!r} and high={self.high!r}: swap them")
 
@@ -257,7 +258,7 @@ class LogNormal(_Model):
     cv: float
 
     def __post_init__(self) -> None:
-        self._set(mean=_seconds("mean", self.mean), cv=_cv(self.cv))
+        self._set(mean=seconds_of("mean", self.mean), cv=_cv(self.cv))
 
     @property
     def _sigma(self) -> float:
@@ -294,7 +295,7 @@ class Gamma(_Model):
     cv: float
 
     def __post_init__(self) -> None:
-        self._set(mean=_seconds("mean", self.mean), cv=_cv(self.cv))
+        self._set(mean=seconds_of("mean", self.mean), cv=_cv(self.cv))
 
     @property
     def _constant(self) -> bool:
@@ -407,7 +408,7 @@ class Trace(_Model):
         order: Literal["sequence", "shuffled"] = "sequence",
     ) -> None:
         """See the class."""
-        if order not in ("sequence", "shuffled"):
+        if not isinstance(order, str) or order not in ("sequence", "shuffled"):
             raise ValueError(f'order must be "sequence" or "shuffled", got {order!r}')
         is_file = isinstance(latencies, (str, os.PathLike))
         self._set(latencies=_trace_of_file(latencies) if is_file else _trace_of(latencies, "latencies"), order=order)
@@ -590,7 +591,7 @@ def as_latency(value: Any, name: str = "latency") -> Latency:
     if isinstance(value, Latency) and not isinstance(value, type):
         return value
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return Constant(_seconds(name, value))
+        return Constant(seconds_of(name, value))
     if isinstance(value, np.ndarray) and value.ndim == 0:
         return as_latency(value.item(), name)
     if isinstance(value, (np.ndarray, list, tuple)) or hasattr(value, "__array__"):
@@ -736,7 +737,8 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _seconds(name: str, value: Any) -> float:
+def seconds_of(name: str, value: Any) -> float:
+    """Return `value` as a number of seconds from 0 to 1e9, or raise a ValueError that names the argument."""
     return _number(name, value, "a number of seconds from 0 to 1e9", lambda seconds: 0 <= seconds <= _LONGEST)
 
 

@@ -24,9 +24,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
 from async_wrappers.delay import RealtimeDelay
-from async_wrappers.schedule import whole_frames
+from async_wrappers.schedule import flag, whole_frames
 
 __all__ = ["AppliedActions", "CommittedActions", "DecisionDelay"]
+
+
+_LONGEST = 100_000  # actions that an observation shows
+_SLOWEST = 1_000_000_000  # frames of a delay that an observation shows
 
 
 class _Shown(gym.Wrapper[Any, Any, Any, Any]):
@@ -63,9 +67,9 @@ class _ActionsShown(_Shown):
     """
 
     def __init__(self, env: gym.Env[Any, Any], key: str, length: int, flat: bool, pending: bool = False) -> None:
-        length = whole_frames("length", length)
-        if length < 1:
-            raise ValueError(f"length must be >= 1, got {length}")
+        length, flat = whole_frames("length", length), flag("flat", flat)
+        if not 1 <= length <= _LONGEST:
+            raise ValueError(f"length must be a whole number between 1 and {_LONGEST:,}, got {length}")
         self._encode_raw, low, high = _encoder(env.action_space)
         one = _one_of(env.observation_space, env.action_space) if flat else np.float32(1)
         if pending:
@@ -148,6 +152,7 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     def __init__(self, env: gym.Env[Any, Any], length: int = 1, known: bool = True, flat: bool = False) -> None:
         """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, length=length, known=known, flat=flat)
+        known = flag("known", known)
         _ActionsShown.__init__(self, env, "committed_actions", length, flat, pending=True)
         _delay_inside("CommittedActions", env)
         self.known = known
@@ -220,11 +225,12 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
     ) -> None:
         """See the class."""
         gym.utils.RecordConstructorArgs.__init__(self, of=of, longest=longest, flat=flat)
-        if of not in ("last", "playout"):
+        flat = flag("flat", flat)
+        if not isinstance(of, str) or of not in ("last", "playout"):
             raise ValueError(f"of must be 'last' or 'playout', got {of!r}")
         self._longest = whole_frames("longest", longest)
-        if self._longest < 1:
-            raise ValueError(f"longest must be >= 1 frame, got {longest}")
+        if not 1 <= self._longest <= _SLOWEST:
+            raise ValueError(f"longest must be a whole number of frames between 1 and {_SLOWEST:,}, got {longest}")
         delay = _delay_inside("DecisionDelay", env)
         self._playout = self._known_playout(delay) if of == "playout" else None
         one = _frame_of(env.observation_space, self._longest) if flat else np.float32(1)

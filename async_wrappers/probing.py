@@ -8,6 +8,7 @@ runs with the same seed and the same random actions but for one. What differs af
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
@@ -394,9 +395,13 @@ def _has_pattern(frames: list[tuple[int, bool]]) -> bool:
 
 
 def _at_least(least: int, name: str, value: SupportsIndex) -> int:
-    if not hasattr(value, "__index__") or value.__index__() < least:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-    return value.__index__()
+    return number
 
 
 def _frames(count: int | None) -> str:

@@ -23,7 +23,7 @@ from itertools import count, repeat
 from operator import floordiv
 from typing import Any, Protocol
 
-__all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "whole_frames"]
+__all__ = ["FrameClock", "PlainSchedule", "Schedule", "decisions", "flag", "whole_frames"]
 
 
 class Schedule(Protocol):
@@ -44,6 +44,10 @@ class Schedule(Protocol):
 
         Nothing of a frame is decided before it is asked for. A seed restarts all randomness and estimates.
         """
+        ...
+
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """Go on telling the running episode, whose first frames have been asked for, from this one on: for a copy."""
         ...
 
     def first(self) -> tuple[int, int]:
@@ -96,11 +100,15 @@ class PlainSchedule:
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; see `Schedule.frames`."""
+        return self.frames_from(0)
+
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """See `Schedule.frames_from`."""
         delay, interval = self.delay, self.noops + 1
         if interval == 1:  # the common case, and the one with a decision on every frame
-            yield from ((None, True) for _ in range(delay))
-            yield from zip(count(), repeat(True))
-        for start in count(-delay):
+            yield from ((None, True) for _ in range(frame, delay))
+            yield from zip(count(max(0, frame - delay)), repeat(True))
+        for start in count(frame - delay):
             yield start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0
 
     def first(self) -> tuple[int, int]:
@@ -180,6 +188,17 @@ class FrameClock:
         """Return how many frames a duration is, rounded to nanoseconds either way; 0 if not a whole number."""
         frames = self.frame_at(duration)
         return frames if frames * self._period < (duration + 1) * self._per else 0
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return `value` as a bool, or raise a ValueError that names the argument: ``"False"`` would count as true.
+
+    Raises:
+        ValueError: `value` is neither True nor False.
+    """
+    if not (isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")):  # of NumPy, not imported here
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def whole_frames(name: str, value: Any) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
-from itertools import count, tee
+from itertools import count
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,7 +16,9 @@ from async_wrappers.latency import Latency, LatencyStream, as_latency, nanosecon
 from async_wrappers.schedule import FrameClock
 from async_wrappers.stagger import Conditions, Stagger, Tickets, make_stagger
 
-__all__ = ["Counts", "Inference", "SimulatedSchedule", "modelled_conditions"]
+__all__ = ["MOST_WORKERS", "Counts", "Inference", "SimulatedSchedule", "modelled_conditions", "worker_count"]
+
+MOST_WORKERS = 1_000_000
 
 _PLAYOUT_DRAWS = 10_000
 
@@ -82,6 +85,17 @@ def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Co
     return Conditions(workers, clock, nanoseconds(latency.mean), quantile)
 
 
+def worker_count(workers: Any) -> int:
+    """Return a number of workers as an int, or raise a ValueError.
+
+    Raises:
+        ValueError: It is not a whole number, less than one, or more than anybody has.
+    """
+    if not isinstance(workers, int | np.integer) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
+        raise ValueError(f"workers must be a whole number between 1 and {MOST_WORKERS:,}, got {workers!r}")
+    return int(workers)
+
+
 class SimulatedSchedule:
     """The schedule of N workers under a latency model, a stagger strategy and a frame rate; deterministic by seed.
 
@@ -113,14 +127,16 @@ class SimulatedSchedule:
         seed: int | None = None,
     ) -> None:
         """See the class."""
-        if not isinstance(workers, int | np.integer) or isinstance(workers, bool) or workers < 1:
-            raise ValueError(f"workers must be a whole number >= 1, got {workers!r}")
         self.latency: Latency = as_latency(latency)
-        self.workers = int(workers)
+        self.workers = worker_count(workers)
         self.clock = FrameClock(fps)
         self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
         self.stagger.prepare(modelled_conditions(self.latency, self.workers, self.clock))
-        latencies = self.latency.stream(np.random.SeedSequence(seed))
+        try:
+            entropy = np.random.SeedSequence(seed)
+        except (TypeError, ValueError):
+            raise ValueError(f"seed must be a whole number >= 0, or None, got {seed!r}") from None
+        latencies = self.latency.stream(entropy)
         self._simulation: _Simulation
         if type(self.stagger) is Tickets:  # not a subclass, which may decide otherwise
             self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies)
@@ -152,6 +168,10 @@ class SimulatedSchedule:
         self._begin(seed)
         return self._simulation.frames()
 
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """See `Schedule.frames_from`; the simulation knows which frame is the next."""
+        return self._simulation.frames()
+
     def steps(self, seed: int | None = None) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
         """Begin an episode and tell, frame by frame, who does what.
 
@@ -179,6 +199,27 @@ class SimulatedSchedule:
         return self._simulation.finished()
 
 
+class _Draws:
+    """Latencies, one after the other, that can be looked at before they are drawn; a deep copy goes on identically."""
+
+    def __init__(self, latencies: LatencyStream) -> None:
+        self._draw = latencies.draw
+        self._ahead: deque[int] = deque()  # what was looked at
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> int:
+        return self._ahead.popleft() if self._ahead else self._draw()
+
+    def ahead(self) -> Iterator[int]:
+        """Yield the next draws without taking them; not to be used once one is taken."""
+        for place in count():
+            if place == len(self._ahead):
+                self._ahead.append(self._draw())
+            yield self._ahead[place]
+
+
 class _Simulation:
     """One episode after another, frame by frame; copied to look ahead. A subclass says what happens on a frame."""
 
@@ -186,14 +227,14 @@ class _Simulation:
 
     def __init__(self, clock: FrameClock, workers: int, latencies: LatencyStream) -> None:
         self._clock, self._workers = clock, workers
-        self._latencies: Iterator[int] = iter(latencies.draw, None)
+        self._latencies: Iterator[int] = _Draws(latencies)
         self.counts = Counts()
         self.log: list[Inference] | None = None
         self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
         """Forget all that was learned, and go on with these latencies."""
-        self._latencies = iter(latencies.draw, None)
+        self._latencies = _Draws(latencies)
 
     def begin(self) -> None:
         """Begin an episode."""
@@ -216,9 +257,10 @@ class _Simulation:
         raise NotImplementedError
 
     def copy(self) -> Self:
-        """Return what goes on in the same way, with the same draws, and changes nothing here."""
+        """Return what goes on in the same way, with the same draws, and changes nothing here, until this goes on."""
         future = copy(self)
-        self._latencies, future._latencies = tee(self._latencies)
+        assert isinstance(self._latencies, _Draws)
+        future._latencies = self._latencies.ahead()
         future.counts, future.log = Counts(), None
         return future
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from async_wrappers.latency import nanoseconds
+from async_wrappers.latency import nanoseconds, seconds_of
 from async_wrappers.schedule import FrameClock, whole_frames
 
 __all__ = ["Conditions", "ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Stagger", "Tickets", "make_stagger"]
@@ -133,7 +133,7 @@ class Sequential(Stagger):
 
     def __init__(self, learn: str | None = None) -> None:
         """See the class."""
-        if learn not in (None, "after", "before"):
+        if learn is not None and not (isinstance(learn, str) and learn in ("after", "before")):
             raise ValueError(f"learn must be 'after' or 'before' the inference, or None, got {learn!r}")
         self._learn = learn
         self._granted = self._turns = 0
@@ -197,9 +197,7 @@ class _Offsets(Stagger):
     """
 
     def __init__(self, initial_latency: float = 0.01) -> None:
-        if not initial_latency >= 0 or initial_latency == float("inf"):
-            raise ValueError(f"initial_latency must be >= 0 seconds and finite, got {initial_latency}")
-        self.initial_latency = initial_latency
+        self.initial_latency = seconds_of("initial_latency", initial_latency)
         self.restart()
 
     def prepare(self, conditions: Conditions) -> None:
@@ -394,7 +392,7 @@ def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | None = No
     Raises:
         ValueError: Anything else, or a playout that ``"tickets"`` cannot use.
     """
-    if stagger == "tickets":
+    if isinstance(stagger, str) and stagger == "tickets":
         return Tickets(playout, slot)
     if isinstance(stagger, str) and stagger in STRATEGIES:
         return STRATEGIES[stagger]()

@@ -145,6 +145,11 @@ class TimingReport:
         return self.updates / max(self.frames["fresh"], 1)
 
     @property
+    def refused(self) -> int:
+        """Answers of the policy's that were no action of the environment's."""
+        return self.lost.get("refused", 0)
+
+    @property
     def wins(self) -> int:
         """Episodes that were won."""
         return sum(episode.won is True for episode in self.episodes)
@@ -223,7 +228,8 @@ class TimingReport:
             (
                 f"frames     {self.frames['total']} at {self.fps:.2f} fps: "
                 f"{self.frames['fresh'] / total:.1%} with a fresh action, {self.frames['default']} default",
-                f"actions    {self.frames['dropped_actions']} dropped, {self.frames['late_actions']} late",
+                f"actions    {self.frames['dropped_actions']} dropped, {self.frames['late_actions']} late, "
+                f"{self.refused} refused",
                 f"latency    {_line(self.latency_ms)} ms",
                 f"delay      {_line(self.delay_frames)} frames",
                 f"interval   {_line(self.interval_ms)} ms",

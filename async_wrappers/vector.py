@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
-from async_wrappers.default_action import DefaultAction, make_default_action
+from async_wrappers.default_action import DefaultAction, make_default_action, written_call
 from async_wrappers.delay import _own, _own_info
 from async_wrappers.lockstep import (
     End,
@@ -186,7 +186,9 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         self.metadata = {**env.metadata, "autoreset_mode": self._mode}
         self._silent_steps = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that tells of an end
         self._lockstep = Lockstep(env, inner, resets=self._delayed)
-        self._default_actions = _default_actions(default_action, env) if self._delayed else []
+        given = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
+        line = written_call("VectorRealtimeDelay", "env", **given)
+        self._default_actions = _default_actions(default_action, env, line) if self._delayed else []
         self._sees_observations = callable(default_action)
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
         self._running = False
@@ -423,13 +425,19 @@ def _seeds(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
 
 
 class _SubEnvironment(gym.Env[Any, Any]):
-    """What a default action asks of a sub-environment that exists only within its vector."""
+    """What a default action asks of a sub-environment that exists only within its vector.
 
-    def __init__(self, env: VectorEnv, meanings: list[str]) -> None:
+    Args:
+        env: The vector.
+        meanings: Of the actions; None where a wrapper has changed what they mean.
+    """
+
+    def __init__(self, env: VectorEnv, meanings: list[str] | None) -> None:
         self.action_space = env.single_action_space
         self.spec = env.spec
         self._vector = env
-        self._meanings = meanings
+        self._meanings = meanings or []
+        self.noop_action = getattr(env.unwrapped, "noop_action", None) if meanings is not None else None
 
     def get_action_meanings(self) -> list[str]:
         return self._meanings
@@ -442,19 +450,23 @@ class _SubEnvironment(gym.Env[Any, Any]):
 _NEED_MEANINGS = ("noop", "repeat")
 
 
-def _default_actions(default_action: Any, env: VectorEnv) -> list[DefaultAction]:
-    """Return the default action of each sub-environment."""
+def _default_actions(default_action: Any, env: VectorEnv, line: str) -> list[DefaultAction]:
+    """Return the default action of each sub-environment; `line` is the caller's, for a message."""
     base: Any = env.unwrapped
     n = env.num_envs
+
+    def made(sub_environments: Iterable[Any]) -> list[DefaultAction]:
+        return [make_default_action(default_action, each, line) for each in sub_environments]
+
     if env.single_action_space is not base.single_action_space:  # a wrapper gives the actions another meaning
-        return [make_default_action(default_action, _SubEnvironment(env, [])) for _ in range(n)]
+        return made([_SubEnvironment(env, None)] * n)
     if isinstance(base, SyncVectorEnv):
-        return [make_default_action(default_action, single) for single in base.envs]
+        return made(base.envs)
     if isinstance(base, AsyncVectorEnv) and isinstance(default_action, str) and default_action in _NEED_MEANINGS:
         single = base.env_fns[0]()  # the others are in other processes; AsyncVectorEnv learns its spaces this way too
         try:
-            return [make_default_action(default_action, single) for _ in range(n)]
+            return made([single] * n)
         finally:
             single.close()
     meanings = [action.name for action in base.ale.get_action_set()] if hasattr(base, "ale") else []
-    return [make_default_action(default_action, _SubEnvironment(env, meanings)) for _ in range(n)]
+    return made([_SubEnvironment(env, meanings)] * n)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from agents.c51.learner import C51Learner
 from agents.c51.policy import C51Policy
-from agents.dqn.parts import DQN
+from agents.dqn.parts import DQN, check_count, check_numbers
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.learner import Learner, Replay
 
@@ -51,12 +51,16 @@ class C51(DQN):
     ) -> None:
         """See the class."""
         super().__init__(observation_space, action_space, **shared)
-        if not isinstance(num_atoms, int) or num_atoms < 2:
-            raise ValueError(f"num_atoms must be a whole number >= 2, got {num_atoms!r}")
+        check_count("num_atoms", num_atoms, 2)
+        check_numbers(vmax=vmax)
+        if vmin is not None:
+            check_numbers(vmin=vmin)
         self.num_atoms = num_atoms
         self._range = (-float(vmax) if vmin is None else float(vmin), float(vmax))
         if not self._range[0] < self._range[1]:
-            raise ValueError(f"vmin must be < vmax, got vmin={self._range[0]:g} and vmax={self._range[1]:g}")
+            raise ValueError(
+                f"vmin must be < vmax, got vmin={self._range[0] if vmin is None else vmin} and vmax={vmax}"
+            )
 
     @property
     def support(self) -> Tensor:

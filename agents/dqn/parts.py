@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
+import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gin
@@ -31,7 +34,7 @@ from agents.replay import ReservoirReplay, RingReplay, create_replay
 from agents.resolved import resolved
 from agents.worker_policy import WorkerPolicy
 
-__all__ = ["DQN"]
+__all__ = ["DQN", "check_count", "check_flags", "check_numbers"]
 
 
 @gin.configurable("DQNAgent", module="agents", denylist=["decision_interval"])
@@ -80,7 +83,8 @@ class DQN:
         bf16: Forward passes in bfloat16.
         compile: Compile the networks with ``torch.compile``; needs a C++ compiler (docs/dqn.md says what it is worth).
         summary_writing_frequency: Updates between two reports of the loss.
-        diverged_dir: Where the batch goes whose loss is not finite, which ends the run.
+        diverged_dir: Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir,
+            the working directory where there is none.
         decision_interval: Frames from one decision to the next, the environment's; None where they vary (random
             latencies, a real clock). gin does not bind it.
         seed: Of the weights, the exploration and the replay.
@@ -127,12 +131,31 @@ class DQN:
         bf16: bool = False,
         compile: bool = False,
         summary_writing_frequency: int = 500,
-        diverged_dir: str = ".",
+        diverged_dir: str | None = None,
         decision_interval: int | None = 1,
         seed: int = 0,
     ) -> None:
         """See the class."""
+        check_numbers(gamma=gamma, epsilon_train=epsilon_train, epsilon_eval=epsilon_eval)
+        check_numbers(priority_exponent=priority_exponent, importance_exponent=importance_exponent)
+        check_numbers(priority_epsilon=priority_epsilon)
+        if max_gradient_norm is not None:
+            check_numbers(max_gradient_norm=max_gradient_norm)
+        check_flags(double_dqn=double_dqn, one_step_loss=one_step_loss, channels_last=channels_last, bf16=bf16)
+        check_flags(compile=compile)
+        if not isinstance(replay_eviction, str) or replay_eviction not in ("oldest", "reservoir"):
+            raise ValueError(f"replay_eviction must be 'oldest' or 'reservoir', got {replay_eviction!r}")
+        for name, text in (("discount_by", discount_by), ("loss_type", loss_type), ("device", device)):
+            if not isinstance(text, str):
+                raise ValueError(f"{name} must be text, got {text!r}")
+        if diverged_dir is not None and not isinstance(diverged_dir, str | Path):
+            raise ValueError(f"diverged_dir must be a path, or None for the run's base_dir, got {diverged_dir!r}")
         _at_least("stack_size", stack_size, 1, "observation")
+        if stack_size > _LONGEST_STACK:
+            raise ValueError(f"stack_size must be <= {_LONGEST_STACK:,} observations, got {stack_size}")
+        _at_least("update_horizon", update_horizon, 1, "decision")
+        _at_least("batch_size", batch_size, 1, "transition")
+        _at_least("seed", seed, 0, "or more")
         _at_least("update_period", update_period, 1, "decision")
         _at_least("target_update_period", target_update_period, 1, "decision")
         _at_least("min_replay_history", min_replay_history, 0, "transitions")
@@ -144,7 +167,7 @@ class DQN:
                 raise ValueError(f"{name} must lie in [0, 1], got {value}")
         if max_gradient_norm is not None and not max_gradient_norm > 0:
             raise ValueError(f"max_gradient_norm must be > 0, or None for no clipping, got {max_gradient_norm}")
-        if replay_scheme not in ("uniform", "prioritized"):
+        if not isinstance(replay_scheme, str) or replay_scheme not in ("uniform", "prioritized"):
             raise ValueError(f"replay_scheme must be 'uniform' or 'prioritized', got {replay_scheme!r}")
         if one_step_loss and replay_eviction != "oldest":
             raise ValueError(f"replay_eviction must be 'oldest' where one_step_loss=True, got {replay_eviction!r}")
@@ -193,6 +216,11 @@ class DQN:
         }
         seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
         self._weights_seed, self._replay_seed, self._exploration_seed, self._learning_seed = seeds
+
+    def keep_diverged_in(self, directory: str | Path) -> None:
+        """Let learners put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        if self._learning["diverged_dir"] is None:
+            self._learning["diverged_dir"] = str(directory)
 
     @property
     def observation_shape(self) -> Any:
@@ -341,8 +369,37 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
+def check_numbers(**numbers_by_name: Any) -> None:
+    """Refuse what is no number, by its argument's name; whether it is in range is another question."""
+    for name, value in numbers_by_name.items():
+        huge = isinstance(value, int | float) and _LARGEST < abs(value) < math.inf  # what is infinite is told of later
+        if huge or not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise ValueError(f"{name} must be a number, of at most {_LARGEST:g}, got {value!r}")
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Refuse what is no size of a layer, by its argument's name."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _WIDEST:
+        raise ValueError(f"{name} must be a whole number >= {least}, and at most {_WIDEST:,}, got {value!r}")
+
+
+def check_flags(**flags: Any) -> None:
+    """Refuse what is neither True nor False, by its argument's name."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+_LARGEST = 1e30  # what a hyperparameter may be: float32 ends at 3e38
+_LONGEST_STACK = 1000
+_WIDEST = 10**6  # layer
+_MOST = 10**12  # of observations, decisions, transitions or frames
+
+
 def _at_least(name: str, value: int, least: int, unit: str) -> None:
-    if not isinstance(value, int | np.integer):
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
         raise ValueError(f"{name} must be a whole number ({unit}), got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be >= {least} {unit}, got {value}")
+    if value > _MOST and name != "seed":
+        raise ValueError(f"{name} must be <= {_MOST:,} ({unit}), got {value}")

@@ -126,6 +126,8 @@ class Runner:
         self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
         self.environment = create_environment_fn()
         self.agent = create_agent_fn(self.environment, seed=seed)
+        if isinstance(self.agent, TurnBasedAgent):
+            self.agent.keep_diverged_in(self.base_dir)
         if overlap:
             self.agent.overlap_learning()
         self._episodes = dict.fromkeys(Phase, 0)

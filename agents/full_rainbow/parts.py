@@ -9,7 +9,7 @@ import gin
 import gymnasium as gym
 from torch import nn
 
-from agents.dqn.parts import DQN
+from agents.dqn.parts import DQN, check_flags, check_numbers
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.exploration import linearly_decaying_epsilon, zero_epsilon
 from agents.learner import Learner, Replay
@@ -54,6 +54,8 @@ class FullRainbow(Rainbow):
         **shared: Any,
     ) -> None:
         """See the class."""
+        check_flags(noisy=noisy, dueling=dueling, distributional=distributional)
+        check_numbers(noisy_sigma=noisy_sigma)
         if epsilon_fn is None:
             epsilon_fn = zero_epsilon if noisy else linearly_decaying_epsilon
         super().__init__(observation_space, action_space, double_dqn=double_dqn, epsilon_fn=epsilon_fn, **shared)

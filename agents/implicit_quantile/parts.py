@@ -10,7 +10,7 @@ import gymnasium as gym
 import torch
 from torch import nn
 
-from agents.dqn.parts import DQN
+from agents.dqn.parts import DQN, check_count, check_numbers
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.implicit_quantile.learner import ImplicitQuantileLearner
 from agents.implicit_quantile.policy import ImplicitQuantilePolicy
@@ -62,8 +62,8 @@ class ImplicitQuantile(DQN):
             "num_quantile_samples": num_quantile_samples,
         }
         for name, count in {**self._counts, "quantile_embedding_dim": quantile_embedding_dim}.items():
-            if not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name} must be a whole number >= 1, got {count!r}")
+            check_count(name, count, 1)
+        check_numbers(kappa=kappa)
         if not 0 <= kappa < float("inf"):
             raise ValueError(f"kappa must be >= 0 and finite, got {kappa}")
         self._embedding_size = quantile_embedding_dim

@@ -9,7 +9,7 @@ import gin
 import gymnasium as gym
 from torch import nn
 
-from agents.dqn.parts import DQN
+from agents.dqn.parts import DQN, check_count, check_numbers
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.learner import Learner, Replay
 from agents.quantile.learner import QuantileLearner
@@ -50,8 +50,8 @@ class Quantile(DQN):
     ) -> None:
         """See the class."""
         super().__init__(observation_space, action_space, replay_scheme=replay_scheme, **shared)
-        if not isinstance(num_atoms, int) or num_atoms < 1:
-            raise ValueError(f"num_atoms must be a whole number >= 1, got {num_atoms!r}")
+        check_count("num_atoms", num_atoms, 1)
+        check_numbers(kappa=kappa)
         if not 0 <= kappa < float("inf"):
             raise ValueError(f"kappa must be >= 0 and finite, got {kappa}")
         self.num_atoms = num_atoms

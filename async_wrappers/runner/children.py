@@ -21,7 +21,7 @@ import gymnasium as gym
 
 from async_wrappers.runner import signals
 from async_wrappers.runner.frames import FrameRing
-from async_wrappers.runner.job import RING_DEPTH
+from async_wrappers.runner.job import RING_DEPTH, made_environment
 from async_wrappers.runner.journal import Journal
 from async_wrappers.runner.learning import Learning
 from async_wrappers.runner.loop import EnvironmentLoop
@@ -102,7 +102,7 @@ def run_environment(
     gone = threading.Event()
     with _child(supervisor, gone.set):
         make_env, terms = cloudpickle.loads(payload)
-        env = make_env()
+        env = made_environment(make_env)
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
             shape: Shape = supervisor.recv()
@@ -117,6 +117,7 @@ def run_environment(
                 shape.journal_of(blocks),
                 controls,
                 stops=lambda: controls.stop >= number or gone.is_set(),
+                warns=lambda sentence: supervisor.send(("warning", number, sentence)),
             )
             while (order := supervisor.recv()) is not None:
                 number, phase = order
@@ -141,19 +142,21 @@ def run_worker(
         if core is not None:
             os.sched_setaffinity(0, {core})
         _one_thread()
-        policy = _loaded(payload)()
-        _one_thread()
-        Worker(
-            worker,
-            incarnation,
-            policy,
-            shape.action_space,
-            shape.ring(blocks),
-            shape.slots(blocks),
-            shape.board(blocks),
-            inbox,
-            outbox,
-        ).run()
+        with _making(supervisor):
+            policy = _loaded(payload)()
+            _one_thread()
+            made = Worker(
+                worker,
+                incarnation,
+                policy,
+                shape.action_space,
+                shape.ring(blocks),
+                shape.slots(blocks),
+                shape.board(blocks),
+                inbox,
+                outbox,
+            )
+        made.run()
 
 
 def run_learner(
@@ -261,6 +264,17 @@ def _one_thread() -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)
+
+
+@contextmanager
+def _making(supervisor: connection.Connection) -> Iterator[None]:
+    """Say of what is raised here that it was raised before the first inference, in making the policy."""
+    try:
+        yield
+    except Exception:
+        with suppress(OSError):
+            supervisor.send(("unmade",))
+        raise
 
 
 @contextmanager

@@ -36,11 +36,19 @@ class Crew:
         transport: Carries tickets out and actions back.
         workers: How many are expected.
         now: The clock: monotonic nanoseconds.
+        refused: Is told of each answer that is no action: the sentence that says why, if there is one.
     """
 
-    def __init__(self, transport: Transport, workers: int, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        workers: int,
+        now: Callable[[], int],
+        refused: Callable[[str | None], None] = lambda sentence: None,
+    ) -> None:
         """See the class."""
         self._transport, self._workers, self._now = transport, workers, now
+        self._refused = refused
         self._up: set[int] = set()
         self._overdue: set[int] = set()  # workers that nobody waits for until they are heard of
         self.running: dict[int, Running] = {}
@@ -71,6 +79,8 @@ class Crew:
                 self._up.discard(event.worker)
             elif event.fate == Fate.DONE and running is not None:
                 self.responses.append(event.ended - running.sent)
+            elif event.fate == Fate.REFUSED:
+                self._refused(event.action)
             events.append((event, running))
         return events
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 from async_wrappers.runner.loop import Phase, Terms
 from async_wrappers.runner.record import Record
 
-__all__ = ["RING_DEPTH", "Backend", "Job", "RunFailed"]
+__all__ = ["RING_DEPTH", "Backend", "Job", "RunFailed", "made_environment"]
 
 RING_DEPTH = 64  # frames that a worker may be late in reading
 
@@ -59,3 +59,15 @@ class Backend(Protocol):
     def close(self) -> None:
         """End everything."""
         ...
+
+
+def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
+    """Return what `make_env` makes, if it is an environment.
+
+    Raises:
+        ValueError: It is none, or a vector of them.
+    """
+    env = make_env()
+    if not isinstance(env, gym.Env):
+        raise ValueError(f"make_env must return a gymnasium.Env (one, not a vector of them), got {env!r}")
+    return env

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import time
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.default_action import make_default_action
+from async_wrappers.default_action import make_default_action, written_call
 from async_wrappers.latency import Latency
 from async_wrappers.runner.crew import Crew, Running
 from async_wrappers.runner.dispatch import Dispatcher, Due
@@ -49,6 +50,11 @@ class Terms:
     start_timeout: float = 60.0
     calibration_time: float = 5.0
     seed: int = 0
+
+    @property
+    def line(self) -> str:
+        """The runner's call with a place for a default action, for a message."""
+        return written_call("AsyncRunner", "make_env", "make_policy", workers=self.workers, fps=self.fps)
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,7 @@ class EnvironmentLoop:
         controls: What is shared with the supervisor and the learners; None if there are none.
         stops: Asked on every frame whether to end.
         now: The clock, in nanoseconds; that of the transport.
+        warns: Is told, once, that an answer of the policy's was refused, in a sentence.
     """
 
     def __init__(
@@ -129,6 +136,7 @@ class EnvironmentLoop:
         controls: Controls | None = None,
         stops: Callable[[], bool] = lambda: False,
         now: Callable[[], int] = time.monotonic_ns,
+        warns: Callable[[str], None] | None = None,
     ) -> None:
         """See the class."""
         refuse_oracles(env)
@@ -136,8 +144,10 @@ class EnvironmentLoop:
         self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
         self._clock, self._stagger = FrameClock(terms.fps), deepcopy(terms.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._clock, self._stagger)
-        self._crew = Crew(transport, terms.workers, now)
-        self._default_action = make_default_action(terms.default_action, env)
+        self._crew = Crew(transport, terms.workers, now, self._refuse)
+        self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
+        self._warned = False
+        self._default_action = make_default_action(terms.default_action, env, terms.line)
         if journal is not None:
             journal.begin_writing()
         if terms.latency is not None:
@@ -205,7 +215,7 @@ class EnvironmentLoop:
         info: dict[str, Any] = {}
         score, frame, terminated, truncated = 0.0, 0, False, False
         while not (terminated or truncated or frame == limit):
-            if self._stops():
+            if self._stops() or self._record.hopeless:
                 self._record.stopped = True
                 break
             self._wait_for(frame)
@@ -333,12 +343,21 @@ class EnvironmentLoop:
             return
         if event.fate == Fate.DONE:
             ticket, latency = running.ticket, event.ended - event.began
+            self._record.accepted += 1
             self._record.spans.append(Span(event.worker, ticket.episode, ticket.start, event.began, event.ended))
             self._record.latencies.append(latency)
             self._record.exchanges.append(self._now() - running.sent - latency)
         else:
             fate = event.fate.name.lower()
             self._record.fates[fate] = self._record.fates.get(fate, 0) + 1
+
+    def _refuse(self, sentence: str | None) -> None:
+        """Take note that an answer of the policy's is no action, and say so the first time."""
+        sentence = sentence or "an answer of the policy's is no action of the environment's"
+        self._record.refusal = self._record.refusal or sentence
+        if not self._warned:
+            self._warned = True
+            self._warns(f"{sentence}; the default action takes the place of each that is refused")
 
     def _take_in(self, event: Finished, running: Running | None) -> None:
         """Let the dispatcher know: of an action, or that there will be none, and of the worker."""

@@ -4,9 +4,9 @@ The supervisor is the calling process. It starts the others, restarts what dies,
 The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
 server that has torch loaded, so that they start in a moment and share its pages.
 
-Messages: to the environment ``(number, phase)`` or None, from it ``("record", number, record)``; to a learner
-``(number, command, argument)``, from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the
-answer is known by its number when it comes, and dropped.
+Messages: to the environment ``(number, phase)`` or None, from it ``("record", number, record)`` and
+``("warning", number, sentence)``; to a learner ``(number, command, argument)``, from it ``("answer", number, ...)``. If
+the wait for an answer was interrupted, the answer is known by its number when it comes, and dropped.
 """
 
 from __future__ import annotations
@@ -323,8 +323,8 @@ class ProcessBackend:
         child.updates = int(self._controls.updates[number])
         return child
 
-    def _message(self, child: Child, what: str, number: int | None = None) -> Any:
-        """Return a child's next message of this kind, and with this number if one is given; take in the others.
+    def _message(self, child: Child, *kinds: str, number: int | None = None) -> Any:
+        """Return a child's next message of these kinds, and with this number if one is given; take in the others.
 
         Raises:
             _Lost: It has ended, has raised, or is taken for dead.
@@ -340,21 +340,21 @@ class ProcessBackend:
                 message = child.pipe.recv()
             except (EOFError, ConnectionResetError):
                 raise _Lost from None
-            if message[0] == what and (number is None or message[1] == number):
+            if message[0] in kinds and (number is None or message[1] == number):
                 return message
             self._hear(child, message)
             if child.error is not None:
                 raise _Lost
 
-    def _from_environment(self, environment: Child, what: str, number: int | None = None) -> Any:
-        """Return the environment's next message of this kind.
+    def _from_environment(self, environment: Child, *kinds: str, number: int | None = None) -> Any:
+        """Return the environment's next message of these kinds.
 
         Raises:
             RunFailed: It has ended.
             Exception: What it raised.
         """
         try:
-            return self._message(environment, what, number)
+            return self._message(environment, *kinds, number=number)
         except _Lost:
             raise self._ended(environment) if environment.error is None else self._failed(environment) from None
 
@@ -362,6 +362,8 @@ class ProcessBackend:
         """Take in what a child says unasked: that it raised, or what its weights are."""
         if message[0] == "failed":
             child.error = _unpickled(message[1]), message[2]
+        elif message[0] == "unmade":
+            child.unmade = True
         elif message[0] == "layout":
             if self._shape.layout is None:
                 self._lay_out(message[1])
@@ -378,7 +380,7 @@ class ProcessBackend:
                         self._hear(learner, self._message(learner, "layout"))
                     serial = next(self._numbers)
                     learner.pipe.send((serial, command, argument))
-                    return self._message(learner, "answer", serial)[2]
+                    return self._message(learner, "answer", number=serial)[2]
                 except (_Lost, OSError):
                     if learner.error is not None and not self._begun:
                         raise self._failed(learner) from None  # five more would not do better
@@ -400,8 +402,11 @@ class ProcessBackend:
             waits += [each for child in living for each in (child.pipe, child.sentinel)]
             ready = connection.wait(waits, min(_LOOK, self._next_restart() or _LOOK))
             if environment.pipe in ready or environment.sentinel in ready:
-                record: Record = self._from_environment(environment, "record", self._phase)[2]
-                return record
+                kind, _, content = self._from_environment(environment, "record", "warning", number=self._phase)
+                if kind == "record":
+                    record: Record = content
+                    return record
+                warnings.warn(content, RuntimeWarning, stacklevel=2)
             for child in living:
                 if child.sentinel in ready or (child.pipe in ready and not self._listen(child)):
                     self._died(child)
@@ -447,6 +452,8 @@ class ProcessBackend:
         """Take note of a worker's or learner's death, and settle when it is to be restarted."""
         self._listen(child)
         if child.error is not None:
+            if child.unmade and not child.incarnation and not self._have_inferred():
+                raise self._failed(child)  # make_policy would raise again
             self._tell(child)
         if not child.join(1):
             child.kill()
@@ -468,6 +475,11 @@ class ProcessBackend:
         if child.failures > len(_BACKOFF):
             raise self._failed(child)
         child.restart_at = time.monotonic() + _BACKOFF[child.failures - 1]
+
+    def _have_inferred(self) -> bool:
+        """Return whether any worker has ever inferred."""
+        slots = self._shape.slots(self._blocks)
+        return any(slots.read_end(number) for number in range(self._shape.workers))
 
     def _tell(self, child: Child) -> None:
         """Show what a child raised, once."""

@@ -12,6 +12,8 @@ from async_wrappers.timing import EpisodeTiming, Span, Standing, TimingReport, d
 
 __all__ = ["Record"]
 
+_HOPELESS = 100  # refusals: a policy whose actions lie beyond the bounds now and then has given a good one by then
+
 
 @dataclass
 class Record:
@@ -33,6 +35,8 @@ class Record:
         versions: Of the weights behind each applied action.
         dropped: Actions computed and never applied.
         late: Actions released after they were due.
+        accepted: Answers of the policy's that were actions of the environment's.
+        refusal: The sentence about the first answer that was none; None where there was no such one.
         fates: Inferences that gave no action, by what became of them.
         restarts: Of workers.
         learner_steps: How long each update took.
@@ -58,6 +62,8 @@ class Record:
     versions: list[int] = field(default_factory=list)
     dropped: int = 0
     late: int = 0
+    accepted: int = 0
+    refusal: str | None = None
     fates: dict[str, int] = field(default_factory=dict)
     restarts: int = 0
     learner_steps: list[int] | None = None
@@ -66,6 +72,11 @@ class Record:
     stopped: bool = False
     encounter: int | None = None
     standing: Standing | None = None
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether so many answers were refused, and none accepted, that there is no use in going on."""
+        return not self.accepted and self.fates.get("refused", 0) >= max(_HOPELESS, self.workers)
 
     def report(self) -> TimingReport:
         """Return the timing report."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 import os
 import warnings
@@ -14,15 +15,19 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from async_wrappers.latency import as_latency
-from async_wrappers.runner.job import Backend, Job
+from async_wrappers.latency import as_latency, seconds_of
+from async_wrappers.runner.job import Backend, Job, RunFailed
 from async_wrappers.runner.loop import Phase, Terms
 from async_wrappers.runner.state import read_state, state_file, write_state
-from async_wrappers.schedule import FrameClock
+from async_wrappers.schedule import FrameClock, flag
+from async_wrappers.simulation import worker_count
 from async_wrappers.stagger import make_stagger
 from async_wrappers.timing import TimingReport
 
 __all__ = ["AsyncRunner"]
+
+_MOST_LEARNERS = 10_000
+_LARGEST_JOURNAL = 1_000_000_000  # transitions
 
 
 class AsyncRunner:
@@ -112,15 +117,17 @@ class AsyncRunner:
         pin: bool = False,
     ) -> None:
         """See the class."""
-        workers = _whole("workers", workers, 1)
+        _function("make_env", make_env, "makes the environment")
+        _function("make_policy", make_policy, "makes a policy")
+        if make_learner is not None:
+            _function("make_learner", make_learner, "makes a learner, or None")
+        workers = worker_count(workers)
         learners = _learners(make_learner, learners)
-        if between_episodes not in ("drain", "continue"):
+        if not isinstance(between_episodes, str) or between_episodes not in ("drain", "continue"):
             raise ValueError(f"between_episodes must be 'drain' or 'continue', got {between_episodes!r}")
-        for name, seconds in (("start_timeout", start_timeout), ("calibration_time", calibration_time)):
-            if not 0 <= seconds < math.inf:
-                raise ValueError(f"{name} must be >= 0 seconds and finite, got {seconds!r}")
-        if updates_per_transition is not None and not updates_per_transition > 0:
-            raise ValueError(f"updates_per_transition must be > 0, or None, got {updates_per_transition!r}")
+        eval_mode, pin = flag("eval_mode", eval_mode), flag("pin", pin)
+        if updates_per_transition is not None:
+            updates_per_transition = _positive("updates_per_transition", updates_per_transition)
         self._make_backend = _backend(backend)
         self._fps = FrameClock(fps).fps
         terms = Terms(
@@ -130,8 +137,8 @@ class AsyncRunner:
             default_action,
             between_episodes,
             None if latency is None else as_latency(latency),
-            start_timeout,
-            calibration_time,
+            seconds_of("start_timeout", start_timeout),
+            seconds_of("calibration_time", calibration_time),
             _whole("seed", seed, 0),
         )
         self._job = Job(
@@ -140,13 +147,13 @@ class AsyncRunner:
             terms,
             make_learner,
             learners,
-            _whole("journal", journal, 8),
+            _whole("journal", journal, 8, _LARGEST_JOURNAL),
             updates_per_transition,
             pin,
         )
         if terms.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
-        if backend in ("process", "thread") and workers > (cores := _cores()):
+        if isinstance(backend, str) and backend in ("process", "thread") and workers > (cores := _cores()):
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
                 f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
@@ -154,7 +161,7 @@ class AsyncRunner:
             )
         self._eval_mode = eval_mode
         self._backend: Backend | None = None
-        self._stays = backend == "virtual"  # whether the backend outlives a run
+        self._stays = isinstance(backend, str) and backend == "virtual"  # whether the backend outlives a run
         self._goes_on = False  # whether a run continues the one before
         self._played = {False: (0, 0), True: (0, 0)}  # episodes and frames so far, by eval_mode
         if self._stays:
@@ -194,32 +201,36 @@ class AsyncRunner:
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
-            RunFailed: A part of the run ended for good.
+            RunFailed: A part of the run ended for good, or no answer of the policy's was an action.
         """
+        whole_episodes = flag("whole_episodes", whole_episodes)
         lengths = {"frames": frames, "seconds": seconds, "episodes": episodes}
         given = {name: value for name, value in lengths.items() if value is not None}
         if len(given) != 1:
             raise ValueError(f"give one of frames, seconds and episodes, got {given or 'none'}")
         if seconds is not None:
             frames = math.ceil(_seconds(seconds) * self._fps)
-        evaluates = self._eval_mode if eval_mode is None else eval_mode
+        evaluates = self._eval_mode if eval_mode is None else flag("eval_mode", eval_mode)
         played, lived = self._played[evaluates] if self._goes_on else (0, 0)
         what = Phase(
-            number=int(evaluates) if phase is None else phase,
+            number=int(evaluates) if phase is None else _whole("phase", phase, 0),
             frames=None if frames is None else _whole("frames", frames, 1),
             episodes=None if episodes is None else _whole("episodes", episodes, 1),
             whole_episodes=whole_episodes,
             eval_mode=evaluates,
-            first_episode=played if first_episode is None else first_episode,
-            frames_before=lived if frames_before is None else frames_before,
+            first_episode=played if first_episode is None else _whole("first_episode", first_episode, 0),
+            frames_before=lived if frames_before is None else _whole("frames_before", frames_before, 0),
             max_episode_frames=(
                 None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
             ),
             encounter=encounter,
-            standing_at=standing_at,
+            standing_at=None if standing_at is None else _whole("standing_at", standing_at, 0),
         )
         try:
-            report = self._open().play(what).report()
+            record = self._open().play(what)
+            if record.refusal is not None and not record.accepted:
+                raise RunFailed(f"no action was ever accepted: {record.refusal}")
+            report = record.report()
         finally:
             if not self._stays:
                 self.close()
@@ -300,15 +311,16 @@ class AsyncRunner:
 
 def _backend(backend: Any) -> Callable[[Job], Backend]:
     """Return what makes the backend; each is imported only when it is asked for."""
-    if backend == "process":
+    name = backend if isinstance(backend, str) else None
+    if name == "process":
         from async_wrappers.runner.processes import ProcessBackend
 
         return ProcessBackend
-    if backend == "thread":
+    if name == "thread":
         from async_wrappers.runner.threads import ThreadBackend
 
         return ThreadBackend
-    if backend == "virtual":
+    if name == "virtual":
         from async_wrappers.runner.virtual import VirtualBackend
 
         return VirtualBackend
@@ -319,7 +331,7 @@ def _backend(backend: Any) -> Callable[[Job], Backend]:
 
 def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> int:
     """Return how many learners there are: one, if there is a function that makes them and no number."""
-    number = int(make_learner is not None) if learners is None else _whole("learners", learners, 0)
+    number = int(make_learner is not None) if learners is None else _whole("learners", learners, 0, _MOST_LEARNERS)
     if number and make_learner is None:
         raise ValueError(f"learners={number} need make_learner, got None")
     return number
@@ -330,16 +342,32 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    bounds = f">= {least}" if most is None else f"between {least} and {most:,}"
     try:
         if isinstance(value, bool):
             raise TypeError
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}") from None
+    if number < least or (most is not None and number > most):
+        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}")
     return number
+
+
+def _positive(name: str, value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an int beyond every float
+        number = math.inf
+    if not number > 0:
+        raise ValueError(f"{name} must be a number > 0, or None, got {value!r}")
+    return number
+
+
+def _function(name: str, value: Any, what: str) -> None:
+    if not callable(value):
+        raise ValueError(f"{name} must be a function that {what}, got {value!r}")
 
 
 def _seconds(value: Any) -> Fraction:

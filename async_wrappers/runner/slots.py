@@ -52,7 +52,7 @@ class Finished(NamedTuple):
         began: When the ticket was in the worker's hands.
         ended: When the action was.
         fate: What became of it.
-        action: The action, where the fate is DONE.
+        action: The action, where the fate is DONE; the sentence that says why not, where it is REFUSED.
         version: Of the weights, 0 if they are the policy's own.
     """
 
@@ -80,6 +80,7 @@ class ActionSlots:
         slots = block.array(_slot(self._codec), workers)
         self._numbers = slots["numbers"]
         self._actions = [slots["action"][k : k + 1] for k in range(workers)]
+        self._refusals = slots["refusal"]
 
     @classmethod
     def size(cls, action_space: gym.Space[Any], workers: int) -> int:
@@ -92,11 +93,17 @@ class ActionSlots:
         self._numbers[worker] = number, began, ended, fate, version
         if fate == Fate.DONE:
             self._codec.write(self._actions[worker], action)
+        elif fate == Fate.REFUSED:
+            self._refusals[worker] = str(action).encode()[:_SENTENCE]
 
     def read(self, worker: int) -> Finished:
         """Return what a worker wrote."""
         number, began, ended, fate, version = self._numbers[worker].tolist()
-        action = self._codec.read(self._actions[worker]) if fate == Fate.DONE else None
+        action = None
+        if fate == Fate.DONE:
+            action = self._codec.read(self._actions[worker])
+        elif fate == Fate.REFUSED:
+            action = self._refusals[worker].decode(errors="ignore")
         return Finished(worker, number, began, ended, Fate(fate), action, version)
 
     def read_end(self, worker: int) -> int:
@@ -104,8 +111,12 @@ class ActionSlots:
         return int(self._numbers[worker, 2])
 
 
+_SENTENCE = 1024  # bytes of a refusal
+
+
 def _slot(action: Codec) -> np.dtype[Any]:
-    return np.dtype([("numbers", np.int64, 5), ("action", action.dtype)], align=True)
+    fields = [("numbers", np.int64, 5), ("action", action.dtype), ("refusal", f"S{_SENTENCE}")]
+    return np.dtype(fields, align=True)
 
 
 class Controls:

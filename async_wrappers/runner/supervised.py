@@ -87,6 +87,7 @@ class Child:
         updates: Made by those before it.
         restart_at: When the next one is to be started, in monotonic seconds; None while it lives.
         error: What it raised, if that could travel, and its traceback.
+        unmade: Whether it raised that in making its policy.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Child:
     updates: int = 0
     restart_at: float | None = None
     error: tuple[BaseException | None, str] | None = None
+    unmade: bool = False
     started: int = field(default_factory=time.monotonic_ns)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from async_wrappers.runner.descriptors import enough_descriptors
 from async_wrappers.runner.frames import FrameRing
-from async_wrappers.runner.job import RING_DEPTH, Job
+from async_wrappers.runner.job import RING_DEPTH, Job, made_environment
 from async_wrappers.runner.loop import EnvironmentLoop, Phase
 from async_wrappers.runner.memory import Block
 from async_wrappers.runner.record import Record
@@ -37,7 +37,7 @@ class ThreadBackend:
             raise ValueError(f"learners={job.learners} need backend='process', got backend='thread'")
         self._over = False
         with ExitStack() as held:
-            self._env = job.make_env()
+            self._env = made_environment(job.make_env)
             held.callback(self._env.close)
             workers = job.terms.workers
             self._errors: dict[int, BaseException] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from typing import Any
 
 from async_wrappers.default_action import make_default_action
-from async_wrappers.runner.job import Job
+from async_wrappers.runner.actions import RefusedAction, as_action, refusal
+from async_wrappers.runner.job import Job, made_environment
 from async_wrappers.runner.loop import Phase, encounter_of, episode_seed
 from async_wrappers.runner.oracles import refuse_oracles
 from async_wrappers.runner.protocols import Decision, as_act
@@ -35,12 +37,13 @@ class VirtualBackend:
         if job.learners:
             raise ValueError(f"learners={job.learners} need backend='process', got backend='virtual'")
         self._seed = terms.seed
+        self._warned = False
         self._schedule = SimulatedSchedule(terms.latency, terms.workers, terms.fps, terms.stagger)
-        self._env = job.make_env()
+        self._env = made_environment(job.make_env)
         self._action_space = self._env.action_space
         try:
             refuse_oracles(self._env)
-            self._default_action = make_default_action(terms.default_action, self._env)
+            self._default_action = make_default_action(terms.default_action, self._env, terms.line)
             self._act = [as_act(job.make_policy()) for _ in range(terms.workers)]
         except BaseException:
             self._env.close()
@@ -55,7 +58,7 @@ class VirtualBackend:
         if phase.encounter is not None:
             self._env.set_wrapper_attr("encounter", phase.encounter, force=False)
         frames = episodes = 0
-        while phase.goes_on(frames, episodes):
+        while phase.goes_on(frames, episodes) and not record.hopeless:
             self._log.clear()
             number = phase.first_episode + episodes
             played = self._play_episode(phase, number, frames)
@@ -88,7 +91,7 @@ class VirtualBackend:
         last_action: Any = None
         info: dict[str, Any] = {}
         score, frame, over = 0.0, 0, False
-        while not over and frame != limit:
+        while not (over or frame == limit or self._record.hopeless):
             applied, readers = next(steps)
             for worker in readers:
                 decision = Decision(number, frame, phase.frames_before + played + frame, phase.eval_mode)
@@ -109,16 +112,28 @@ class VirtualBackend:
         return frame
 
     def _infer(self, worker: int, observation: Any, decision: Decision) -> Any:
-        """Return a worker's action; one outside the action space is refused, and the default action takes its frame."""
+        """Return a worker's action; an answer that is none is refused, and the default action takes its frame."""
         try:
-            action = deepcopy(self._act[worker](deepcopy(observation), decision))
+            answer = self._act[worker](deepcopy(observation), decision)
         except Exception as error:
             error.add_note(f"raised in worker {worker}")
             raise
-        if not self._action_space.contains(action):
+        try:
+            action = deepcopy(as_action(self._action_space, answer))
+        except RefusedAction as reason:
             self._refused.add((decision.start, worker))
             self._record.fates["refused"] = self._record.fates.get("refused", 0) + 1
+            self._refuse(refusal(worker, answer, self._action_space, reason))
+            return None
+        self._record.accepted += 1
         return action
+
+    def _refuse(self, sentence: str) -> None:
+        self._record.refusal = self._record.refusal or sentence
+        if not self._warned:
+            self._warned = True
+            consequence = "the default action takes the place of each that is refused"
+            warnings.warn(f"{sentence}; {consequence}", RuntimeWarning, stacklevel=2)
 
 
 def _span(inference: Inference, episode: int, begin: int, end: int) -> Span:

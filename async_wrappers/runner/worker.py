@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from async_wrappers.runner.actions import RefusedAction, as_action, refusal
 from async_wrappers.runner.frames import FrameRing
 from async_wrappers.runner.protocols import Decision, as_act
 from async_wrappers.runner.slots import ActionSlots, Fate, Finished, Ticket
@@ -33,22 +34,24 @@ def infer(
     action_space: gym.Space[Any],
     began: int | None = None,
 ) -> Finished:
-    """Return what comes of a ticket: the action, or that it was refused.
+    """Return what comes of a ticket: the action, or why it was refused.
 
     Args:
         worker: Who infers.
         ticket: The order.
         observation: Of the ticket's frame; a copy that the policy may keep.
         act: Of the policy.
-        action_space: Actions outside it are refused.
+        action_space: What the policy answers is converted to it (`async_wrappers.runner.actions`), or refused.
         began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
     """
     began = time.monotonic_ns() if began is None else began
     with _inference_mode():
-        action = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
-    ended = time.monotonic_ns()
-    fate = Fate.DONE if action_space.contains(action) else Fate.REFUSED
-    return Finished(worker, ticket.number, began, ended, fate, action, 0)
+        answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        try:
+            fate, action = Fate.DONE, as_action(action_space, answer)  # on the host: then the inference has ended
+        except RefusedAction as reason:
+            fate, action = Fate.REFUSED, refusal(worker, answer, action_space, reason)
+    return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0)
 
 
 class Worker:
@@ -58,7 +61,7 @@ class Worker:
         worker: Its number.
         incarnation: How many were there before it under that number.
         policy: A `Policy`, or a function of the observation.
-        action_space: Actions outside it are refused.
+        action_space: What the policy answers is converted to it, or refused.
         ring: Where frames are.
         slots: Where its action goes.
         board: Where the newest weights are; None if nobody learns.

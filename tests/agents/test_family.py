@@ -357,13 +357,48 @@ def test_a_one_step_loss_is_added_to_that_of_the_n_step_return() -> None:
 def test_a_loss_that_is_not_finite_stops_with_the_batch_in_a_file(member: str, tmp_path: Path) -> None:
     learner = filled_learner(make_parts(member, DriftingEnv(), diverged_dir=str(tmp_path / "new")), reward=float("nan"))
     before = deepcopy(learner.state_dict())
-    with pytest.raises(DivergedError, match=r"^the loss of update 0 is nan, and learning stops") as caught:
+    says = r"^the environment returned nan as its reward \(transition \d+ of the replay\), .* update 0 nan, and"
+    with pytest.raises(DivergedError, match=says) as caught:
         learner.update()
     path = tmp_path / "new" / "diverged_batch_0.pt"
     assert str(path) in str(caught.value)
     saved = torch.load(path, weights_only=True)
     assert saved["batch"]["reward"].isnan().all() and saved["batch"]["observation"].shape == (8, 1, 3)
     assert_identical({**learner.state_dict(), "batches": 0}, before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value"),
+    [("reward", (), "inf"), ("observation", (2,), "nan"), ("next observation", (1,), "-inf")],
+)
+def test_what_the_environment_returned_is_told_of_by_name_and_place(
+    kind: str, place: tuple[int, ...], value: str, tmp_path: Path
+) -> None:
+    """Transition 12 of 40, in a replay that is drawn from until it comes up."""
+    learner = make_parts("quantile", DriftingEnv(), diverged_dir=str(tmp_path), replay_capacity=100).make_learner()
+    for number, transition in enumerate(transitions(40)):
+        spoilt = {name: np.copy(part) if name == "observation" else part for name, part in transition.items()}
+        if number == 12 and kind == "reward":
+            spoilt["reward"] = float(value)
+        elif number == 12 + (kind == "next observation"):
+            spoilt["observation"][place] = float(value)
+        learner.observe(spoilt)
+    if kind == "next observation":  # slot 13 holds the end of the first episode: 12 led to what 13, in slot 14, saw
+        learner.replay.sample = lambda: learner.replay.transitions(np.array([13] * 8))
+    where = f"\\[{place[0]}\\]" if place else ""
+    says = f"^the environment returned {value} as its {kind}{where} \\(transition \\d+ of the replay\\), which makes"
+    with pytest.raises(DivergedError, match=says) as caught:
+        for _ in range(200):
+            learner.update()
+    (path,) = tmp_path.iterdir()
+    assert str(path) in str(caught.value)
+
+
+def test_weights_that_are_not_finite_are_not_the_environments_fault(tmp_path: Path) -> None:
+    learner = filled_learner(make_parts("quantile", DriftingEnv(), diverged_dir=str(tmp_path)))
+    next(iter(learner.network.parameters())).data.fill_(float("nan"))
+    with pytest.raises(DivergedError, match=r"^the loss of update 0 is nan, .* a smaller learning rate"):
+        learner.update()
 
 
 def test_returns_that_leave_the_support_are_told_once_with_numbers() -> None:
@@ -454,15 +489,19 @@ def test_the_state_of_another_agent_or_network_is_refused_and_changes_nothing(tm
             {"one_step_loss": True, "replay_eviction": "reservoir"},
             "replay_eviction must be 'oldest' where one_step_loss=True, got 'reservoir'",
         ),
-        ("c51", {"num_atoms": 1}, "num_atoms must be a whole number >= 2, got 1"),
-        ("c51", {"vmin": 3.0}, "vmin must be < vmax, got vmin=3 and vmax=3"),
+        ("c51", {"num_atoms": 1}, "num_atoms must be a whole number >= 2, and at most 1,000,000, got 1"),
+        ("c51", {"vmin": 3.0}, "vmin must be < vmax, got vmin=3.0 and vmax=3.0"),
         ("c51", {"replay_scheme": "priority"}, "replay_scheme must be 'uniform' or 'prioritized', got 'priority'"),
         ("rainbow", {"priority_exponent": 2.0}, r"priority_exponent must "),
         ("rainbow", {"priority_epsilon": -1.0}, "priority_epsilon must be >= 0 and finite, got -1.0"),
         ("full_rainbow", {"noisy_sigma": -1.0}, "noisy_sigma must be >= 0 and finite, got -1.0"),
-        ("quantile", {"num_atoms": 0}, "num_atoms must be a whole number >= 1, got 0"),
+        ("quantile", {"num_atoms": 0}, "num_atoms must be a whole number >= 1, and at most 1,000,000, got 0"),
         ("quantile", {"kappa": -1.0}, "kappa must be >= 0 and finite, got -1.0"),
-        ("implicit_quantile", {"num_tau_samples": 0}, "num_tau_samples must be a whole number >= 1, got 0"),
+        (
+            "implicit_quantile",
+            {"num_tau_samples": 0},
+            "num_tau_samples must be a whole number >= 1, and at most 1,000,000, got 0",
+        ),
         ("implicit_quantile", {"kappa": float("nan")}, "kappa must be >= 0 and finite, got nan"),
     ],
 )

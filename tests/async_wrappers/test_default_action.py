@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from typing import Any
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar
 
 import ale_py
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
-from gymnasium.wrappers import TimeLimit, TransformReward
+from gymnasium.wrappers import TimeLimit, TransformAction, TransformReward
 from numpy.typing import NDArray
 
-from async_wrappers import RealtimeDelay
-from async_wrappers.default_action import find_noop, make_default_action
+from async_wrappers import AsyncRunner, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers.default_action import _DOCUMENTED, find_noop, make_default_action
+from async_wrappers.latency import LogNormal
 from tests.async_wrappers.recording_env import FRAME, NOOP, RecordingEnv
 
 gym.register_envs(ale_py)
@@ -324,3 +328,174 @@ def test_every_kind_can_be_made_on_its_own() -> None:
         default = make_default_action(kind, env)
         default.reset(0)
         assert default(3, 1) in allowed
+
+
+@pytest.mark.parametrize(
+    ("make", "action"),
+    [
+        (lambda: gym.make("MountainCar-v0"), 1),
+        (lambda: gym.make("Acrobot-v1"), 1),
+        (lambda: TimeLimit(gym.make("Acrobot-v1"), 3), 1),
+    ],
+)
+def test_noop_is_the_action_of_which_gymnasiums_documentation_says_that_it_does_nothing(make: Any, action: int) -> None:
+    assert find_noop(make()) == action
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "count", "action"),
+    [("box2d.lunar_lander", "LunarLander", 4, 0), ("box2d.car_racing", "CarRacing", 5, 0)],
+)
+def test_so_it_is_of_box2ds(place: str, name: str, count: int, action: int) -> None:
+    """By a class of that name: Box2D itself need not be installed."""
+    kind = type(name, (NamelessEnv,), {"__module__": f"gymnasium.envs.{place}"})
+    assert find_noop(kind(action_space=Discrete(count))) == action
+    assert find_noop(kind(action_space=Discrete(count + 1))) is None
+    assert find_noop(type("Mine", (kind,), {})(action_space=Discrete(count))) is None
+
+
+def test_the_table_names_classes_of_gymnasium() -> None:
+    folder = Path(gym.__file__).parent
+    for entry in _DOCUMENTED:
+        module, _, name = entry.rpartition(".")
+        source = folder.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
+        assert f"class {name}(" in source
+
+
+def test_what_is_said_of_noops_in_gymnasiums_documentation_is_in_the_table() -> None:
+    """Gymnasium's own words: a release that changes them is to be looked at."""
+    words = {"LunarLander": "- 0: do nothing", "CarRacing": "- 0: do nothing"}
+    words |= {"AcrobotEnv": "| 1   | apply 0 torque", "MountainCarEnv": "- 1: Don't accelerate"}
+    for entry in _DOCUMENTED:
+        module, _, name = entry.rpartition(".")
+        source = Path(gym.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
+        assert words[name] in source
+
+
+class Saying(NamelessEnv):
+    """Says which of its actions does nothing."""
+
+    def __init__(self, noop_action: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.noop_action = noop_action
+
+
+@pytest.mark.parametrize(
+    ("space", "said", "noop"),
+    [
+        (Discrete(4), 3, 3),
+        (MultiDiscrete([3, 3]), [1, 1], [1, 1]),
+        (Box(1, 2, (2,), np.float32), [1.5, 1.5], [1.5, 1.5]),
+        (Box(-1, 1, (1,), np.float32), [0.5], [0.5]),
+    ],
+)
+def test_an_environment_may_say_which_action_does_nothing(space: Any, said: Any, noop: Any) -> None:
+    env = Saying(said, action_space=space)
+    assert np.array_equal(find_noop(env), noop)
+    assert np.array_equal(find_noop(TimeLimit(env, 10)), noop)
+    assert space.contains(find_noop(env))
+    delayed = RealtimeDelay(env, delay=2)
+    delayed.reset(seed=0)
+    delayed.step(space.sample())
+    assert np.array_equal(env.actions[0], noop)
+
+
+def test_a_wrapper_may_say_it_too() -> None:
+    class Says(gym.Wrapper[Any, Any, Any, Any]):
+        noop_action = 1
+
+    assert find_noop(TimeLimit(Says(gym.make("CartPole-v1")), 10)) == 1
+
+
+def test_what_lies_within_a_wrapper_that_changes_the_actions_is_not_asked() -> None:
+    changed = TransformAction(Saying(3, action_space=Discrete(4)), lambda action: action, Discrete(2))
+    assert find_noop(changed) is None
+    assert find_noop(TransformAction(gym.make("Acrobot-v1"), lambda action: action, Discrete(3))) is None
+
+
+def test_an_environment_that_says_what_is_no_action_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^noop_action of Saying must be an element of Discrete\(4\), got 4$"):
+        RealtimeDelay(Saying(4, action_space=Discrete(4)), delay=1)
+
+
+def test_idle_is_a_noop_in_the_meanings_and_in_highways_action_type() -> None:
+    class Tells(NamelessEnv):
+        get_action_meanings = None  # type: ignore[assignment]
+
+        def __getattribute__(self, name: str) -> Any:
+            return (
+                (lambda: ["LEFT", "Idle", "RIGHT"]) if name == "get_action_meanings" else super().__getattribute__(name)
+            )
+
+    class DiscreteMetaAction:
+        actions_indexes: ClassVar[dict[str, int]] = {"LANE_LEFT": 0, "IDLE": 1, "LANE_RIGHT": 2}
+
+    assert find_noop(Tells(action_space=Discrete(3))) == 1
+    highway = NamelessEnv(action_space=Discrete(3))
+    highway.action_type = DiscreteMetaAction()
+    assert find_noop(TimeLimit(highway, 10)) == 1
+    highway.action_space = Discrete(5)
+    assert find_noop(highway) is None
+
+
+def written_lines(message: str) -> list[str]:
+    return re.findall("`([^`]*)`", message)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"delay": 8},
+        {"noops": 3},
+        {"delay": 8, "noops": 3},
+        {"latency": LogNormal(mean=0.12, cv=0.2), "workers": 10, "fps": 60, "stagger": "none"},
+        {"latency": 0.1, "fps": Fraction(60), "playout": 6, "slot": 2},
+    ],
+)
+def test_the_refusal_for_want_of_a_noop_gives_a_line_that_works(arguments: dict[str, Any]) -> None:
+    env = gym.make("CartPole-v1")
+    with pytest.raises(ValueError, match=r"noop_action") as error:
+        RealtimeDelay(env, **arguments)
+    (line,) = written_lines(str(error.value))
+    assert line.startswith("RealtimeDelay(env, ")
+    names = {"env": env, "RealtimeDelay": RealtimeDelay, "LogNormal": LogNormal, "Fraction": Fraction}
+    made = eval(line, names)
+    assert isinstance(made, RealtimeDelay)
+    written = {name: value for name, value in made.spec.additional_wrappers[-1].kwargs.items() if name in arguments}
+    assert written == arguments
+
+
+def test_the_vectors_refusal_gives_a_line_that_works() -> None:
+    env = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+    with pytest.raises(ValueError, match="default_action='noop' needs") as error:
+        VectorRealtimeDelay(env, 4, 1)
+    (line,) = written_lines(str(error.value))
+    assert line == "VectorRealtimeDelay(env, delay=4, noops=1, default_action='repeat')"
+    assert isinstance(eval(line, {"env": env, "VectorRealtimeDelay": VectorRealtimeDelay}), VectorRealtimeDelay)
+
+
+@pytest.mark.parametrize("backend", ["virtual", "thread", "process"])
+def test_the_runners_refusal_gives_a_line_that_works(backend: str) -> None:
+    def make_env() -> Any:
+        return gym.make("CartPole-v1")
+
+    def make_policy() -> Any:
+        return lambda observation: 1
+
+    with pytest.raises(ValueError, match="default_action='noop' needs") as error:
+        AsyncRunner(make_env, make_policy, 1, 60, backend=backend, latency=0.01, playout=1).run(frames=3)
+    (line,) = written_lines(str(error.value))
+    assert line == "AsyncRunner(make_env, make_policy, workers=1, fps=60, default_action='repeat')"
+    assert eval(line, {"make_env": make_env, "make_policy": make_policy, "AsyncRunner": AsyncRunner})
+
+
+def test_a_vector_that_says_which_action_does_nothing_is_heard() -> None:
+    env = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
+    with pytest.raises(ValueError, match="default_action='noop' needs"):
+        VectorRealtimeDelay(env, 1)
+    env.unwrapped.noop_action = 1
+    delayed = VectorRealtimeDelay(env, 1)
+    _, info = delayed.reset(seed=0)
+    assert info["realtime"]["deciding"].all()
+    sync = gym.make_vec("Acrobot-v1", num_envs=2, vectorization_mode="sync")
+    assert VectorRealtimeDelay(sync, 1).num_envs == 2

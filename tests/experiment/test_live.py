@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import cloudpickle
 import gin
 import psutil
 import pytest
@@ -71,6 +72,11 @@ def test_an_unset_warmup_of_epsilon_is_refused_with_the_line_to_bind(tmp_path: P
 
 def newest(base_dir: Path) -> dict:
     return next(Checkpointer(base_dir).load_each())[1]
+
+
+def test_the_learners_of_a_live_run_put_a_batch_that_is_not_finite_into_base_dir(tmp_path: Path) -> None:
+    parts = cloudpickle.loads(cloudpickle.dumps(build(tmp_path / "run").agent.parts))  # as they reach a learner
+    assert [Path(parts.make_learner(number, 2).diverged_dir) for number in range(2)] == [tmp_path / "run"] * 2
 
 
 def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from agents.experiment.metrics import read_iterations
 from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner
 from agents.experiment.schedules import create_runner
 from agents.exploration import identity_epsilon
+from agents.learner import DivergedError
 from agents.networks import MLPTorso, create_network
 from agents.replay.segments import read_index
 from async_wrappers import RealtimeDelay
@@ -406,6 +407,28 @@ class TestOverlap:
         ]
         one, other = ([(life.seed, life.actions) for life in lives(runner)] for runner in runners)
         assert one == other
+
+
+class Unpaid(gym.RewardWrapper[Any, Any]):
+    """Pays NaN."""
+
+    def reward(self, reward: Any) -> float:
+        return float("nan")
+
+
+@pytest.mark.parametrize("given", [None, "elsewhere"])
+def test_a_batch_with_the_environments_nan_lies_in_base_dir_unless_another_place_is_given(
+    tmp_path: Path, given: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "run" if given is None else tmp_path / given
+    monkeypatch.chdir(tmp_path)
+    make_it = partial(make_dqn, diverged_dir=given)
+
+    with pytest.raises(DivergedError, match=r"^the environment returned nan as its reward") as caught:
+        run(Path("run"), create_environment_fn=lambda: Unpaid(drifting()), create_agent_fn=make_it)
+    (path,) = tmp_path.rglob("diverged_batch_*")
+    assert path.parent == place
+    assert str(path) in str(caught.value)
 
 
 class Crash(Exception):

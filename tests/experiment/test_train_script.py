@@ -279,7 +279,7 @@ class TestExitCodes:
         done = call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", rate)
         assert done.code == 1
         assert re.fullmatch(r"train\.py: the loss of update \d+ is (nan|inf), and learning stops .*\n", done.err)
-        (path,) = place.glob("diverged_batch_*.pt")
+        (path,) = (place / "run").glob("diverged_batch_*.pt")
         assert str(path) in done.err
 
     def test_130_when_interrupted_and_the_same_base_dir_goes_on(self, place: Path, call: Any) -> None:

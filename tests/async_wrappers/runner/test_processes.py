@@ -868,3 +868,49 @@ def test_descriptors_may_lie_above_those_that_select_takes(tmp_path: Path, backe
     with ended_after(process):
         out, err = process.communicate(timeout=2 * PATIENCE)
         assert (process.returncode, out) == (0, "fresh True\n"), err
+
+
+@pytest.mark.parametrize("backend", ["process", "thread", "virtual"])
+@pytest.mark.parametrize("wrong", ["raises", "gives no policy"])
+def test_a_policy_factory_that_always_raises_ends_the_run_at_once(backend: str, wrong: str, tmp_path: Path) -> None:
+    """It was called once in each worker and never again; nobody says that anything is started again."""
+
+    def make_policy() -> Any:
+        with (tmp_path / "calls").open("a") as file:
+            file.write("x")
+        if wrong == "raises":
+            raise RuntimeError("no weights here")
+        return 5
+
+    match = "^no weights here" if wrong == "raises" else "^make_policy must return a policy .* or a function, got 5"
+    with nothing_left(), warnings.catch_warnings(), pytest.raises((RuntimeError, ValueError), match=match) as error:
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="workers=")
+        AsyncRunner(Endless, make_policy, 2, 100, latency=0.005, backend=backend).run(frames=10**9)
+    assert len((tmp_path / "calls").read_text()) <= 2
+    if backend == "process":
+        assert "in make_policy" in error.value.__notes__[0] or wrong != "raises"
+    if backend != "virtual":
+        assert any(f"worker {worker}" in note for note in error.value.__notes__ for worker in (0, 1))
+
+
+def test_a_policy_factory_that_raises_later_is_tried_again(tmp_path: Path) -> None:
+    """The worker that was killed cannot be made the first time, and then it can."""
+    killed, raised = tmp_path / "killed", tmp_path / "raised"
+
+    def make_policy() -> Any:
+        if killed.exists() and not raised.exists():
+            raised.touch()
+            raise RuntimeError("not yet")
+
+        def act(observation: Any) -> int:
+            if observation[0] == 20 and not killed.exists():
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return 1
+
+        return act
+
+    with nothing_left(), pytest.warns(RuntimeWarning, match=r"raised, and is started again:\n(.|\n)*not yet"):
+        report = make_runner(Endless, make_policy, workers=1).run(frames=600)
+    assert report.workers["restarts"] == 2

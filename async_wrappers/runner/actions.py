@@ -1,0 +1,169 @@
+"""What a policy answered, as an element of the action space: the same number in another type is the same action.
+
+Networks, libraries and plain Python give ``np.bool_``, ``1.0``, ``torch.tensor(1)``, ``np.array([1])`` or float64 where
+a space holds ``np.int64`` or float32. Gymnasium's ``Space.contains`` refuses most of these. Here they are converted
+where no number changes, and refused with a reason where one would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+__all__ = ["RefusedAction", "as_action", "refusal"]
+
+Array = npt.NDArray[Any]
+
+_SHOWN = 100  # characters of a value or a space in a message
+
+
+class RefusedAction(ValueError):
+    """An answer is no action of the space; the message says why not."""
+
+
+def as_action(space: gym.Space[Any], answer: Any) -> Any:
+    """Return a policy's answer as an element of the action space.
+
+    Args:
+        space: The action space. Dict and Tuple are converted leaf by leaf; of kinds that Gymnasium's basic spaces do
+            not cover (a Sequence, a space of the user's own) an answer is taken as it is.
+        answer: Numbers: Python's, NumPy's, arrays, sequences, tensors on any device. A single number may be an array
+            of size 1. Whole numbers may be floats, and a bool is 0 or 1.
+
+    Raises:
+        RefusedAction: It is none: not a number, NaN, of another shape, beyond the bounds, or not whole.
+    """
+    kind = type(answer)
+    if (
+        (kind is int or kind is np.int64)
+        and type(space) is spaces.Discrete
+        and 0 <= answer - int(space.start) < space.n
+    ):
+        return answer  # the common case, and the fast one
+    if kind is np.ndarray and type(space) is spaces.Box and answer.dtype == space.dtype and space.contains(answer):
+        return answer
+    try:
+        return _converted(space, answer)
+    except RefusedAction:
+        if isinstance(answer, tuple) and len(answer) == 2 and _is_action(space, answer[0]):
+            raise RefusedAction(
+                "it looks like a pair (action, state): let the policy return the action alone, as in "
+                "`lambda o: model.predict(o)[0]`"
+            ) from None
+        raise
+
+
+def refusal(worker: int, answer: Any, space: gym.Space[Any], reason: RefusedAction) -> str:
+    """Return the sentence that tells of a refused action: who, what, of which type and space, and why."""
+    return (
+        f"worker {worker} answered {_short(repr(answer))} ({_described(answer)}), which is no action of "
+        f"{_short(str(space))}: {reason}"
+    )
+
+
+def _is_action(space: gym.Space[Any], answer: Any) -> bool:
+    with suppress(RefusedAction):
+        _converted(space, answer)
+        return True
+    return False
+
+
+def _converted(space: gym.Space[Any], answer: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return _dict(space, answer)
+    if isinstance(space, spaces.Tuple):
+        return _tuple(space, answer)
+    if isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        action = _cast(_shaped(_numbers(answer), space.shape or ()), np.dtype(space.dtype))
+        element = action[()] if isinstance(space, spaces.Discrete) else action
+        if not space.contains(element):
+            raise RefusedAction("it lies outside")
+        return element
+    if not space.contains(answer):
+        raise RefusedAction("the space does not contain it")
+    return answer
+
+
+def _dict(space: spaces.Dict, answer: Any) -> dict[str, Any]:
+    if not isinstance(answer, Mapping) or answer.keys() != space.spaces.keys():
+        raise RefusedAction(f"it must be a dict with the keys {', '.join(map(repr, space.spaces))}")
+    return {key: _leaf(f"[{key!r}]", each, answer[key]) for key, each in space.spaces.items()}
+
+
+def _tuple(space: spaces.Tuple[Any], answer: Any) -> tuple[Any, ...]:
+    if not isinstance(answer, tuple | list) or len(answer) != len(space.spaces):
+        raise RefusedAction(f"it must be a tuple of {len(space.spaces)}")
+    each = enumerate(zip(space.spaces, answer, strict=True))
+    return tuple(_leaf(f"[{place}]", leaf, part) for place, (leaf, part) in each)
+
+
+def _leaf(where: str, space: gym.Space[Any], answer: Any) -> Any:
+    try:
+        return _converted(space, answer)
+    except RefusedAction as error:
+        raise RefusedAction(f"at {where}, {error}") from None
+
+
+def _numbers(answer: Any) -> Array:
+    """Return an answer as an array of whatever type its numbers have."""
+    try:
+        if hasattr(answer, "detach"):  # a tensor of torch's, perhaps on another device or in the midst of a graph
+            answer = answer.detach().cpu()
+            if "bfloat16" in str(answer.dtype):  # which NumPy lacks
+                answer = answer.float()
+        elif isinstance(answer, list | tuple):
+            answer = [_numbers(each) for each in answer]
+        array = np.asarray(answer)
+    except RefusedAction:
+        raise
+    except Exception as error:  # ragged, or what a type of the user's own raises
+        raise RefusedAction(f"it cannot be read as an array of numbers ({error})") from None
+    if array.dtype.kind not in "biuf":
+        raise RefusedAction("it is no number" if array.ndim == 0 else "it does not hold numbers alone")
+    return array
+
+
+def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
+    """Return an array in the space's shape; a single number may come in any."""
+    if array.shape == shape:
+        return array
+    if array.size == 1 == int(np.prod(shape)):
+        return array.reshape(shape)
+    raise RefusedAction(f"its shape is {list(array.shape)} and must be {list(shape)}")
+
+
+def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the same numbers in the space's type, real ones rounded to it."""
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise RefusedAction("it is NaN" if array.size == 1 else "it holds NaN")
+    if array.dtype == dtype:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(dtype)
+    if dtype.kind == "f":
+        if not np.array_equal(np.isfinite(cast), np.isfinite(array)):
+            raise RefusedAction(f"it lies beyond the numbers of {dtype}")
+    elif not np.array_equal(cast, array):
+        whole = array.dtype.kind != "f" or bool((np.isfinite(array) & (array == np.floor(array))).all())
+        raise RefusedAction("it lies outside" if whole else "it must be whole")
+    return cast
+
+
+def _described(answer: Any) -> str:
+    """Return an answer's type, of arrays and tensors with what they hold."""
+    name = type(answer).__name__
+    shape, dtype = getattr(answer, "shape", None), getattr(answer, "dtype", None)
+    if dtype is None or isinstance(answer, np.generic):
+        return name
+    return f"{name} of {dtype}, shape {list(shape)}" if isinstance(shape, tuple) else f"{name} of {dtype}"
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -1,0 +1,68 @@
+"""Wrong values of every hyperparameter: taken, or refused in a sentence with name and value."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from agents.dqn.parts import DQN
+from tests.agents.drifting_env import DriftingEnv
+from tests.agents.test_family import AGENTS, hyperparameters
+
+pytestmark = pytest.mark.timeout(120)  # a value that hangs is a failure
+
+
+class Thing:
+    """No hyperparameter of anything."""
+
+
+VALUES: list[Any] = [
+    *(None, "", "x", "60", b"x", -1, 0, 1, 2, 10**18, 10**30, 10**400, -0.5, 0.5, 2.0, 1e308, math.nan, math.inf),
+    *(-math.inf, True, False, [], [1], (1, 2), {}, set(), Thing(), 1j, Fraction(1, 3), Decimal("0.1")),
+    *(np.float64("nan"), np.int64(3), np.array([1, 2]), np.array([])),
+]
+MEMBERS = {"dqn": "dqn, double, dueling, prioritized"} | {
+    name: name for name in ("c51", "full_rainbow", "quantile", "implicit_quantile")
+}
+FUNCTIONS = {"network", "optimizer", "epsilon_fn"}
+TOLD_AS = {"update_horizon": "capacity", "replay_capacity": "capacity", "vmax": "vmin", "compile": "compile"}
+
+
+def named(kind: type[DQN]) -> list[str]:
+    """Return the hyperparameters that a class adds to those of its parents, or gives another default."""
+    own = inspect.signature(vars(kind)["__init__"]).parameters.values()
+    return [one.name for one in own if one.kind == one.KEYWORD_ONLY and one.name not in FUNCTIONS]
+
+
+CASES = [(member, name) for member in MEMBERS for name in named(AGENTS[member].Parts)]
+
+
+@pytest.mark.parametrize(("member", "name"), CASES)
+def test_a_wrong_hyperparameter_is_taken_or_refused_in_a_sentence_with_name_and_value(member: str, name: str) -> None:
+    env: gym.Env[Any, Any] = DriftingEnv()
+    wrong: list[str] = []
+    for value in VALUES:
+        arguments = {**hyperparameters(MEMBERS[member], replay_capacity=100), name: value}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                made = AGENTS[member].Parts(env.observation_space, env.action_space, **arguments)
+                if name != "replay_capacity" or made._replay_capacity < 10**6:
+                    made.make_learner()
+        except (TypeError, ValueError) as error:
+            sentence = str(error)
+            if not (name in sentence or TOLD_AS.get(name, name) in sentence):
+                wrong.append(f"{name}={value!r}: {sentence!r} does not name it")
+            elif not any(each in sentence for each in (repr(value), str(value), "slots (stack_size + update_horizon)")):
+                wrong.append(f"{name}={value!r}: {sentence!r} does not show it")
+        except Exception as error:
+            wrong.append(f"{name}={value!r}: {type(error).__name__}: {error}")
+    assert wrong == []

@@ -1,0 +1,257 @@
+"""Wrong values of every argument of the public constructors: taken, or refused in a sentence with name and value."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from async_wrappers import (
+    AppliedActions,
+    AsyncRunner,
+    CommittedActions,
+    DecisionDelay,
+    RealtimeDelay,
+    VectorRealtimeDelay,
+    plan,
+    probe_delay,
+)
+from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform, measure, summary
+from async_wrappers.schedule import FrameClock, PlainSchedule
+from async_wrappers.simulation import MOST_WORKERS, SimulatedSchedule
+from async_wrappers.stagger import ExpectedTime, MaxTime, Sequential, Tickets, make_stagger
+from tests.async_wrappers.recording_env import RecordingEnv
+
+pytestmark = pytest.mark.timeout(120)  # a value that hangs is a failure
+
+
+class Thing:
+    """No argument of anything."""
+
+
+def gives_nothing(*arguments: Any) -> int:
+    return 0
+
+
+VALUES: list[Any] = [
+    *(None, "", "x", "60", b"x", -1, 0, 1, 2, 10**9, 10**18, 10**30, 10**400, -(10**18), -0.5, 0.5, 2.0, 1e308, -1e308),
+    *(1e-300, math.nan, math.inf, -math.inf, True, False, [], [1], ["x"], (1, 2), {}, {"a": 1}, set(), range(3), ...),
+    *(
+        Thing(),
+        Thing,
+        gives_nothing,
+        1j,
+        Fraction(1, 3),
+        Decimal("0.1"),
+        np.float64("nan"),
+        np.int64(3),
+        np.float32(0.5),
+    ),
+    *(np.True_, np.array([1, 2]), np.array(3), np.array([])),
+]
+
+
+HUGE = {str(value) for value in (10**9, 10**18, 10**30, 10**400, 1e308, 60)}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A public constructor or function: how it is called, with right arguments, and which of them say how much to do.
+
+    Attributes:
+        call: Takes the arguments.
+        right: Values that it takes.
+        work: Arguments that say how long it is at work: a huge number is no mistake, and not tried.
+        told_as: What a message calls an argument, where another function's name stands for it.
+    """
+
+    call: Callable[..., Any]
+    right: dict[str, Any]
+    work: tuple[str, ...] = ()
+    told_as: dict[str, str] | None = None
+
+
+def with_env(kind: Any, **fixed: Any) -> Callable[..., Any]:
+    return lambda **arguments: kind(RecordingEnv(4), **fixed, **arguments)
+
+
+def of_vector(**arguments: Any) -> Any:
+    return VectorRealtimeDelay(gym.vector.SyncVectorEnv([RecordingEnv] * 2), **arguments)
+
+
+def run(**arguments: Any) -> Any:
+    return AsyncRunner(lambda: RecordingEnv(4), lambda: gives_nothing, 2, 60, backend="virtual", latency=0.1).run(
+        **arguments
+    )
+
+
+def runner(**arguments: Any) -> None:
+    AsyncRunner(**arguments).close()
+
+
+RUNNER = {
+    "make_env": RecordingEnv,
+    "make_policy": lambda: gives_nothing,
+    **{"workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1, "backend": "process"},
+    **{"make_learner": gives_nothing, "learners": 2, "latency": 0.1, "default_action": "noop", "seed": 0},
+    **{"between_episodes": "drain", "eval_mode": False, "start_timeout": 1.0, "calibration_time": 1.0, "journal": 100},
+    **{"updates_per_transition": 1.0, "pin": False},
+}
+SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
+MADE = {
+    "RealtimeDelay": Made(with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop"}),
+    "RealtimeDelay, simulated": Made(with_env(RealtimeDelay), SIMULATED, told_as={"latency": "latency|needs a"}),
+    "VectorRealtimeDelay": Made(of_vector, {"delay": 1, "noops": 1, "default_action": "noop"}),
+    "AsyncRunner": Made(runner, RUNNER),
+    "AsyncRunner, virtual": Made(
+        runner,
+        {**RUNNER, "backend": "virtual", "make_learner": None, "learners": None},
+        told_as={"make_learner": "learners"},
+    ),
+    "run(frames)": Made(
+        run,
+        {"frames": 5, "whole_episodes": False, "max_episode_frames": 3, "eval_mode": None, "phase": 0}
+        | {"first_episode": 0, "frames_before": 0, "standing_at": 3},
+        work=("frames",),
+    ),
+    "run(seconds)": Made(run, {"seconds": 0.1}, work=("seconds",)),
+    "run(episodes)": Made(run, {"episodes": 1}, work=("episodes",)),
+    "Constant": Made(Constant, {"seconds": 0.1}),
+    "Uniform": Made(Uniform, {"low": 0.1, "high": 0.2}),
+    "LogNormal": Made(LogNormal, {"mean": 0.1, "cv": 0.2}),
+    "Gamma": Made(Gamma, {"mean": 0.1, "cv": 0.2}),
+    "Spikes": Made(Spikes, {"base": 0.1, "probability": 0.1, "factor": 2}),
+    "Trace": Made(Trace, {"latencies": [0.1], "order": "sequence"}),
+    "Correlated": Made(Correlated, {"base": 0.1, "correlation": 0.5}),
+    "measure": Made(
+        lambda **arguments: measure(gives_nothing, 0, **arguments), {"repeats": 2, "warmup": 1}, ("repeats", "warmup")
+    ),
+    "summary": Made(summary, {"latency": 0.1, "draws": 10, "seed": 0}, ("draws",)),
+    "Tickets": Made(Tickets, {"playout": 1, "slot": 1}),
+    "Sequential": Made(Sequential, {"learn": None}),
+    "MaxTime": Made(MaxTime, {"initial_latency": 0.01}),
+    "ExpectedTime": Made(ExpectedTime, {"initial_latency": 0.01}),
+    "make_stagger": Made(make_stagger, {"stagger": "tickets", "playout": 1, "slot": 1}),
+    "FrameClock": Made(FrameClock, {"fps": 60}),
+    "PlainSchedule": Made(PlainSchedule, {"delay": 1, "noops": 1}),
+    "SimulatedSchedule": Made(SimulatedSchedule, {**SIMULATED, "seed": 0}),
+    "AppliedActions": Made(with_env(AppliedActions), {"length": 2, "flat": False}),
+    "CommittedActions": Made(
+        lambda **arguments: CommittedActions(RealtimeDelay(RecordingEnv(), 2), **arguments),
+        {"length": 2, "flat": False, "known": True},
+    ),
+    "DecisionDelay": Made(
+        lambda **arguments: DecisionDelay(RealtimeDelay(RecordingEnv(), 2), **arguments),
+        {"of": "last", "longest": 10, "flat": False},
+    ),
+    "probe_delay": Made(
+        probe_delay,
+        {"env_or_make_env": RecordingEnv, "episodes": 1, "max_frames": 2, "seed": 0, "alternatives": 1},
+        ("episodes", "max_frames"),
+    ),
+}
+
+
+def is_taken_or_refused_well(made: Made, name: str, value: Any) -> str | None:
+    """Return what is wrong with how a value is met, None for nothing."""
+    if name in made.work and str(value) in HUGE:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made.call(**{**made.right, name: value})
+    except (TypeError, ValueError) as error:
+        sentence = str(error)
+        names = [name, *((made.told_as or {}).get(name, name)).split("|")]
+        if not any(each in sentence for each in names):
+            return f"{name}={value!r}: {sentence!r} does not name it"
+        shown = [repr(value), str(value), repr(value)[:30]]
+        if isinstance(value, Fraction):
+            shown.append(repr(float(value)))
+        if callable(value) or value is None:  # what it gave is what is wrong; of none it is enough that it is missing
+            shown = ["got ", "needs a latency"]
+        return None if any(each in sentence for each in shown) else f"{name}={value!r}: {sentence!r} does not show it"
+    except Exception as error:
+        return f"{name}={value!r}: {type(error).__name__}: {error}"
+    return None
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_right_arguments_are_right(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        MADE[name].call(**MADE[name].right)
+
+
+@pytest.mark.parametrize(("made", "argument"), [(name, each) for name, made in MADE.items() for each in made.right])
+def test_a_wrong_value_is_taken_or_refused_in_a_sentence_with_name_and_value(made: str, argument: str) -> None:
+    wrong = [is_taken_or_refused_well(MADE[made], argument, value) for value in VALUES]
+    assert [one for one in wrong if one] == []
+
+
+@pytest.mark.parametrize("made", [RealtimeDelay, AsyncRunner, SimulatedSchedule, AppliedActions, DecisionDelay])
+def test_no_argument_is_left_out(made: Any) -> None:
+    tried = {name for each in MADE.values() for name in each.right}
+    assert set(inspect.signature(made).parameters) - {"env"} <= tried
+
+
+@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@given(data=st.data(), number=st.one_of(st.floats(), st.integers(), st.integers(10**15, 10**25)))
+def test_no_number_brings_anything_else_than_a_sentence(data: st.DataObject, number: float) -> None:
+    cheap = sorted(name for name, made in MADE.items() if not made.work and name != "AsyncRunner")
+    name = data.draw(st.sampled_from(cheap))
+    argument = data.draw(st.sampled_from(sorted(MADE[name].right)))
+    assert is_taken_or_refused_well(MADE[name], argument, number) is None
+
+
+@pytest.mark.parametrize("workers", [MOST_WORKERS + 1, 10**18, 10**30])
+def test_more_workers_than_anybody_has_are_refused(workers: int) -> None:
+    says = f"^workers must be a whole number between 1 and 1,000,000, got {workers}$"
+    with pytest.raises(ValueError, match=says):
+        RealtimeDelay(RecordingEnv(), latency=0.1, workers=workers, fps=60)
+    for backend in ("virtual", "thread", "process"):
+        with pytest.raises(ValueError, match=says):
+            AsyncRunner(RecordingEnv, lambda: gives_nothing, workers, 60, backend=backend, latency=0.1)
+
+
+@pytest.mark.parametrize("name", ["make_env", "make_policy", "make_learner"])
+@pytest.mark.parametrize("value", [5, "CartPole-v1", RecordingEnv()], ids=["number", "text", "environment"])
+def test_a_factory_that_is_no_function_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be a function that makes"):
+        AsyncRunner(**{**RUNNER, name: value})
+
+
+@pytest.mark.parametrize("observed", [0, None])
+def test_planning_refuses_by_name(observed: Any) -> None:
+    right = {
+        "latency_or_policy": 0.02,
+        "fps": 10,
+        "learn_ms": 1.0,
+        "cores": 2,
+        "model_mb": 1.0,
+        "memory_gbs": 1.0,
+        "seed": 0,
+    }
+    quick = Made(plan, right, told_as={"latency_or_policy": "latency|policy"})
+    for name in ("learn_ms", "cores", "model_mb", "memory_gbs", "seed", "fps"):
+        for value in (-1, 0.5j, "x", math.nan, [], Thing()):
+            assert is_taken_or_refused_well(quick, name, value) is None
+    for value in (None, "x", -1, math.nan, [], Thing()):
+        assert is_taken_or_refused_well(quick, "latency_or_policy", value) is None
+
+
+@pytest.mark.parametrize("backend", ["virtual", "thread", "process"])
+def test_a_factory_that_makes_no_environment_is_named_on_every_backend(backend: str) -> None:
+    with pytest.raises(ValueError, match=r"^make_env must return a gymnasium.Env \(one, not a vector of them\), got 0"):
+        AsyncRunner(gives_nothing, lambda: gives_nothing, 1, 60, backend=backend, latency=0.1).run(frames=3)
