@@ -29,6 +29,7 @@ from async_wrappers.runner.job import Job
 from async_wrappers.runner.loop import Phase
 from async_wrappers.runner.memory import Block
 from async_wrappers.runner.record import Record
+from async_wrappers.runner.state import NotRestored
 from async_wrappers.runner.weights import WeightsBoard, WeightsLayout
 
 __all__ = ["ProcessBackend", "RunFailed"]
@@ -152,10 +153,14 @@ class ProcessBackend:
         for number in range(len(self._learners)):
             self._ask(number, "save", (directory, iteration, number))
 
-    def restore(self, directory: Path, iteration: int) -> None:
-        """Let the learners read their state and publish their weights, between phases."""
-        for number in range(len(self._learners)):
-            self._ask(number, "restore", (directory, iteration, number))
+    def restore(self, directory: Path, iteration: int, replays: bool) -> list[int]:
+        """Let the learners read their state and publish their weights, between phases; see `AsyncRunner.restore`."""
+        numbers = range(len(self._learners))
+        answers = [self._ask(number, "restore", (directory, iteration, number, replays)) for number in numbers]
+        for number, answer in enumerate(answers):
+            if isinstance(answer, str):
+                raise NotRestored(f"learner {number} cannot be restored: {answer}")
+        return answers
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""

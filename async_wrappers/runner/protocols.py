@@ -49,7 +49,8 @@ class Learner(Protocol):
     * ``gradients()`` and ``apply(gradients)``, whose succession is `update`: for several learners, each of which takes
       gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.
     * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
-      keep)``: what `state_dict` leaves out.
+      keep)``: what `state_dict` leaves out. `load_replay` may return how many transitions are lost with damaged files,
+      and it raises OSError or ValueError where nothing can be loaded.
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:

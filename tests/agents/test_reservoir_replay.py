@@ -55,6 +55,15 @@ class TestReservoirKeepsTheContract(ReplayContract):
     def possible(self, config: Config) -> Config:
         return replace(config, stack_size=1)
 
+    def all_of(self, replay: Any) -> dict[int, Transition]:
+        if not len(replay):
+            return {}
+        slots = replay.state_dict()["slots"]
+        return {index: {name: slots[name][row] for name in slots} for row, index in enumerate(slots["index"].tolist())}
+
+    def survivors(self, replay: Any, oracle: Oracle, lost: set[int]) -> set[int]:
+        return {index for index, row in self.all_of(replay).items() if row["entry"].item() not in lost}
+
 
 class TestReservoir:
     @given(configs, streams(), st.integers(0, 5))

@@ -110,8 +110,8 @@ class Interrupted:
     def put_states(self, *where: object) -> None:
         pass
 
-    def restore(self, *where: object) -> None:
-        pass
+    def restore(self, *where: object, replays: bool) -> list[int]:
+        return [0]
 
     def run(self, **phase: object) -> TimingReport:
         self._count("run")

@@ -460,7 +460,8 @@ def test_a_learner_process_goes_on_from_the_published_weights_of_one_that_was_ki
     while room.controls.turns[0] < 7:
         _asked(pipe, "statistics")
     assert (room.published(), room.controls.updates[0]) == (7, 7)
-    _asked(pipe, "restore", (tmp_path, 1, 0))
+    assert "there is no file" in _asked(pipe, "restore", (tmp_path, 2, 0, True))  # and it lives on
+    assert _asked(pipe, "restore", (tmp_path, 1, 0, True)) == 0
     assert room.published() == 5
     pipe.send(("close", None))
     second.join(60)

@@ -152,7 +152,7 @@ def test_nothing_runs_when_a_file_is_read_and_a_damaged_one_is_named(tmp_path: P
         whole[:500] + bytes([whole[500] ^ 1]) + whole[501:],  # a bit flipped in the array
     ]
     np.savez(tmp_path / "other.npz", a=np.zeros(1))
-    np.savez(tmp_path / "wrong.npz", structure=np.array(json.dumps({"array": [3, [0], None, False]})))
+    np.savez(tmp_path / "wrong.npz", structure=np.array(json.dumps({"format": 2, "state": {"array": [3, [0]]}})))
     np.savez(tmp_path / "objects.npz", structure=np.array([Runs()]))
     bad += [(tmp_path / f"{name}.npz").read_bytes() for name in ("other", "wrong", "objects")]
     for content in bad:
