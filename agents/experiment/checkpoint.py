@@ -107,7 +107,7 @@ class Checkpointer:
     def check_beginning(self, refused: Mapping[int, str]) -> None:
         """Refuse to begin a run where there are checkpoints, all of them bad.
 
-        A first checkpoint that was never completed is none: the run was killed while it wrote it.
+        The very first checkpoint is none if it was never completed: the run was killed while it wrote it.
 
         Args:
             refused: Why, by number.
@@ -115,9 +115,9 @@ class Checkpointer:
         Raises:
             NoCheckpointLoads: As said.
         """
-        if not refused or (len(refused) == 1 and not self.numbers()):
+        newest = max(refused, default=0)
+        if not refused or (len(refused) == 1 and newest <= 0 and not self.numbers()):
             return
-        newest = max(refused)
         raise NoCheckpointLoads(
             f"{self.directory} holds {len(refused)} checkpoint{'s' if len(refused) > 1 else ''} of which none loads "
             f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir"

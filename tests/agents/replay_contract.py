@@ -557,6 +557,8 @@ class ReplayContract:
 
     def all_of(self, replay: Any) -> dict[int, Transition]:
         """Every transition that can be drawn, by its index."""
+        if not len(replay):
+            return {}
         batch = replay.transitions(replay.valid_slots())
         return {index: {name: batch[name][row] for name in batch} for row, index in enumerate(batch["index"].tolist())}
 
