@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from async_wrappers.runner import learning as learning_module
 from async_wrappers.runner import weights as weights_module
-from async_wrappers.runner.children import Blocks, Shape, run_learner
+from async_wrappers.runner.children import Blocks, Shape, _save, run_learner
 from async_wrappers.runner.journal import Journal
 from async_wrappers.runner.learning import Learning
 from async_wrappers.runner.memory import Block
@@ -468,6 +468,18 @@ def test_a_learner_process_goes_on_from_the_published_weights_of_one_that_was_ki
     assert second.exitcode == 0
     for block in vars(room.blocks).values():
         block.close()
+
+
+def test_a_learner_has_observed_the_whole_journal_when_it_is_saved(time: Time, tmp_path: Path) -> None:
+    room = Room()
+    room.controls.learning = False
+    room.play(7)
+    room.journal.apply(7, 0)
+    room.journal.apply(8, 0)
+    room.journal.close(1.0, 1)  # interrupted in the middle of an episode
+    _save(room.learnings[0], room.learners[0], (tmp_path, 0, 0))
+    assert room.learners[0].seen == list(range(8))
+    assert state_file(tmp_path, 0, 0).is_file()
 
 
 def test_controls_of_workers_and_learners_do_not_touch_each_other() -> None:
