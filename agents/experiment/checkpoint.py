@@ -65,8 +65,8 @@ class Checkpointer:
         write_atomically(path, lambda file: torch.save(content, file))
         write_text_atomically(self._sentinel(iteration), f"done sha256={_sha256(path)}\n")
         kept = [number for number in self.numbers() if number <= iteration][: self._duration]
-        for number in set(self.numbers()) - set(kept):
-            self._sentinel(number).unlink()  # first, so that no sentinel ever stands for a missing file
+        for number in {*self.numbers(), *self._begun()} - set(kept):
+            self._sentinel(number).unlink(missing_ok=True)  # first, so that no sentinel ever stands for a missing file
             self._path(number).unlink(missing_ok=True)
         return set(kept)
 

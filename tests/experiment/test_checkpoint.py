@@ -144,6 +144,14 @@ class TestCrashes:
             checkpointer.save(2, bundle(2))
         assert checkpointer.numbers() == loaded(tmp_path) == [2, 1]
 
+    def test_what_a_crash_left_is_forgotten_with_the_next_save(self, tmp_path: Path) -> None:
+        checkpointer = saved(tmp_path, 3, keep=2)
+        for number in (0, 7):  # while the oldest was forgotten; while a newer one was written
+            (tmp_path / "checkpoints" / f"ckpt.{number}").write_bytes(b"")
+        assert checkpointer.save(3, bundle(3)) == {2, 3}
+        names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+        assert names == {f"{name}.{n}" for name in ("ckpt", "sentinel_checkpoint_complete") for n in (2, 3)}
+
     def test_an_unfinished_file_is_never_taken_for_a_checkpoint(self, tmp_path: Path) -> None:
         saved(tmp_path, 1)
         directory = tmp_path / "checkpoints"
