@@ -120,7 +120,9 @@ class TestReservoir:
         transition = {**some_stream()[0], "terminal": False, "truncated": False}
         for number in range(40):
             for step in range(50):
-                replay.observe({**transition, "observation": np.full(shape, 50 * number + step, np.int16)})
+                shown = np.full(shape, 50 * number + step, np.int16)
+                ended = {"truncated": step == 49, "next_observation": shown}
+                replay.observe({**transition, "observation": shown, **ended})
             before = set(tmp_path.iterdir())
             names = replay.save(tmp_path, number)
             written.append(sum(path.stat().st_size for path in set(tmp_path.iterdir()) - before))
