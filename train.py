@@ -47,6 +47,7 @@ import agents.configurables
 import async_wrappers.configurables
 from agents.create import AGENTS
 from agents.demonstrations.dataset import DatasetWriter
+from agents.experiment.checkpoint import NoCheckpointLoads
 from agents.experiment.compare import compare, comparison_table
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from agents.experiment.extras import extra
@@ -445,7 +446,7 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"{command} needs {what}: python train.py {command} {' '.join(directories)}")
         else:
             COMMANDS[command].run(*rest)
-    except (UsageError, ConfigError, flags.Error, gym.error.DependencyNotInstalled) as error:
+    except (UsageError, ConfigError, NoCheckpointLoads, flags.Error, gym.error.DependencyNotInstalled) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
     except (DivergedError, RunFailed, TrialsFailed) as error:

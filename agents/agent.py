@@ -54,7 +54,7 @@ class Agent(Protocol):
         """Return the state as tensors and plain data; large parts may be written into `checkpoint_dir`."""
         ...
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> object:
         """Restore the state that `bundle_and_checkpoint` returned.
 
         Raises:

@@ -59,8 +59,8 @@ class Replay(Protocol):
         """Write what is new, and an index of this moment."""
         ...
 
-    def load(self, directory: Path, number: int) -> None:
-        """Restore the moment of an index."""
+    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+        """Restore the moment of an index, without what is damaged if so asked; return the transitions lost."""
         ...
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
@@ -451,21 +451,35 @@ class Learner:
     def save_replay(self, directory: Path, iteration: int) -> None:
         """Write the replay into `directory`, for `load_replay` of the same number.
 
+        An episode that is under way ends here: whoever loads the replay does not live through the rest of it.
+
         Raises:
             DivergedError: The last update's loss is not finite.
         """
         self.settle()
+        if self._following is not None:
+            self.cut(self._following)
+            self._following = None
         self.replay.save(directory, iteration)
 
-    def load_replay(self, directory: Path, iteration: int) -> None:
+    def load_replay(self, directory: Path, iteration: int, partial: bool = True) -> int:
         """Restore the replay.
+
+        Args:
+            directory: What `save_replay` was given.
+            iteration: What `save_replay` was given.
+            partial: Whether to do without the files of old transitions that are damaged or missing.
+
+        Returns:
+            How many transitions are lost with them.
 
         Raises:
             OSError: A file is missing.
             ValueError: A file is torn, or of another kind of replay.
         """
-        self.replay.load(directory, iteration)
-        self._outcome = None
+        lost = self.replay.load(directory, iteration, partial)
+        self._outcome = self._following = None
+        return lost
 
     def forget_replays(self, directory: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""

@@ -172,15 +172,31 @@ class TurnBasedAgent:
             "training_steps": self._training_steps,
         }
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
-        """Restore what `bundle_and_checkpoint` returned and wrote."""
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """Restore what `bundle_and_checkpoint` returned and wrote.
+
+        Args:
+            checkpoint_dir: What `bundle_and_checkpoint` was given.
+            iteration: What `bundle_and_checkpoint` was given.
+            bundle: What `bundle_and_checkpoint` returned.
+            partial: Whether to do without the replay's segments that are damaged or missing.
+
+        Returns:
+            How many transitions are lost with them.
+
+        Raises:
+            OSError: A file is missing.
+            DamagedReplay: A segment of the replay is damaged or missing, unless `partial`.
+            ValueError: A file is damaged, or the state does not fit this agent.
+        """
         self._join()
         self._learner.check_state(bundle["learner"])
-        self._learner.load_replay(checkpoint_dir / "replay", iteration)
+        lost = self._learner.load_replay(checkpoint_dir / "replay", iteration, partial)
         self._learner.load_state_dict(bundle["learner"])
         self._turns.load_state_dict(bundle["turns"])
         self._training_steps = bundle["training_steps"]
         self._publish()
+        return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""

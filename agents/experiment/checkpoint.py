@@ -1,8 +1,8 @@
 """Checkpoints of an experiment: one file per iteration, whole or absent, the newest good one found again.
 
-``checkpoints/ckpt.N`` holds tensors and plain data; ``checkpoints/sentinel_checkpoint_complete.N`` is written last and
-holds the first file's SHA-256. Nothing is loaded by unpickling code. What comes before iteration 0 is
-number -1.
+``checkpoints/ckpt.N`` holds tensors and plain data, its format and its number. Beside it
+``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256. Nothing is loaded by
+unpickling code. What comes before iteration 0 is number -1.
 """
 
 from __future__ import annotations
@@ -17,11 +17,18 @@ import torch
 from absl import logging
 
 from agents.files import write_atomically, write_text_atomically
+from agents.formats import FORMAT, check_format, stamp
 
-__all__ = ["CHECKPOINTS", "Checkpointer", "read_bundle"]
+__all__ = ["CHECKPOINTS", "Checkpointer", "NoCheckpointLoads", "read_bundle"]
 
 CHECKPOINTS = "checkpoints"
 _SENTINEL = "sentinel_checkpoint_complete"
+_STAMP = "stamp"  # where a bundle holds its format and number
+_READABLE = (1, FORMAT)  # formats whose weights can be taken
+
+
+class NoCheckpointLoads(ValueError):
+    """The directory holds checkpoints, and none of them is good."""
 
 
 class Checkpointer:
@@ -54,21 +61,72 @@ class Checkpointer:
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self._path(iteration)
-        write_atomically(path, lambda file: torch.save(dict(bundle), file))
+        content = {**bundle, _STAMP: {**stamp(), "number": iteration}}
+        write_atomically(path, lambda file: torch.save(content, file))
         write_text_atomically(self._sentinel(iteration), f"done sha256={_sha256(path)}\n")
         kept = [number for number in self.numbers() if number <= iteration][: self._duration]
-        for number in set(self.numbers()) - set(kept):
-            self._sentinel(number).unlink()  # first, so that no sentinel ever stands for a missing file
+        for number in {*self.numbers(), *self._begun()} - set(kept):
+            self._sentinel(number).unlink(missing_ok=True)  # first, so that no sentinel ever stands for a missing file
             self._path(number).unlink(missing_ok=True)
         return set(kept)
 
-    def load_each(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (iteration, bundle) of the good checkpoints, newest first, and warn of each bad one."""
-        for number in self.numbers():
+    def load_each(
+        self, refused: dict[int, str] | None = None, *, continues: bool = False
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (iteration, bundle) of the good checkpoints, newest first, and warn of each bad one.
+
+        Args:
+            refused: Takes the reason for each bad one, by its number.
+            continues: Whether all of a bundle is wanted, not its weights alone.
+
+        Raises:
+            OtherFormat: A good one has a format that will not do.
+        """
+        refused = {} if refused is None else refused
+        complete = set(self.numbers())
+        for number in sorted(complete | self._begun(), reverse=True):
             try:
-                yield number, read_bundle(self._path(number))
+                if number not in complete:
+                    raise ValueError(f"it was not completed: {self._sentinel(number).name} is missing")
+                held, bundle = _read(self._path(number))
+                if held.get("number", number) != number:
+                    raise ValueError(f"{self._path(number)} is checkpoint {held['number']} under another name")
             except (OSError, ValueError) as error:
-                logging.warning("checkpoint %d is not used: %s", number, error)
+                self.refuse(number, error, refused)
+                continue
+            check_format(self._path(number), held, (FORMAT,) if continues else _READABLE)
+            yield number, bundle
+
+    def refuse(self, number: int, error: Exception, refused: dict[int, str]) -> None:
+        """Warn that a checkpoint is not used, and note why."""
+        of_the_system = isinstance(error, OSError) and error.strerror
+        why = f"{error.filename}: {error.strerror}" if of_the_system else str(error)  # type: ignore[attr-defined]
+        refused[number] = why.splitlines()[0]
+        logging.warning("checkpoint %d is not used: %s", number, refused[number])
+
+    def check_beginning(self, refused: Mapping[int, str]) -> None:
+        """Refuse to begin a run where there are checkpoints, all of them bad.
+
+        The very first checkpoint is none if it was never completed: the run was killed while it wrote it.
+
+        Args:
+            refused: Why, by number.
+
+        Raises:
+            NoCheckpointLoads: As said.
+        """
+        newest = max(refused, default=0)
+        if not refused or (len(refused) == 1 and newest <= 0 and not self.numbers()):
+            return
+        raise NoCheckpointLoads(
+            f"{self.directory} holds {len(refused)} checkpoint{'s' if len(refused) > 1 else ''} of which none loads "
+            f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir"
+        )
+
+    def _begun(self) -> set[int]:
+        """Return the iterations of which there is a checkpoint's file, completed or not."""
+        names = (re.fullmatch(r"ckpt\.(-?\d+)", path.name) for path in self.directory.glob("ckpt.*"))
+        return {int(name[1]) for name in names if name}
 
     def _path(self, iteration: int) -> Path:
         return self.directory / f"ckpt.{iteration}"
@@ -78,16 +136,27 @@ class Checkpointer:
 
 
 def read_bundle(path: Path) -> dict[str, Any]:
-    """Read one checkpoint file, checked against its sentinel where there is one.
+    """Read one checkpoint file, for its weights, checked against its sentinel where there is one.
 
     Raises:
         OSError: The file is missing or unreadable.
+        OtherFormat: Its format is unknown.
         ValueError: The file is torn, altered, or no checkpoint.
     """
+    held, bundle = _read(path)
+    check_format(path, held, _READABLE)
+    return bundle
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a checkpoint file states of itself, and its bundle."""
     sentinel = path.with_name(f"{_SENTINEL}{path.suffix}")
-    recorded = re.search(r"sha256=(\w+)", sentinel.read_text()) if sentinel.is_file() else None
-    if recorded and recorded[1] != _sha256(path):
-        raise ValueError(f"{path} is torn or altered: its SHA-256 is not the one recorded")
+    if sentinel.is_file():
+        recorded = re.fullmatch(rb"done sha256=([0-9a-f]{64})\n", sentinel.read_bytes())
+        if recorded is None:
+            raise ValueError(f"{sentinel} is torn or altered: it does not hold the SHA-256 of {path.name}")
+        if recorded[1].decode() != _sha256(path):
+            raise ValueError(f"{path} is torn or altered: its SHA-256 is not the one recorded")
     try:
         bundle = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
@@ -97,7 +166,7 @@ def read_bundle(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a checkpoint of tensors and plain data ({what})") from None
     if not isinstance(bundle, dict):
         raise ValueError(f"{path} is not a checkpoint: it holds a {type(bundle).__name__}, not a dict")
-    return bundle
+    return bundle.pop(_STAMP, {}), bundle
 
 
 def _sha256(path: Path) -> str:

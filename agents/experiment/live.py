@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from agents.experiment.episode import Episode, Phase
 from agents.experiment.metrics import Metrics
 from agents.experiment.runner import DifferentExperiment, Length, Runner, newest_bundle
 from agents.experiment.tally import Played
+from agents.replay.saved import check_moment
 from agents.resolved import resolved
 from agents.turn_based import TurnBasedAgent
 
@@ -72,29 +73,54 @@ class LiveRunner(Runner):
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
         self._saved = -1  # the newest iteration that was saved whole
+        self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
+        self._usable: Iterator[tuple[int, dict[str, Any]]] = iter(())  # checkpoints that are left to go back to
 
     def resume(self) -> bool:
-        """Continue from the newest good checkpoint; see `Runner.resume`."""
+        """Continue from the newest good checkpoint; see `Runner.resume`.
+
+        Nothing is gained here by going back to a whole one: a live iteration is not played again alike.
+        """
         self._resumed = True
-        for _, bundle in self._checkpointer.load_each():
-            self._check_identity(bundle.get("identity", {}))
-            self._check_live(bundle)
-            self._take_counts(bundle)
-            self._learners = bundle["learners"]
-            self._replays = bundle["replays"]
+        self._refused, self._usable = {}, self._usable_checkpoints()
+        if self._take_next():
             return True
         if self._initial_checkpoint is not None:
             raise ValueError("Runner.initial_checkpoint is not used where create_runner.schedule = 'realtime'")
+        return False
+
+    def _usable_checkpoints(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the checkpoints whose files are there, newest first, but for old segments of a replay."""
+        for number, bundle in self._checkpointer.load_each(self._refused, continues=True):
+            self._check_identity(bundle.get("identity", {}))
+            self._check_live(bundle)
+            try:
+                for learner in range(len(bundle["learners"])):
+                    # where `AsyncRunner.save` lets a learner keep its replay
+                    check_moment(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
+            except (OSError, ValueError) as error:
+                self._checkpointer.refuse(number, error, self._refused)
+                continue
+            yield number, bundle
+
+    def _take_next(self) -> bool:
+        """Take over the next usable checkpoint; return whether there is one, or raise if all of them are bad."""
+        for number, bundle in self._usable:
+            self._take_counts(bundle)
+            self._learners, self._replays = bundle["learners"], bundle["replays"]
+            self._tell_earlier(number, self._refused)
+            return True
+        self._checkpointer.check_beginning(self._refused)
         return False
 
     def run_experiment(self) -> None:
         """Run the iterations that are still to do; each ends with a checkpoint, and so does an interrupted one."""
         if not self._resumed:
             self.resume()
-        metrics = Metrics(self.base_dir, self._history)
-        self._metrics = metrics
-        try:
-            with self._open() as self._live:
+        with self._open() as self._live:  # which may go back to an earlier checkpoint
+            metrics = Metrics(self.base_dir, self._history)
+            self._metrics = metrics
+            try:
                 for iteration in range(self.start_iteration, self.num_iterations):
                     try:
                         self._run_iteration(iteration, metrics)
@@ -103,8 +129,8 @@ class LiveRunner(Runner):
                             self._save_interrupted(iteration)
                         raise
                     self.start_iteration = iteration + 1
-        finally:
-            metrics.close()
+            finally:
+                metrics.close()
 
     def trained_agent(self) -> Agent:
         """Return a new agent with the newest good checkpoint's weights; see `Runner.trained_agent`.
@@ -133,7 +159,7 @@ class LiveRunner(Runner):
             self.check_recordable()
         bundle = newest_bundle(self.base_dir)[1]
         self._learners, self._replays = bundle["learners"], bundle["replays"]
-        with self._open() as live:
+        with self._open(learns=False) as live:
             report = live.run(
                 episodes=episodes,
                 eval_mode=True,
@@ -143,8 +169,12 @@ class LiveRunner(Runner):
             )
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
-    def _open(self) -> Any:
-        """Start environment, workers and learners, the learners in the state of the last checkpoint."""
+    def _open(self, learns: bool = True) -> Any:
+        """Start environment, workers and learners, the learners in the state of the last checkpoint.
+
+        Args:
+            learns: Whether the learners need their replays, and an earlier checkpoint will do.
+        """
         assert isinstance(self.agent, TurnBasedAgent)
         parts = self.agent.parts
         runner = self._create_async_runner(
@@ -153,7 +183,7 @@ class LiveRunner(Runner):
         if self._learners:
             runner.__enter__()
             try:
-                self._restore(runner)
+                self._restore(runner, learns)
             except BaseException:
                 runner.close()
                 raise
@@ -243,6 +273,7 @@ class LiveRunner(Runner):
             "episodes": {phase.name: count for phase, count in self._episodes.items()},
             "encounters": {phase.name: number for phase, number in self._encounters.items()},
             "frames": self._frames,
+            "lost_transitions": self._lost,
             "logs": [line for line in self._history if line["iteration"] <= done],
         }
         kept = self._checkpointer.save(iteration, bundle)
@@ -254,11 +285,25 @@ class LiveRunner(Runner):
                 f"base_dir {self.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
             )
 
-    def _restore(self, runner: Any) -> None:
+    def _restore(self, runner: Any, learns: bool) -> None:
+        """Let the learners go on from the checkpoint that was taken, or from an earlier one if that fails."""
         directory = self._checkpointer.directory
-        runner.put_states(directory, self._replays, self._learners)
-        runner.restore(directory, self._replays)
-        runner.take_states(directory, self._replays)  # they are in the checkpoint
+        while True:
+            number = self._replays
+            runner.put_states(directory, number, self._learners)
+            try:
+                lost = runner.restore(directory, number, replays=learns)
+            except (OSError, ValueError) as error:
+                if not learns:
+                    raise
+                self._checkpointer.refuse(number, error, self._refused)
+                self._take_next()
+            else:
+                if any(lost):
+                    self._tell_lost(number, sum(lost))
+                return
+            finally:
+                runner.take_states(directory, number)  # they are in the checkpoint
 
 
 def _is_wrapped_in(environment: Any, name: str) -> bool:

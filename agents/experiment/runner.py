@@ -29,6 +29,7 @@ from agents.experiment.metrics import Metrics
 from agents.experiment.pretraining import Pretraining
 from agents.experiment.tally import Played, closing_line, encounter_of, facts, go_to_encounter
 from agents.experiment.video import check_recordable, recorded
+from agents.replay.saved import DamagedReplay
 from agents.turn_based import TurnBasedAgent
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
@@ -136,6 +137,7 @@ class Runner:
             Phase, first
         )  # each phase follows the order by itself
         self._frames = 0
+        self._lost = 0  # transitions of the replay that damaged files have cost, not yet in an iteration's line
         self._history: list[dict[str, Any]] = []
         self._progress: tqdm[Any] | None = None
         self._create_agent = create_agent_fn
@@ -148,6 +150,9 @@ class Runner:
     def resume(self) -> bool:
         """Continue from the newest good checkpoint, or begin.
 
+        A checkpoint of which only old segments of the replay are damaged is good where no whole one is left: the run
+        then goes on without their transitions, and says so.
+
         A run begins with the initial checkpoint's weights, if one is named, and with the demonstrations in its replay.
 
         Returns:
@@ -155,29 +160,64 @@ class Runner:
 
         Raises:
             DifferentExperiment: The checkpoints are of another agent, network or seed; nothing has been changed.
+            OtherFormat: The checkpoints are of another version, which writes them otherwise.
+            NoCheckpointLoads: There are checkpoints, and none loads; nothing has been changed.
             ValueError: The initial checkpoint or the demonstrations cannot be used.
             gymnasium.error.DependencyNotInstalled: Demonstrations need Minari, and it is missing.
         """
         self._resumed = True
-        for number, bundle in self._checkpointer.load_each():
+        checkpointer, refused = self._checkpointer, dict[int, str]()
+        partial: list[tuple[int, dict[str, Any]]] = []
+        for number, bundle in checkpointer.load_each(refused, continues=True):
             self._check_identity(bundle.get("identity", {}))
             try:
-                self.agent.unbundle(self._checkpointer.directory, number, bundle["agent"])
+                self.agent.unbundle(checkpointer.directory, number, bundle["agent"])
             except (OSError, ValueError) as error:
-                logging.warning("checkpoint %d is not used: %s", number, error)
+                if isinstance(error, DamagedReplay) and isinstance(self.agent, TurnBasedAgent):
+                    partial.append((number, bundle))
+                checkpointer.refuse(number, error, refused)
                 continue
             self._take_counts(bundle)
+            self._tell_earlier(number, refused)
             return True
+        for number, bundle in partial:
+            assert isinstance(self.agent, TurnBasedAgent)
+            try:
+                lost = self.agent.unbundle(checkpointer.directory, number, bundle["agent"], partial=True)
+            except (OSError, ValueError) as error:
+                checkpointer.refuse(number, error, refused)
+                continue
+            self._take_counts(bundle)
+            self._tell_lost(number, lost)
+            self._tell_earlier(number, refused)
+            return True
+        checkpointer.check_beginning(refused)
         if self._initial_checkpoint is not None:
             _load_policy(self.agent, *newest_bundle(Path(self._initial_checkpoint)))
         if self._pretraining is not None:
             self._pretraining.load(self.agent, self._create_environment, self.seed)
         return False
 
+    def _tell_earlier(self, number: int, refused: Mapping[int, str]) -> None:
+        """Say that the run goes on from an earlier checkpoint than the newest one."""
+        if max(refused, default=number) > number:
+            logging.warning("the run goes on from checkpoint %d, the newest one that loads", number)
+
+    def _tell_lost(self, number: int, lost: int) -> None:
+        """Say, now and in the line of the next iteration, how many transitions the replay has lost."""
+        self._lost += lost
+        logging.warning(
+            "checkpoint %d is used though files of its replay are damaged: %d transitions are lost, and from here on "
+            "the run differs from an undisturbed one",
+            number,
+            lost,
+        )
+
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
         self._episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
         self._encounters |= {Phase[name]: number for name, number in bundle.get("encounters", {}).items()}
         self._frames = bundle["frames"]
+        self._lost = bundle["lost_transitions"]
         self._history = bundle["logs"]
         self.start_iteration = bundle["current_iteration"] + 1
 
@@ -210,7 +250,10 @@ class Runner:
                     self._encounters[phase] = played.encounter
                     self._summarize(phase, played, time.perf_counter() - begin, line, scalars)
         line["frames"] = self._frames
+        if self._lost:
+            line["lost_transitions"] = self._lost
         metrics.iteration(line, scalars)
+        self._lost = 0
         self._history = metrics.history
         self._save(iteration)
         print(_one_line(line), flush=True)
@@ -267,6 +310,7 @@ class Runner:
             "episodes": {phase.name: count for phase, count in self._episodes.items()},
             "encounters": {phase.name: number for phase, number in self._encounters.items()},
             "frames": self._frames,
+            "lost_transitions": self._lost,
             "logs": self._history,
         }
         kept = self._checkpointer.save(iteration, bundle)

@@ -61,8 +61,8 @@ class PrioritizedReplay(RingReplay):
         super()._allocate()
         self._tree = SumTree(self._capacity)
 
-    def _reset(self, head: int, add_count: int) -> None:
-        super()._reset(head, add_count)
+    def _reset(self, head: int, add_count: int, running: bool = False) -> None:
+        super()._reset(head, add_count, running)
         if not head:
             self._tree.clear()
             self._largest_priority = 1.0
@@ -163,7 +163,8 @@ class PrioritizedReplay(RingReplay):
 
     def _restore(self, counters: Mapping[str, Any], moment: Arrays) -> None:
         super()._restore(counters, moment)
-        self._tree.set(self._live_positions(), moment["value"])
+        live = self._live_positions()
+        self._tree.set(live, np.where(self._steps[live] > 0, moment["value"], 0.0))  # lost slots are never drawn
         self._largest_priority = counters["largest_priority"]
 
     def _moment(self) -> Arrays:

@@ -81,7 +81,7 @@ class ReservoirReplay(SavedReplay):
             "interval": np.zeros(capacity, np.int64),
             "index": np.zeros(capacity, np.int64),
         }
-        self._entry = np.zeros(capacity, np.int64)  # number of the entry that was written last at each place
+        self._entry = np.zeros(capacity, np.int64)  # that was written last at each place; -1 for none
         self._fields: Arrays = {
             **self._observation.fields("observation"),
             **self._next_observation.fields("next_observation"),
@@ -94,6 +94,11 @@ class ReservoirReplay(SavedReplay):
 
     def __len__(self) -> int:
         """Number of transitions kept."""
+        return self._filled - self._holes
+
+    @property
+    def _filled(self) -> int:
+        """Places that have been written to, those whose transition was lost with a damaged file included."""
         return min(self._completed, self._capacity)
 
     @property
@@ -132,9 +137,10 @@ class ReservoirReplay(SavedReplay):
             place = self._completed
             if self._completed >= self._capacity:
                 place = self._eviction_rng.integers(self._completed + 1).item()
-            self._completed += 1
             if place < self._capacity:
+                self._holes -= place < self._filled and self._entry.item(place) < 0
                 self._write(place, batch, row)
+            self._completed += 1
 
     def _write(self, place: int, batch: Mapping[str, Any], row: int) -> None:
         for name, arrays in (("observation", self._observation), ("next_observation", self._next_observation)):
@@ -162,7 +168,9 @@ class ReservoirReplay(SavedReplay):
             raise ValueError(f"batch_size must be >= 1 transition, got {batch_size}")
         if not len(self):
             raise ValueError("the replay holds no valid transition yet, observe more before sampling")
-        places = self._rng.integers(len(self), size=batch_size)
+        places = self._rng.integers(self._filled, size=batch_size)
+        while self._holes and (holes := np.flatnonzero(self._entry.take(places) < 0)).size:
+            places[holes] = self._rng.integers(self._filled, size=holes.size)
         scalars = {name: array.take(places) for name, array in self._scalars.items()}
         return {
             "observation": _take(self._observation, places),
@@ -183,7 +191,9 @@ class ReservoirReplay(SavedReplay):
         """Forgets every transition; the generators go on from where they are."""
         self._head = 0
         self._completed = 0  # transitions whose steps are complete, kept or not
+        self._holes = 0  # places of which a damaged file has taken the transition
         self._last_slot = -1
+        self._entry.fill(-1)
         self._newest.clear()
         self._segments: list[Segment] = []
 
@@ -191,12 +201,19 @@ class ReservoirReplay(SavedReplay):
         return ["place", *self._fields]
 
     def _pieces(self, first: int) -> Iterator[Arrays]:
-        entry = self._entry[: len(self)]
+        entry = self._entry[: self._filled]
         places = np.argsort(entry)
         places = places[entry[places] >= first]
         for start in range(0, len(places), _PIECE):
             chosen = places[start : start + _PIECE]
             yield {"place": chosen, **{name: array[chosen] for name, array in self._fields.items()}}
+
+    def _lose(self, first: int, stop: int) -> None:
+        self._entry[(self._entry >= first) & (self._entry < stop)] = -1
+
+    def _end_running(self) -> None:
+        self._newest._end_running()
+        self._take_complete()
 
     def _put(self, first: int, piece: Arrays) -> int:
         for name, array in self._fields.items():
@@ -208,8 +225,9 @@ class ReservoirReplay(SavedReplay):
         return listed if sum(segment.size for segment in listed) <= 2 * self.nbytes else []
 
     def _moment(self) -> Arrays:
+        """The newest slots, and which entry each place holds: without its file, an older one is not taken for it."""
         slots: Arrays = self._newest.state_dict()["slots"]
-        return slots
+        return {**slots, "held": self._entry[: self._filled]} if slots else {}
 
     def _counters(self) -> dict[str, Any]:
         newest = self._newest.state_dict()
@@ -228,7 +246,11 @@ class ReservoirReplay(SavedReplay):
         self._last_slot = counters["last_slot"]
         self._rng.bit_generator.state = counters["generator"]
         self._eviction_rng.bit_generator.state = counters["eviction_generator"]
-        self._newest.load_state_dict({**counters["newest"], "slots": moment, "moment": {}})
+        slots = dict(moment)
+        entry, held = self._entry[: self._filled], slots.pop("held", self._entry[:0])
+        entry[entry != held] = -1
+        self._holes = int(np.count_nonzero(entry < 0))
+        self._newest.load_state_dict({**counters["newest"], "slots": slots, "moment": {}})
 
 
 def _take(observations: ObservationArrays, places: npt.NDArray[np.int64]) -> Any:

@@ -3,6 +3,11 @@
 An episode is a run of consecutive slots o_0 .. o_n. Every slot but the last holds an observation and the action taken
 on it; the last holds the final observation alone. Slots are numbered from 0 for ever; slot g lies at position
 g mod capacity, so the live slots are the newest `capacity` of them.
+
+Two things break the pattern, both of a replay that comes from files. Slots whose file was damaged are lost: they end
+the run of slots before them without a last one, and what comes after has no beginning. And an episode that was under
+way when the files were written is over: its last slot holds an action too, of which nobody knows what it led to, so
+that slot serves as the final observation.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ from agents.replay.observations import ObservationArrays
 from agents.replay.saved import SavedReplay
 from agents.replay.segments import Arrays, Segment
 
-_STEP, _TERMINAL, _FINAL = 0, 1, 2  # what a slot holds: an action, one that terminated the episode, no action
+# What a slot holds: an action, one that terminated the episode, no action, nothing: its file was damaged.
+_STEP, _TERMINAL, _FINAL, _LOST = 0, 1, 2, 3
 _PIECE = 4096  # slots that go to or come from a file at a time, which bounds the memory a load needs
 
 
@@ -102,13 +108,12 @@ class RingReplay(SavedReplay):
         stack = np.arange(1 - self._stack, 1)
         self._window = np.append(stack, 1 if self._horizon == 1 else stack)
 
-    def _reset(self, head: int, add_count: int) -> None:
+    def _reset(self, head: int, add_count: int, running: bool = False) -> None:
         """Sets the counters and derives the rest from the stored slots; the next save writes every live slot."""
         self._head = head  # slots ever appended
         self._add_count = add_count
         last = (head - 1) % self._capacity
-        running = head > 0 and self._kind[last] != _FINAL
-        self._next_age = int(self._age[last]) + 1 if running else 0
+        self._next_age = int(self._age[last]) + 1 if running and self._kind[last] != _LOST else 0
         self._steps.fill(0)
         self._steps[self._live_positions()] = self._derive_steps()
         self._valid = int(np.count_nonzero(self._steps))
@@ -227,12 +232,18 @@ class RingReplay(SavedReplay):
         """The steps of every live slot, oldest first, from the stored slots alone."""
         positions = self._live_positions()
         age, order = self._age[positions], np.arange(len(positions))
-        starts = np.flatnonzero(age == 0)
-        ends = np.append(starts, len(positions)) - 1  # newest slot of each episode
-        end = np.repeat(ends, np.diff(ends, prepend=-1))
-        complete = (self._kind[positions][end] == _FINAL) | (end - order >= self._horizon)
-        whole_stack = order >= np.minimum(age, self._stack - 1)
-        return np.where(complete & whole_stack, np.minimum(end - order, self._horizon), 0)
+        lost = self._kind[positions] == _LOST
+        begins = age == 0
+        begins[1:] |= lost[:-1]
+        starts = np.flatnonzero(begins)
+        ends = np.append(starts, len(positions)) - 1  # newest slot of each run
+        lengths = np.diff(ends, prepend=-1)
+        begin, end = np.repeat(ends - lengths + 1, lengths), np.repeat(ends, lengths)
+        # A run ends with the final observation or, without one, before another: it was under way in an older process.
+        ended = (self._kind[positions] == _FINAL) | np.append(~lost[1:], self._next_age == 0)[: len(positions)]
+        complete = ended[end] | (end - order >= self._horizon)
+        whole_stack = order - begin >= np.minimum(age, self._stack - 1)
+        return np.where(complete & whole_stack & ~lost, np.minimum(end - order, self._horizon), 0)
 
     # Sampling.
 
@@ -383,12 +394,27 @@ class RingReplay(SavedReplay):
             "facts": self.facts(),
             "head": self._head,
             "add_count": self._add_count,
+            "running": self._next_age > 0,
             "generator": self._rng.bit_generator.state,
         }
 
     def _restore(self, counters: Mapping[str, Any], moment: Arrays) -> None:
-        self._reset(head=counters["head"], add_count=counters["add_count"])
+        self._reset(counters["head"], counters["add_count"], counters["running"])
         self._rng.bit_generator.state = counters["generator"]
+
+    def _lose(self, first: int, stop: int) -> None:
+        positions = np.arange(first, stop) % self._capacity
+        for array in self._fields.values():
+            array[positions] = 0
+        self._kind[positions] = _LOST
+
+    def _end_running(self) -> None:
+        if not self._next_age:
+            return
+        self._next_age = 0
+        live, steps = self._live_positions(), self._derive_steps()
+        for new in np.flatnonzero((self._steps[live] == 0) & (steps > 0)):
+            self._make_valid(int(live[new]), int(steps[new]))
 
     def clear(self) -> None:
         """Forgets every transition; the generator goes on from where it is."""

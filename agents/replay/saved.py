@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from agents.replay import segments
 from agents.replay.segments import Arrays, Segment
+
+
+class DamagedReplay(ValueError):
+    """Some of a replay's segments are damaged or missing; `load(..., partial=True)` does without them."""
 
 
 class SavedReplay(ABC):
@@ -22,6 +27,10 @@ class SavedReplay(ABC):
 
     _head: int  # entries ever written
     _segments: list[Segment]  # files that hold all live entries up to the last save or load
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of transitions that can be drawn."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -52,6 +61,14 @@ class SavedReplay(ABC):
         """Takes over the counters and the moment, and derives the rest from the entries that were put."""
 
     @abstractmethod
+    def _lose(self, first: int, stop: int) -> None:
+        """Takes note that the entries `first <= entry < stop` are lost, before `_restore`."""
+
+    @abstractmethod
+    def _end_running(self) -> None:
+        """Ends the episode that is under way, if one is: its last observation is its final one."""
+
+    @abstractmethod
     def clear(self) -> None:
         """Forgets every transition; the generators go on from where they are."""
 
@@ -68,7 +85,7 @@ class SavedReplay(ABC):
         pieces = list(self._pieces(self._oldest()))
         slots = {name: np.concatenate([piece[name] for piece in pieces]) for name in self._names()} if pieces else {}
         moment = {name: array.copy() for name, array in self._moment().items()}
-        return {**self._counters(), "first": self._oldest(), "slots": slots, "moment": moment}
+        return {**self._all_counters(), "first": self._oldest(), "slots": slots, "moment": moment}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues where `state_dict` was called; the replay's own seed is forgotten.
@@ -107,40 +124,84 @@ class SavedReplay(ABC):
         moment = []
         if arrays := self._moment():
             moment.append(segments.write_segment(directory, self._oldest(), self._head, [arrays]))
-        index = segments.write_index(directory, number, listed, moment, self._counters())
+        index = segments.write_index(directory, number, listed, moment, self._all_counters())
         return [*(segment.name for segment in listed + moment), index]
 
-    def load(self, directory: Path, number: int) -> None:
+    def load(self, directory: Path, number: int, partial: bool = False) -> int:
         """Rebuilds the replay and its generators as at `save(directory, number)`; later saves go on from there.
 
+        An episode that was under way then is ended: what is observed next is of another one.
+
+        Args:
+            directory: where the files are.
+            number: names the moment.
+            partial: whether to do without the segments that are damaged or missing.
+
+        Returns:
+            How many transitions that could be drawn at the moment of `save` are lost; 0 unless `partial`.
+
         Raises:
-            FileNotFoundError: the index or one of its segments is missing.
-            ValueError: the index comes from a replay with other constructor arguments, or a file is torn. The replay
-                is left empty if a checksum fails half-way, and unchanged by every other error.
+            FileNotFoundError: the index or what belongs to it alone is missing.
+            DamagedReplay: a segment is missing or torn, unless `partial`.
+            ValueError: the index comes from a replay with other constructor arguments, or it is torn, or what belongs
+                to it alone is. The replay is left empty if a segment's checksum fails half-way, and unchanged by
+                every other error.
         """
         directory = Path(directory)
         listed, of_moment, counters = segments.read_index(directory, number)
         self._check_facts(counters["facts"])
-        segments.check_whole(directory, listed + of_moment)
+        moment = self._read_moment(directory, of_moment)
+        whole = [segment for segment in listed if self._is_whole(directory, segment, partial)]
         self.clear()
-        moment: Arrays = {}
-        for segment in of_moment:
-            for arrays in segments.read_segment(directory, segment):
-                moment.update(arrays)
-        for segment in listed:
-            first = segment.first
+        held = [segment for segment in whole if self._take(directory, segment, partial)]
+        self._head = counters["head"]
+        for first, stop in _gaps(self._oldest(), self._head, held):
+            self._lose(first, stop)
+        self._restore(counters, moment)
+        lost: int = counters["transitions"] - len(self)
+        self._end_running()
+        self._segments = held
+        return lost
+
+    def _is_whole(self, directory: Path, segment: Segment, partial: bool) -> bool:
+        """Whether a segment seems to be whole, as far as can be told without reading all of it."""
+        try:
+            segments.check_segment(directory, segment)
+        except (OSError, ValueError) as error:
+            return _done_without(error, partial)
+        return True
+
+    def _take(self, directory: Path, segment: Segment, partial: bool) -> bool:
+        """Whether a segment could be put where it belongs; it may be there in part otherwise."""
+        first = segment.first
+        try:
             for piece in segments.read_segment(directory, segment):
                 if piece.keys() != set(self._names()):
                     raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
                 first += self._put(first, piece)
-        self._restore(counters, moment)
-        self._segments = listed
+        except (OSError, ValueError) as error:
+            if not partial:
+                self.clear()
+            return _done_without(error, partial)
+        return True
+
+    def _read_moment(self, directory: Path, of_moment: list[Segment]) -> Arrays:
+        moment: Arrays = {}
+        for segment in of_moment:
+            segments.check_segment(directory, segment)
+            for arrays in segments.read_segment(directory, segment):
+                moment.update(arrays)
+        return moment
+
+    def _all_counters(self) -> dict[str, Any]:
+        return {**self._counters(), "transitions": len(self)}
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """Deletes the indexes in `directory` whose number is not in `keep`, and the segments no kept index lists.
 
+        Where a kept index cannot be read nothing is deleted, and a warning is logged.
+
         Raises:
-            ValueError: a kept index cannot be read; nothing has been deleted then.
             OSError: a file could not be deleted.
         """
         segments.prune(Path(directory), keep)
@@ -157,3 +218,34 @@ class SavedReplay(ABC):
                 raise ValueError(
                     f"{name} must be as in the saved replay, {saved[name]!r}, got {value!r}, make the replay alike"
                 )
+
+
+def check_moment(directory: Path, number: int) -> None:
+    """Checks what `load(directory, number, partial=True)` cannot do without: the index and what is its alone.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is torn, altered, or of another format.
+    """
+    for segment in segments.read_index(directory, number)[1]:
+        segments.check_segment(directory, segment)
+        for _ in segments.read_segment(directory, segment):
+            pass  # the checksum is compared on the way
+
+
+def _done_without(error: Exception, partial: bool) -> bool:
+    """Logs why a segment is left out, and returns False; raises where none may be."""
+    if not partial:
+        raise DamagedReplay(str(error)) from error
+    logging.warning("the replay is loaded without a segment: %s", error)
+    return False
+
+
+def _gaps(first: int, stop: int, held: Iterable[Segment]) -> Iterator[tuple[int, int]]:
+    """The runs of `first <= entry < stop` that no segment holds; segments are in order."""
+    for segment in held:
+        if first < segment.first:
+            yield first, min(segment.first, stop)
+        first = max(first, segment.stop)
+    if first < stop:
+        yield first, stop

@@ -3,34 +3,42 @@
 A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. What
 changes from moment to moment, such as priorities, is written anew for each index, as a segment that it alone lists.
 Every file appears under its final name only when it is complete and on disk.
+
+An index holds its number, its own SHA-256, and for each segment the SHA-256 of the names, lengths and CRC-32s of the
+arrays in it. The CRC-32s are checked as the arrays are read, so a segment is bound to its index without a second pass.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from absl import logging
 
 from agents.files import write_atomically
+from agents.formats import OtherFormat, check_format, stamp
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One segment file: its name, the slots `first <= slot < stop` it holds, and its length in bytes."""
+    """One segment file: its name, the slots `first <= slot < stop` it holds, its bytes, what identifies its arrays."""
 
     name: str
     first: int
     stop: int
     size: int
+    arrays: str
 
     def is_whole(self, directory: Path) -> bool:
         """Whether the file lies in `directory` with the length it was written with."""
@@ -56,36 +64,59 @@ def write_segment(directory: Path, first: int, stop: int, pieces: Iterable[Array
     """
     name = f"segment_{first:012d}_{stop:012d}_{secrets.token_hex(6)}.npz"
     write_atomically(directory / name, lambda file: _write_pieces(file, pieces))
-    return Segment(name, first, stop, (directory / name).stat().st_size)
+    with zipfile.ZipFile(directory / name) as archive:
+        return Segment(name, first, stop, (directory / name).stat().st_size, _identity(archive))
 
 
-def check_whole(directory: Path, segments: Iterable[Segment]) -> None:
-    """Checks, without reading them, that all files are there in full.
+def check_segment(directory: Path, segment: Segment) -> None:
+    """Checks, without reading its arrays, that the file is there in full and is the one that was listed.
 
     Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a file is torn: its length differs from what was written.
+        FileNotFoundError: the file is missing.
+        ValueError: the file is torn, or another one.
     """
-    for segment in segments:
-        if not (directory / segment.name).is_file():
-            raise FileNotFoundError(f"{segment.name} is missing in {directory}, restore it or load another number")
-        if not segment.is_whole(directory):
-            raise ValueError(_torn(directory, segment))
+    if not (directory / segment.name).is_file():
+        raise FileNotFoundError(f"{segment.name} is missing in {directory}, restore it or load another number")
+    if not segment.is_whole(directory):
+        raise ValueError(_torn(directory, segment))
+    with _opened(directory, segment):
+        pass
 
 
 def read_segment(directory: Path, segment: Segment) -> Iterator[Arrays]:
     """Yields the pieces of `segment` as `write_segment` got them, one at a time in memory.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is altered: a checksum differs from what was written.
+        ValueError: the file cannot be read, it is altered, or it is not the one that was listed.
     """
+    with _opened(directory, segment) as archive:
+        for fields in _pieces([name.removesuffix(".npy") for name in archive.namelist()]):
+            yield {name.rpartition("_")[0]: _array(archive, f"{name}.npy") for name in fields}
+
+
+@contextmanager
+def _opened(directory: Path, segment: Segment) -> Iterator[zipfile.ZipFile]:
     try:
-        with np.load(directory / segment.name, allow_pickle=False) as file:
-            for fields in _pieces(file.files):
-                yield {name.rpartition("_")[0]: file[name] for name in fields}
+        with zipfile.ZipFile(directory / segment.name) as archive:
+            if _identity(archive) != segment.arrays:
+                raise ValueError("other arrays")
+            yield archive
     except Exception as error:  # an altered zip file makes its reader raise whatever it stumbles over
         raise ValueError(_torn(directory, segment)) from error
+
+
+def _identity(archive: zipfile.ZipFile) -> str:
+    """What tells a segment from every other: the SHA-256 of its arrays' names, lengths and CRC-32s."""
+    members = [[member.filename, member.file_size, member.CRC] for member in archive.infolist()]
+    return hashlib.sha256(json.dumps(members).encode()).hexdigest()
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    with archive.open(name) as member:
+        array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        if member.read(1):  # the checksum is compared at the end, which an altered shape would stop short of
+            raise ValueError("an array is shorter than its file")
+    return array
 
 
 def write_index(
@@ -104,7 +135,8 @@ def write_index(
         OSError: the file could not be written.
     """
     listed = {"segments": [asdict(segment) for segment in segments], "moment": [asdict(each) for each in moment]}
-    text = json.dumps({**facts, **listed}, indent=1, sort_keys=True).encode()
+    content = {**facts, **listed, **stamp(), "number": number}
+    text = json.dumps({**content, "sha256": _sha256(content)}, indent=1, sort_keys=True).encode()
     write_atomically(directory / _index_name(number), lambda file: file.write(text))
     return _index_name(number)
 
@@ -114,27 +146,44 @@ def read_index(directory: Path, number: int) -> tuple[list[Segment], list[Segmen
 
     Raises:
         FileNotFoundError: there is no such index.
-        ValueError: the index is not one that `write_index` wrote.
+        OtherFormat: the index is of another format.
+        ValueError: the index is not one that `write_index` wrote under this number.
     """
     path = directory / _index_name(number)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.name} is missing in {directory}, restore it or load another number")
     try:
         facts = json.loads(path.read_bytes())
+        if facts.keys() & {"format", "version", "sha256"} or "segments" not in facts:
+            recorded = facts.pop("sha256")
+            if recorded != _sha256(facts):
+                raise ValueError("its SHA-256 is not the one recorded")
+        check_format(path, facts)
+        if facts["number"] != number:
+            raise ValueError(f"it is index {facts['number']}")
         listed = [Segment(**segment) for segment in facts.pop("segments")]
-        return listed, [Segment(**segment) for segment in facts.pop("moment", [])], facts
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return listed, [Segment(**segment) for segment in facts.pop("moment")], facts
+    except OtherFormat:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is not a whole index file, load another number") from error
 
 
 def prune(directory: Path, keep: Iterable[int]) -> None:
     """Deletes the indexes whose number is not in `keep`, then every segment that no kept index lists.
 
+    Where a kept index cannot be read, nobody knows what it needs: a warning is logged, and nothing is deleted.
+
     Raises:
-        ValueError: a kept index cannot be read; nothing has been deleted then.
         OSError: a file could not be deleted.
     """
     indexes = {_index_name(number): number for number in keep}
     kept = [number for name, number in indexes.items() if (directory / name).is_file()]
-    listed = {segment.name for number in kept for each in read_index(directory, number)[:2] for segment in each}
+    try:
+        listed = {segment.name for number in kept for each in read_index(directory, number)[:2] for segment in each}
+    except (OSError, ValueError) as error:
+        logging.warning("no replay file is deleted, for one that is kept may be needed: %s", error)
+        return
     # Indexes go first: a crash in between leaves segments too many, never an index without its segments.
     _delete(path for path in directory.glob("index_*.json") if path.name not in indexes)
     _delete(path for path in directory.glob("segment_*.npz") if path.name not in listed)
@@ -162,6 +211,10 @@ def _pieces(names: list[str]) -> Iterator[list[str]]:
 def _delete(paths: Iterable[Path]) -> None:
     for path in list(paths):
         path.unlink()
+
+
+def _sha256(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _index_name(number: int) -> str:

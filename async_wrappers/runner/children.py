@@ -214,19 +214,26 @@ def _statistics(learning: Learning, learner: Any, _: None) -> tuple[list[int], d
 
 def _save(learning: Learning, learner: Any, where: tuple[Path, int, int]) -> None:
     directory, iteration, number = where
+    learning.drain()
     learning.catch_up()
     write_state(state_file(directory, iteration, number), learner.state_dict())
     if hasattr(learner, "save_replay"):
         learner.save_replay(directory / f"replay_{number}", iteration)
 
 
-def _restore(learning: Learning, learner: Any, where: tuple[Path, int, int]) -> None:
-    directory, iteration, number = where
-    learner.load_state_dict(read_state(state_file(directory, iteration, number)))
-    if hasattr(learner, "load_replay"):
-        learner.load_replay(directory / f"replay_{number}", iteration)
+def _restore(learning: Learning, learner: Any, where: tuple[Path, int, int, bool]) -> int | str:
+    """Return how many transitions are lost with damaged files, or why the files will not do."""
+    directory, iteration, number, replays = where
+    lost = 0
+    try:
+        learner.load_state_dict(read_state(state_file(directory, iteration, number)))
+        if replays and hasattr(learner, "load_replay"):
+            lost = learner.load_replay(directory / f"replay_{number}", iteration) or 0
+    except (OSError, ValueError) as error:
+        return str(error)
     learning.take_count()
     learning.publish_again()
+    return lost
 
 
 def _forget(learning: Learning, learner: Any, what: tuple[Path, set[int], int]) -> None:

@@ -61,6 +61,11 @@ class Journal:
         """How many transitions are complete, those that have been overwritten included."""
         return int(self._counts[1])
 
+    @property
+    def entries(self) -> int:
+        """How many entries are complete: the position after the newest one."""
+        return int(self._counts[0])
+
     def apply(self, observation: Any, action: Any) -> None:
         """A decision takes effect: note what it saw and did, in the entry after the last complete one (or two).
 

@@ -80,6 +80,15 @@ class Learning:
                 self._shared.publish(self._learner.weights())
             self._board.publish(self._learner.weights())
 
+    def drain(self) -> None:
+        """Observe all that the journal holds: what is saved then lacks nothing that was lived through.
+
+        The run may have been interrupted in the middle of an episode, which is over for the learner then.
+        """
+        for transition in self._transitions.remaining():
+            self._learner.observe(transition)
+            self._observed += 1
+
     def catch_up(self) -> None:
         """Take over what the other learners have learnt."""
         if self._shared is not None:

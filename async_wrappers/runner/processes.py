@@ -36,6 +36,7 @@ from async_wrappers.runner.job import Job, RunFailed
 from async_wrappers.runner.loop import Phase
 from async_wrappers.runner.memory import Block
 from async_wrappers.runner.record import Record
+from async_wrappers.runner.state import NotRestored
 from async_wrappers.runner.supervised import Child
 from async_wrappers.runner.weights import WeightsBoard, WeightsLayout
 
@@ -165,9 +166,13 @@ class ProcessBackend:
         """Let the learners write their state, between phases."""
         self._ask_all("save", directory, iteration)
 
-    def restore(self, directory: Path, iteration: int) -> None:
-        """Let the learners read their state and publish their weights, between phases."""
-        self._ask_all("restore", directory, iteration)
+    def restore(self, directory: Path, iteration: int, replays: bool) -> list[int]:
+        """Let the learners read their state and publish their weights, between phases; see `AsyncRunner.restore`."""
+        answers = self._ask_all("restore", directory, iteration, replays)
+        for number, answer in enumerate(answers):
+            if isinstance(answer, str):
+                raise NotRestored(f"learner {number} cannot be restored: {answer}")
+        return answers
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""

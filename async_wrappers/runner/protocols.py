@@ -54,7 +54,8 @@ class Learner(Protocol):
       loaded, and after `take_over`. What fell due since is then to be done, once, with the weights just loaded.
       ``apply`` and ``update`` add one to both numbers; ``updates`` is the learner's own, which it restores.
     * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
-      keep)``: what `state_dict` leaves out.
+      keep)``: what `state_dict` leaves out. `load_replay` may return how many transitions are lost with damaged files,
+      and it raises OSError or ValueError where nothing can be loaded.
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:

@@ -241,12 +241,28 @@ class AsyncRunner:
         return report
 
     def save(self, directory: str | Path, iteration: int = 0) -> None:
-        """Let the learners write their state into a directory, between two runs."""
+        """Let the learners write their state into a directory, between two runs.
+
+        They observe first what the journal still holds, so that nothing that was lived through is missing.
+        """
         self._with_learners().save(Path(directory), iteration)
 
-    def restore(self, directory: str | Path, iteration: int = 0) -> None:
-        """Let the learners read what `save` wrote."""
-        self._with_learners().restore(Path(directory), iteration)
+    def restore(self, directory: str | Path, iteration: int = 0, *, replays: bool = True) -> list[int]:
+        """Let the learners read what `save` wrote.
+
+        Args:
+            directory: What `save` was given.
+            iteration: What `save` was given.
+            replays: Whether to restore their replays too, which evaluation does not need.
+
+        Returns:
+            Of each learner, what its ``load_replay`` returned: transitions lost with damaged files; 0 for None.
+
+        Raises:
+            ValueError: A file is missing, damaged or of another format; the learners wait to be restored again.
+        """
+        lost: list[int] = self._with_learners().restore(Path(directory), iteration, replays)
+        return lost
 
     def take_states(self, directory: str | Path, iteration: int = 0) -> list[Any]:
         """Return what `save` wrote of each learner's ``state_dict``, and delete the files: for one's own checkpoint.

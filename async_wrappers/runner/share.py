@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from async_wrappers.runner.journal import Journal
@@ -30,6 +31,15 @@ class Share:
         self._journal, self._number, self._learners = journal, number, learners
         self._position = journal.oldest()
         self._held: dict[str, Any] | None = None
+
+    def remaining(self) -> Iterator[dict[str, Any]]:
+        """Yield all transitions that are in the journal now, the last one too, as if none were to follow it."""
+        end = self._journal.entries
+        while self._position < end and (transition := self.next()) is not None:
+            yield transition
+        if self._held is not None:
+            held, self._held = _cut(self._held), None
+            yield held
 
     def next(self) -> dict[str, Any] | None:
         """Return the next transition, None if there is none yet."""

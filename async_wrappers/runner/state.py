@@ -1,7 +1,8 @@
 """Files of a learner's state: tensors, arrays and plain data, and nothing that could run when it is read.
 
-A file is NumPy's ``.npz``: the arrays, and under ``structure`` the JSON of what they lie in. It needs torch only where
-there are tensors. It is written to a temporary name and renamed, so that it is whole or absent.
+A file is NumPy's ``.npz``: the arrays, and under ``structure`` the JSON of what they lie in, of the file's format and
+of the version that wrote it (format 1 stated neither). It needs torch only where there are tensors. It is written to a
+temporary name and renamed, so that it is whole or absent.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers import __version__
 from async_wrappers.runner.tensors import as_array, as_given, axes_by_stride, is_dense, is_tensor
 
-__all__ = ["read_state", "state_file", "write_state"]
+__all__ = ["NotRestored", "read_state", "state_file", "write_state"]
 
 Array = npt.NDArray[Any]
+_FORMAT = 2
+
+
+class NotRestored(ValueError):
+    """A learner cannot go on from its files."""
 
 
 def state_file(directory: Path, iteration: int, number: int) -> Path:
@@ -35,7 +42,8 @@ def write_state(path: Path, state: Any) -> None:
         ValueError: Something in it is neither a tensor or array, nor None, bool, int, float, str, list, tuple, mapping.
     """
     arrays: list[Array] = []
-    structure = json.dumps(_described(state, arrays, "state_dict()"))
+    described = _described(state, arrays, "state_dict()")
+    structure = json.dumps({"format": _FORMAT, "version": __version__, "state": described})
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
@@ -50,13 +58,32 @@ def read_state(path: Path) -> Any:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is damaged, or another kind of file.
+        ValueError: It is damaged, of another format, or another kind of file.
     """
+    if not path.is_file():
+        raise FileNotFoundError(f"a learner's state is missing: there is no file {path}")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return _made(json.loads(str(file["structure"])), file)
-    except (ValueError, KeyError, IndexError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        with zipfile.ZipFile(path) as file:
+            written = json.loads(str(_array(file, "structure")))
+            there = written.get("format", 1) if written.keys() & {"format", "version", "state"} else 1
+            if there == _FORMAT:
+                return _made(written["state"], file)
+            version = written.get("version", "0.1.0 or older")
+    except Exception as error:  # a damaged zip file makes its reader raise whatever it stumbles over
         raise ValueError(f"{path} is damaged, or not a learner's state: {error}") from error
+    raise ValueError(
+        f"{path} has format {there} (async_wrappers {version}), and async_wrappers {__version__} restores format "
+        f"{_FORMAT} alone: restore it with that version"
+    )
+
+
+def _array(file: zipfile.ZipFile, name: str) -> Array:
+    """Return an array, whose checksum is compared once all of it is read."""
+    with file.open(f"{name}.npy") as member:
+        array: Array = np.lib.format.read_array(member, allow_pickle=False)
+        if member.read(1):
+            raise ValueError(f"{name} is longer than it says")
+    return array
 
 
 def _described(value: Any, arrays: list[Array], where: str) -> Any:
@@ -86,14 +113,14 @@ def _stored(value: Any, arrays: list[Array], where: str) -> dict[str, list[Any]]
     return {"array": [len(arrays) - 1, axes, torch_dtype, isinstance(value, np.generic)]}
 
 
-def _made(structure: Any, file: Any) -> Any:
+def _made(structure: Any, file: zipfile.ZipFile) -> Any:
     """Return the value that `_described` told of."""
     if not isinstance(structure, dict):
         return structure
     ((kind, parts),) = structure.items()
     if kind == "array":
         number, axes, torch_dtype, is_scalar = parts
-        array = file[f"arr_{number}"].transpose(np.argsort(axes))
+        array = _array(file, f"arr_{number}").transpose(np.argsort(axes))
         return array[()] if is_scalar else as_given(array, torch_dtype)
     if kind == "dict":
         return {_made(key, file): _made(each, file) for key, each in parts}

@@ -18,6 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agents import __version__
+from agents.formats import FORMAT, OtherFormat
+from agents.replay.saved import DamagedReplay
+from agents.replay.segments import read_index
 from tests.agents.plain_data import assert_identical
 
 SHAPE = (2, 3)
@@ -36,7 +40,7 @@ class Replay(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
     def save(self, directory: Path, number: int) -> list[str]: ...
-    def load(self, directory: Path, number: int) -> None: ...
+    def load(self, directory: Path, number: int, partial: bool = False) -> int: ...
     def prune(self, directory: Path, keep: Iterable[int]) -> None: ...
     def clear(self) -> None: ...
 
@@ -105,6 +109,19 @@ class Oracle:
             episode["frames"].append(transition["next_observation"])
             episode["ended"] = True
             self.slots += 1
+
+    def end_running(self) -> None:
+        """Ends the running episode with its last observation; nobody knows what its last action led to."""
+        if self.episodes and not self.episodes[-1]["ended"]:
+            self.episodes[-1]["steps"].pop()
+            self.episodes[-1]["ended"] = True
+
+    def touched(self, slot: int) -> range:
+        """The slots that the valid transition at a slot is made of."""
+        (episode,) = (each for each in self.episodes if 0 <= slot - each["first"] < len(each["frames"]))
+        t, last = slot - episode["first"], len(episode["frames"]) - 1
+        end = min(t + self.config.update_horizon, last)
+        return range(episode["first"] + max(0, t - self.config.stack_size + 1), episode["first"] + end + 1)
 
     def valid(self) -> dict[int, Transition]:
         """Every valid transition by its slot."""
@@ -474,7 +491,8 @@ class ReplayContract:
         replay, uninterrupted = self.make_replay(config), self.make_replay(config)
         states = {}
         for i, transition in enumerate(stream):
-            if i in moments:
+            between = not i or stream[i - 1]["terminal"] or stream[i - 1]["truncated"]  # two episodes
+            if i in moments and between:
                 replay.save(directory, i)
                 states[i] = uninterrupted.state_dict()
                 # From here on a replay that was loaded takes the place of the one that was saved, or not.
@@ -491,6 +509,141 @@ class ReplayContract:
             resumed = self.filled(config, some_stream(), seed=9)
             resumed.load(directory, moment)
             assert_identical(resumed.state_dict(), state)
+
+    @given(configs, streams(), st.integers(1, 60), st.integers(1, 60))
+    @contract_settings
+    def test_an_episode_under_way_is_ended_when_the_replay_is_loaded(
+        self,
+        tmp_path_factory: pytest.TempPathFactory,
+        config: Config,
+        stream: list[Transition],
+        first: int,
+        second: int,
+    ) -> None:
+        config, directory = self.possible(replace(config, capacity=1000)), tmp_path_factory.mktemp("replay")
+        replay, oracle = self.make_replay(config), Oracle(config)
+        for i, transition in enumerate(stream):
+            if i in (first, first + second):
+                replay.save(directory, i)
+                replay, again = (self.make_replay(config, seed=9) for _ in range(2))
+                assert replay.load(directory, i) == 0
+                oracle.end_running()
+                replay.save(directory, 1000)
+                again.load(directory, 1000)
+                assert_same_state(again, replay)
+            replay.observe(transition)
+            oracle.observe(transition)
+        expected = oracle.valid()
+        assert len(replay) == len(expected)
+        batch = replay.sample(64) if expected else {"index": np.zeros(0, np.int64)}
+        for row, index in enumerate(batch["index"].tolist()):
+            assert_same_transition(batch, row, expected[index])
+
+    def test_a_return_does_not_cross_into_the_next_process(self, tmp_path: Path) -> None:
+        config = Config(update_horizon=3, gamma=0.99)
+        steps = {"interval": 1, "terminal": False, "truncated": False, "next_observation": None}
+        replay, resumed = self.make_replay(config), self.make_replay(config)
+        for value, reward in ((1, 3.0), (2, 4.0), (3, 5.0)):
+            replay.observe({"observation": frame(value), "action": 0, "reward": reward, **steps})
+        replay.save(tmp_path, 0)
+        resumed.load(tmp_path, 0)
+        for value in range(11, 16):
+            resumed.observe({"observation": frame(value), "action": 0, "reward": 500.0, **steps})
+        batch = resumed.sample(64)
+        ends = zip(batch["observation"][:, -1, 0, 0], batch["next_observation"][:, -1, 0, 0], strict=True)
+        found = dict(zip(ends, batch["reward"].tolist(), strict=True))
+        of_the_old = {end: reward for end, reward in found.items() if end[0] < 11}
+        assert of_the_old == {(1, 3): pytest.approx(3 + 0.99 * 4), (2, 3): 4.0}
+
+    def all_of(self, replay: Any) -> dict[int, Transition]:
+        """Every transition that can be drawn, by its index."""
+        if not len(replay):
+            return {}
+        batch = replay.transitions(replay.valid_slots())
+        return {index: {name: batch[name][row] for name in batch} for row, index in enumerate(batch["index"].tolist())}
+
+    def survivors(self, replay: Any, oracle: Oracle, lost: set[int]) -> set[int]:
+        """The indexes of what can still be drawn from a replay that has lost these slots or, a reservoir, entries."""
+        return {index for index in self.all_of(replay) if not lost.intersection(oracle.touched(index))}
+
+    @given(configs, streams(), st.data())
+    @contract_settings
+    def test_damaged_segments_cost_their_own_transitions_and_no_others(
+        self, tmp_path_factory: pytest.TempPathFactory, config: Config, stream: list[Transition], data: st.DataObject
+    ) -> None:
+        config, directory = self.possible(config), tmp_path_factory.mktemp("replay")
+        replay, oracle = self.make_replay(config), Oracle(config)
+        for transition in stream:
+            replay.observe(transition)
+            oracle.observe(transition)
+            self.learn(replay)
+            if data.draw(st.integers(0, 4), label="saved") == 0:
+                replay.save(directory, 0)
+        replay.save(directory, 0)
+        whole, partial, again = (self.make_replay(config, seed=9) for _ in range(3))
+        whole.load(directory, 0)
+        listed = read_index(directory, 0)[0]
+        if not listed:
+            return  # a reservoir whose first transition is not complete
+        damaged = data.draw(st.lists(st.sampled_from(listed), min_size=1, unique=True), label="damaged")
+        for segment in damaged:
+            damage(directory / segment.name, data.draw(st.sampled_from(["cut", "flip", "gone"]), label="how"))
+        lost = {entry for segment in damaged for entry in range(segment.first, segment.stop)}
+        with pytest.raises(DamagedReplay):
+            partial.load(directory, 0)
+        missing = len(replay) - len(self.survivors(replay, oracle, lost))
+        assert partial.load(directory, 0, partial=True) == missing
+        oracle.end_running()
+        known, left = self.all_of(whole), self.all_of(partial)
+        assert left.keys() == self.survivors(whole, oracle, lost)
+        assert len(partial) == len(left)
+        for index, row in left.items():
+            assert_identical(row, known[index])
+        assert set(partial.sample(64)["index"].tolist() if left else []) <= left.keys()
+        partial.save(directory, 1)  # what is left, in files that are whole
+        assert again.load(directory, 1) == 0
+        assert_same_state(again, partial)
+        for transition in stream:
+            for each in (partial, again):
+                each.observe(transition)
+                self.learn(each)
+        assert_same_state(again, partial)
+        assert len(partial) == len(self.all_of(partial))
+
+    @pytest.mark.parametrize("kind", ["index", "segment"])
+    def test_files_that_changed_places_are_noticed(self, tmp_path: Path, kind: str) -> None:
+        stream, replay = some_stream(), self.make_replay(Config())
+        for number in range(2):
+            for transition in stream[7 * number : 7 * number + 7]:
+                replay.observe(transition)
+            names = replay.save(tmp_path, number)
+        one, other = (tmp_path / name for name in (["index_0.json", "index_1.json"] if kind == "index" else names[:2]))
+        content = one.read_bytes()
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(content)
+        with pytest.raises(ValueError, match=r"is not a whole index file|is torn or altered"):
+            self.make_replay(Config()).load(tmp_path, 1)
+
+    def test_no_altered_digit_of_an_index_goes_unnoticed(self, tmp_path: Path) -> None:
+        replay, other = self.filled(Config(), some_stream(episodes=1)), self.make_replay(Config())
+        replay.save(tmp_path, 0)
+        path = tmp_path / "index_0.json"
+        whole = path.read_bytes()
+        for place in (place for place, byte in enumerate(whole) if chr(byte).isdigit()):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(ValueError, match=r"index_0\.json is not a whole index file"):
+                other.load(tmp_path, 0)
+
+    def test_an_index_of_another_format_is_refused_with_both(self, tmp_path: Path) -> None:
+        self.filled(Config(), some_stream(episodes=1)).save(tmp_path, 0)
+        path = tmp_path / "index_0.json"
+        index = json.loads(path.read_text())
+        assert (index["format"], index["version"], index["number"]) == (FORMAT, __version__, 0)
+        for name in ("format", "version", "number", "sha256"):
+            del index[name]
+        path.write_text(json.dumps(index))
+        with pytest.raises(OtherFormat, match=rf"index_0\.json has format 1 .* format {FORMAT} alone"):
+            self.make_replay(Config()).load(tmp_path, 0)
 
     def test_saving_twice_under_one_number_keeps_the_later(self, tmp_path: Path) -> None:
         stream = some_stream()
@@ -538,14 +691,15 @@ class ReplayContract:
         resumed.load(tmp_path, 9)
         assert_same_state(resumed, replay)
 
-    def test_prune_spares_all_when_a_kept_index_is_torn(self, tmp_path: Path) -> None:
+    def test_prune_spares_all_when_a_kept_index_is_torn(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         replay = self.filled(Config(), some_stream())
         replay.save(tmp_path, 0)
         replay.save(tmp_path, 1)
         (tmp_path / "index_1.json").write_text("{")
         before = sorted(tmp_path.iterdir())
-        with pytest.raises(ValueError, match="is not a whole index file"):
-            replay.prune(tmp_path, keep=[1])
+        replay.prune(tmp_path, keep=[1])
+        assert "no replay file is deleted" in caplog.text
+        assert "index_1.json is not a whole index file" in caplog.text
         assert sorted(tmp_path.iterdir()) == before
 
     def test_files_that_are_gone_are_written_anew(self, tmp_path: Path) -> None:
@@ -582,7 +736,8 @@ class ReplayContract:
             other = self.filled(Config(), some_stream(episodes=2))
             with pytest.raises(ValueError, match=f"{torn} in .* is torn or altered"):
                 other.load(tmp_path, 0)
-            assert (len(other), other.add_count) == ((14, 14) if damage == "cut" else (0, 0))
+            of_moment = torn in {segment.name for segment in read_index(tmp_path, 0)[1]}
+            assert (len(other), other.add_count) == ((14, 14) if damage == "cut" or of_moment else (0, 0))
             segment.write_bytes(whole)
 
     def test_missing_files(self, tmp_path: Path) -> None:
@@ -590,9 +745,9 @@ class ReplayContract:
         names = replay.save(tmp_path, 0)
         with pytest.raises(FileNotFoundError, match=r"index_1\.json"):
             replay.load(tmp_path, 1)
-        for name in names[-2::-1]:
+        for name in names[:-1]:
             (tmp_path / name).unlink()
-            with pytest.raises(FileNotFoundError, match=f"{name} is missing"):
+            with pytest.raises((DamagedReplay, FileNotFoundError), match=f"{name} is missing"):
                 replay.load(tmp_path, 0)
         assert len(replay) == 70
 
@@ -630,6 +785,15 @@ class ReplayContract:
         for name in names[:-1]:
             with np.load(tmp_path / name, allow_pickle=False) as file:
                 assert all(file[field].dtype != object for field in file.files)
+
+
+def damage(path: Path, how: str) -> None:
+    """Alters the first array in a segment, shortens the file or deletes it."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\n", content.index(b"NUMPY")) + 1] ^= 4
+    path.write_bytes(content[:-9] if how == "cut" else content)
+    if how == "gone":
+        path.unlink()
 
 
 _OBSERVATIONS = ("observation", "next_observation")

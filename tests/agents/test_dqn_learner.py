@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -220,6 +222,25 @@ class TestState:
             one.update()
             other.update()
         assert_identical(one.state_dict(), other.state_dict())
+
+    def test_an_episode_under_way_is_saved_with_the_observation_it_had_come_to(self, tmp_path: Path) -> None:
+        def observe(learner: DQNLearner, states: list[int], reward: float) -> None:
+            for state, following in itertools.pairwise(states):
+                told = {"observation": one_hot(state), "next_observation": one_hot(following), "reward": reward}
+                learner.observe({**told, "action": 0, "interval": 1, "terminal": False, "truncated": False})
+
+        replays = [RingReplay((2,), np.float32, update_horizon=3, gamma=0.5, capacity=50, seed=n) for n in range(2)]
+        one, other = (
+            DQNLearner(Table([[0.0, 0.0]] * 2), replay, optimizer=sgd(0.1), compute=CPU) for replay in replays
+        )
+        observe(one, [0, 0, 1], 1.0)
+        one.save_replay(tmp_path, 0)
+        assert other.load_replay(tmp_path, 0) == 0
+        observe(other, [0, 0, 0, 0, 0], 500.0)
+        batch = replays[1].transitions(np.array([0, 1]))
+        assert batch["reward"].tolist() == [1.5, 1.0]
+        assert batch["discount"].tolist() == [0.25, 0.5]
+        assert batch["next_observation"][:, 0].tolist() == [one_hot(1).tolist()] * 2
 
     def test_weights_are_the_networks_own_and_not_a_copy(self) -> None:
         learner, network = learner_with_another_target(OneBatch())

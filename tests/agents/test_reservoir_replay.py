@@ -55,6 +55,15 @@ class TestReservoirKeepsTheContract(ReplayContract):
     def possible(self, config: Config) -> Config:
         return replace(config, stack_size=1)
 
+    def all_of(self, replay: Any) -> dict[int, Transition]:
+        if not len(replay):
+            return {}
+        slots = replay.state_dict()["slots"]
+        return {index: {name: slots[name][row] for name in slots} for row, index in enumerate(slots["index"].tolist())}
+
+    def survivors(self, replay: Any, oracle: Oracle, lost: set[int]) -> set[int]:
+        return {index for index, row in self.all_of(replay).items() if row["entry"].item() not in lost}
+
 
 class TestReservoir:
     @given(configs, streams(), st.integers(0, 5))
@@ -111,7 +120,9 @@ class TestReservoir:
         transition = {**some_stream()[0], "terminal": False, "truncated": False}
         for number in range(40):
             for step in range(50):
-                replay.observe({**transition, "observation": np.full(shape, 50 * number + step, np.int16)})
+                shown = np.full(shape, 50 * number + step, np.int16)
+                ended = {"truncated": step == 49, "next_observation": shown}
+                replay.observe({**transition, "observation": shown, **ended})
             before = set(tmp_path.iterdir())
             names = replay.save(tmp_path, number)
             written.append(sum(path.stat().st_size for path in set(tmp_path.iterdir()) - before))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -181,12 +180,3 @@ class TestSavedRing:
         filled(Config(), some_stream()).save(tmp_path, 0)
         with pytest.raises(ValueError, match=r"^stack_size must be as in the saved replay, 1, got 2,"):
             ring(Config(stack_size=2)).load(tmp_path, 0)
-
-    def test_an_index_written_before_moments_were_still_loads(self, tmp_path: Path) -> None:
-        replay, resumed = filled(Config(), some_stream()), ring(Config(), seed=3)
-        replay.save(tmp_path, 0)
-        index = json.loads((tmp_path / "index_0.json").read_text())
-        assert index.pop("moment") == []
-        (tmp_path / "index_0.json").write_text(json.dumps(index))
-        resumed.load(tmp_path, 0)
-        assert_same_batches(resumed, replay)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import agents
 import async_wrappers
 
 ROOT = Path(async_wrappers.__file__).parents[1]
@@ -46,6 +47,10 @@ def test_the_package_says_that_it_is_typed() -> None:
 def test_the_version_is_a_string_of_numbers() -> None:
     assert isinstance(async_wrappers.__version__, str)
     assert all(part.isdigit() for part in async_wrappers.__version__.split(".")[:2])
+
+
+def test_both_packages_have_the_same_version() -> None:
+    assert agents.__version__ == async_wrappers.__version__
 
 
 def test_every_public_name_exists() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from agents import __version__
 from agents.experiment import checkpoint
 from agents.experiment.checkpoint import Checkpointer, read_bundle
+from agents.formats import FORMAT, OtherFormat
 from tests.agents.plain_data import assert_identical
 
 BUNDLE = {"weights": {"w": torch.arange(6.0).reshape(2, 3)}, "counts": [1, 2.5, "three", None, True], "frames": 7}
@@ -141,6 +144,14 @@ class TestCrashes:
             checkpointer.save(2, bundle(2))
         assert checkpointer.numbers() == loaded(tmp_path) == [2, 1]
 
+    def test_what_a_crash_left_is_forgotten_with_the_next_save(self, tmp_path: Path) -> None:
+        checkpointer = saved(tmp_path, 3, keep=2)
+        for number in (0, 7):  # while the oldest was forgotten; while a newer one was written
+            (tmp_path / "checkpoints" / f"ckpt.{number}").write_bytes(b"")
+        assert checkpointer.save(3, bundle(3)) == {2, 3}
+        names = {path.name for path in (tmp_path / "checkpoints").iterdir()}
+        assert names == {f"{name}.{n}" for name in ("ckpt", "sentinel_checkpoint_complete") for n in (2, 3)}
+
     def test_an_unfinished_file_is_never_taken_for_a_checkpoint(self, tmp_path: Path) -> None:
         saved(tmp_path, 1)
         directory = tmp_path / "checkpoints"
@@ -180,6 +191,42 @@ class TestDamage:
         assert loaded(tmp_path) == [0]
         with pytest.raises(ValueError, match="torn or altered"):
             read_bundle(tmp_path / "checkpoints" / "ckpt.1")
+
+    @pytest.mark.parametrize("length", range(len(f"done sha256={'0' * 64}")))
+    def test_a_sentinel_that_was_cut_anywhere_is_noticed(self, tmp_path: Path, length: int) -> None:
+        saved(tmp_path, 2)
+        sentinel = tmp_path / "checkpoints" / "sentinel_checkpoint_complete.1"
+        sentinel.write_bytes(sentinel.read_bytes()[:length])
+        assert loaded(tmp_path) == [0]
+        with pytest.raises(ValueError, match=r"sentinel_checkpoint_complete\.1 is torn or altered"):
+            read_bundle(tmp_path / "checkpoints" / "ckpt.1")
+
+    def test_an_older_one_under_a_newer_name_is_not_used(self, tmp_path: Path) -> None:
+        saved(tmp_path, 3)
+        for name in ("ckpt", "sentinel_checkpoint_complete"):
+            shutil.copy(tmp_path / "checkpoints" / f"{name}.0", tmp_path / "checkpoints" / f"{name}.2")
+        refused: dict[int, str] = {}
+        assert [number for number, _ in Checkpointer(tmp_path).load_each(refused)] == [1, 0]
+        assert refused == {2: f"{tmp_path / 'checkpoints' / 'ckpt.2'} is checkpoint 0 under another name"}
+
+    def test_one_whose_sentinel_is_gone_is_named(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        saved(tmp_path, 3)
+        (tmp_path / "checkpoints" / "sentinel_checkpoint_complete.2").unlink()
+        assert loaded(tmp_path) == [1, 0]
+        assert "checkpoint 2 is not used: it was not completed" in caplog.text
+
+    def test_one_of_an_unknown_format_is_refused_with_both_versions(self, tmp_path: Path) -> None:
+        path = saved(tmp_path, 1).directory / "ckpt.0"
+        content = torch.load(path, weights_only=True)
+        assert content["stamp"] == {"format": FORMAT, "version": __version__, "number": 0}
+        content["stamp"] |= {"format": 9, "version": "8.7"}
+        torch.save(content, path)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        (path.parent / "sentinel_checkpoint_complete.0").write_text(f"done sha256={digest}\n")
+        message = rf"ckpt\.0 has format 9 \(async_wrappers 8\.7\), and async_wrappers {__version__} .* format {FORMAT}"
+        for read in (lambda: loaded(tmp_path), lambda: read_bundle(path)):
+            with pytest.raises(OtherFormat, match=message):
+                read()
 
     def test_all_bad_is_none(self, tmp_path: Path) -> None:
         saved(tmp_path, 2)

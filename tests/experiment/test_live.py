@@ -13,6 +13,7 @@ from pathlib import Path
 
 import cloudpickle
 import gin
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -20,12 +21,14 @@ import torch
 import agents.configurables
 import async_wrappers.configurables
 from agents.experiment import runner as runner_module
-from agents.experiment.checkpoint import Checkpointer
+from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
 from agents.experiment.config import load_config
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.experiment.schedules import create_runner
+from agents.replay import RingReplay
+from agents.replay.segments import read_index
 from async_wrappers.runner.record import Record
 from async_wrappers.timing import EpisodeTiming, Standing, TimingReport
 from tests.experiment.duels_env import FRAMES, won_by
@@ -134,15 +137,16 @@ class Interrupted:
     def put_states(self, *where: object) -> None:
         pass
 
-    def restore(self, *where: object) -> None:
-        pass
+    def restore(self, *where: object, replays: bool) -> list[int]:
+        return [0]
 
     def run(self, **phase: object) -> TimingReport:
         self._count("run")
         return Record(50.0, 1, episodes=[EpisodeTiming(9.0, 300)], effects=[[(0, 2)]], lateness=[0] * 300).report()
 
-    def save(self, *where: object) -> None:
+    def save(self, directory: Path, iteration: int) -> None:
         self._count("save")
+        RingReplay((4,), np.float32, capacity=10).save(directory / "replay_0", iteration)
 
     def take_states(self, *where: object) -> list[dict]:
         self._count("take_states")
@@ -191,6 +195,90 @@ def test_an_iteration_that_was_saved_whole_is_not_begun_again(tmp_path: Path, mo
         runner.run_experiment()
     assert newest(tmp_path)["current_iteration"] == 0
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0]
+
+
+class Restoring(Interrupted):
+    """A runner that notes which iterations it was asked to restore, and cannot restore some of them."""
+
+    def __init__(self, *bad: int) -> None:
+        super().__init__("never", 1)
+        self._bad, self.asked = bad, list[object]()
+
+    def restore(self, *where: object, replays: bool) -> list[int]:
+        self.asked.append(where[1])
+        if where[1] in self._bad:
+            raise ValueError("learner 0 cannot be restored: index_2.json is missing")
+        return [0, 7]
+
+
+def played(base_dir: Path, iterations: int, fake: Interrupted) -> Runner:
+    """A runner that has played up to so many iterations with a fake."""
+    runner = build(base_dir, f"Runner.num_iterations = {iterations}")
+    runner._create_async_runner = lambda *parts, **terms: fake
+    runner.run_experiment()
+    return runner
+
+
+def files(base_dir: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in base_dir.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("how", ["missing", "cut"])
+def test_a_damaged_index_leads_to_an_earlier_checkpoint_that_is_named(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    played(tmp_path, 3, Interrupted("never", 1))
+    path = tmp_path / "checkpoints" / "replay_0" / "index_2.json"
+    path.unlink() if how == "missing" else path.write_bytes(path.read_bytes()[:-9])
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    assert runner.resume()
+    assert runner.start_iteration == 2
+    assert "checkpoint 2 is not used: " in caplog.text
+    assert "index_2.json is missing in " in caplog.text or "index_2.json is not a whole index file" in caplog.text
+    assert "the run goes on from checkpoint 1, the newest one that loads" in caplog.text
+
+
+def test_checkpoints_whose_replays_are_all_damaged_end_the_run_in_one_sentence(tmp_path: Path) -> None:
+    played(tmp_path, 3, Interrupted("never", 1))
+    for path in (tmp_path / "checkpoints" / "replay_0").glob("index_*"):
+        path.write_text("{}")
+    before = files(tmp_path)
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    with pytest.raises(NoCheckpointLoads, match=r"^[^\n]*holds 3 checkpoints of which none loads [^\n]*$"):
+        runner.resume()
+    assert files(tmp_path) == before
+
+
+def test_learners_that_cannot_be_restored_go_on_from_an_earlier_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    played(tmp_path, 3, Interrupted("never", 1))
+    fake = Restoring(2)
+    played(tmp_path, 3, fake)
+    assert fake.asked == [2, 1]
+    assert "checkpoint 2 is not used: learner 0 cannot be restored: index_2.json is missing" in caplog.text
+    assert "the run goes on from checkpoint 1, the newest one that loads" in caplog.text
+    assert "7 transitions are lost" in caplog.text
+    assert [line.get("lost_transitions") for line in newest(tmp_path)["logs"]] == [None, None, 7]
+    with pytest.raises(NoCheckpointLoads, match=r"learner 0 cannot be restored"):
+        played(tmp_path, 4, Restoring(0, 1, 2))
+
+
+def test_transitions_of_a_damaged_segment_are_lost_and_the_live_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick = ("AsyncRunner.fps = 50", "Runner.training_steps = 60", "Runner.evaluation_steps = 0")
+    for iterations in (1, 2):
+        build(tmp_path, *quick, f"Runner.num_iterations = {iterations}").run_experiment()
+    replay = tmp_path / "checkpoints" / "replay_0"
+    first = read_index(replay, 1)[0][0]
+    (replay / first.name).unlink()
+    build(tmp_path, *quick, "Runner.num_iterations = 3").run_experiment()
+    assert f"{first.name} is missing in {replay}" not in caplog.text  # it is the learner's process that says so
+    lost = newest(tmp_path)["logs"][2]["lost_transitions"]
+    assert 0 < lost <= read_index(replay, 1)[2]["transitions"]
+    assert f"checkpoint 1 is used though files of its replay are damaged: {lost} transitions are lost" in caplog.text
+    assert first not in read_index(replay, 2)[0]
 
 
 class Winning(Interrupted):

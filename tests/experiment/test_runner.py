@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,12 +16,14 @@ import torch
 
 from agents.baselines import RandomAgent
 from agents.dqn import DQNAgent
+from agents.experiment.checkpoint import NoCheckpointLoads
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import read_iterations
 from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner
 from agents.experiment.schedules import create_runner
 from agents.exploration import identity_epsilon
+from agents.formats import OtherFormat
 from agents.learner import DivergedError
 from agents.networks import MLPTorso, create_network
 from agents.replay.segments import read_index
@@ -464,6 +467,22 @@ def segments(base_dir: Path, number: int) -> list[Path]:
     return [replay / name for name in sorted(new - old)]
 
 
+def flip(path: Path) -> None:
+    """Alter the first byte of the first array in a file of arrays."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\n", content.index(b"NUMPY")) + 1] ^= 255
+    path.write_bytes(content)
+
+
+def as_format_1(path: Path) -> None:
+    """Write a checkpoint as it was before it stated its format."""
+    bundle = torch.load(path, weights_only=True)
+    del bundle["stamp"], bundle["lost_transitions"]
+    torch.save(bundle, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_name(f"sentinel_checkpoint_complete{path.suffix}").write_text(f"done sha256={digest}\n")
+
+
 class TestDamage:
     @pytest.mark.parametrize(
         "damage",
@@ -498,14 +517,100 @@ class TestDamage:
         assert again.resume()
         assert_identical(state(again), uninterrupted[0])
 
-    def test_in_every_checkpoint_begins_anew(self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]) -> None:
+    def test_in_every_checkpoint_ends_the_run_in_one_sentence_and_touches_nothing(self, tmp_path: Path) -> None:
         run(tmp_path, num_iterations=2)
         for number in range(2):
             cut(tmp_path / "checkpoints" / f"ckpt.{number}")
+        before = contents(tmp_path)
+        with pytest.raises(NoCheckpointLoads) as caught:
+            run(tmp_path)
+        assert str(caught.value) == (
+            f"{tmp_path / 'checkpoints'} holds 2 checkpoints of which none loads (checkpoint 1: "
+            f"{tmp_path / 'checkpoints' / 'ckpt.1'} is torn or altered: its SHA-256 is not the one recorded): restore "
+            "the files, or choose another --base_dir"
+        )
+        assert contents(tmp_path) == before
+
+    @pytest.mark.parametrize("keep", [1, 4])
+    def test_sentinels_that_are_gone_do_not_make_it_begin_anew(self, tmp_path: Path, keep: int) -> None:
+        run(tmp_path, num_iterations=2, checkpoint_duration=keep)
+        for path in (tmp_path / "checkpoints").glob("sentinel*"):
+            path.unlink()
+        before = contents(tmp_path)
+        with pytest.raises(NoCheckpointLoads, match=r"sentinel_checkpoint_complete\.1 is missing"):
+            run(tmp_path)
+        assert contents(tmp_path) == before
+
+    def test_a_run_killed_while_it_wrote_its_first_checkpoint_begins_again(
+        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
+    ) -> None:
+        run(tmp_path, num_iterations=1)
+        (tmp_path / "checkpoints" / "sentinel_checkpoint_complete.0").unlink()
         resumed = make_runner(tmp_path)
         assert not resumed.resume()
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
+
+    @pytest.mark.parametrize("scheme", ["uniform", "prioritized"])
+    @pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
+    def test_in_a_segment_that_all_checkpoints_share_costs_its_transitions_and_not_the_run(
+        self, tmp_path: Path, damage: Callable[[Path], None], scheme: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        make_agent = partial(make_dqn, replay_scheme=scheme, replay_capacity=1000)
+        whole = state(run(tmp_path, num_iterations=2, create_agent_fn=make_agent))
+        replay = tmp_path / "checkpoints" / "replay"
+        damage(replay / read_index(replay, 1)[0][0].name)
+        resumed = make_runner(tmp_path, create_agent_fn=make_agent)
+        assert resumed.resume()
+        assert resumed.start_iteration == 2
+        less = state(resumed)
+        assert_identical(less["learner"], whole["learner"])
+        lost = whole["replay"]["transitions"] - less["replay"]["transitions"]
+        assert lost >= read_index(replay, 0)[2]["transitions"] > 0
+        assert (
+            f"checkpoint 1 is used though files of its replay are damaged: {lost} transitions are lost" in caplog.text
+        )
+        resumed.run_experiment()
+        assert [line.get("lost_transitions") for line in read_iterations(tmp_path)] == [None, None, lost]
+        caplog.clear()
+        again = make_runner(tmp_path, create_agent_fn=make_agent)
+        assert again.resume()
+        assert not caplog.records
+        assert_identical(state(again), state(resumed))
+
+    def test_in_an_older_index_that_is_kept_does_not_end_the_run(
+        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        run(tmp_path, num_iterations=2)
+        cut(tmp_path / "checkpoints" / "replay" / "index_0.json")
+        assert_identical(state(run(tmp_path)), uninterrupted[0])
+        assert "no replay file is deleted, for one that is kept may be needed: " in caplog.text
+
+    def test_an_older_checkpoint_under_a_newer_name_is_refused(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        run(tmp_path)
+        for name in ("ckpt", "sentinel_checkpoint_complete"):
+            shutil.copy(tmp_path / "checkpoints" / f"{name}.0", tmp_path / "checkpoints" / f"{name}.2")
+        resumed = make_runner(tmp_path)
+        assert resumed.resume()
+        assert resumed.start_iteration == 2
+        assert "ckpt.2 is checkpoint 0 under another name" in caplog.text
+        assert "the run goes on from checkpoint 1, the newest one that loads" in caplog.text
+
+    def test_of_another_format_is_not_continued_but_its_weights_are_taken(self, tmp_path: Path) -> None:
+        run(tmp_path, num_iterations=1)
+        as_format_1(tmp_path / "checkpoints" / "ckpt.0")
+        before = contents(tmp_path)
+        with pytest.raises(
+            OtherFormat, match=r"ckpt\.0 has format 1 \(async_wrappers 0\.1\.0 or older\), and .* format 2"
+        ):
+            run(tmp_path)
+        assert contents(tmp_path) == before
+        agent = make_runner(tmp_path).trained_agent()
+        bundle = torch.load(tmp_path / "checkpoints" / "ckpt.0", weights_only=True)
+        assert isinstance(agent, DQNAgent)
+        assert_identical(dict(agent._learner.weights()), dict(bundle["agent"]["learner"]["network"]))
 
     @pytest.mark.parametrize("keep", [1, 2, 4])
     def test_only_what_is_kept_lies_in_the_directory(self, tmp_path: Path, keep: int) -> None:
@@ -518,13 +623,6 @@ class TestDamage:
         assert {name for name in replay if name.startswith("index")} == {f"index_{n}.json" for n in kept}
         for number in list(kept)[1:]:
             assert segments(tmp_path, number)
-
-
-def flip(path: Path) -> None:
-    """Alter the first byte of the first array in a file of arrays."""
-    content = bytearray(path.read_bytes())
-    content[content.index(b"\n", content.index(b"NUMPY")) + 1] ^= 255
-    path.write_bytes(content)
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -387,6 +387,11 @@ class TestExitCodes:
         for path in (place / "run" / "checkpoints").glob("ckpt.*"):
             path.unlink()
         assert "holds no good checkpoint" in refused(call("evaluate", "--base_dir", "run"))
+        before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+        message = refused(call("--base_dir", "run", "--gin_bindings", "Runner.num_iterations = 2"))
+        assert "holds 1 checkpoint of which none loads (checkpoint 0: " in message
+        assert "restore the files, or choose another --base_dir" in message
+        assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
 
 
 class TestHelp:

@@ -25,7 +25,7 @@ from agents.dqn.parts import DQN
 from agents.networks import MLPTorso, create_network
 from async_wrappers.runner import learning as learning_module
 from async_wrappers.runner import weights as weights_module
-from async_wrappers.runner.children import Blocks, Shape, run_learner
+from async_wrappers.runner.children import Blocks, Shape, _save, run_learner
 from async_wrappers.runner.journal import Journal
 from async_wrappers.runner.learning import Learning
 from async_wrappers.runner.memory import Block
@@ -610,7 +610,8 @@ def test_a_learner_process_goes_on_from_the_published_weights_of_one_that_was_ki
     while room.controls.turns[0] < 7:
         _asked(pipe, "statistics")
     assert (room.published(), room.controls.updates[0]) == (7, 7)
-    _asked(pipe, "restore", (tmp_path, 1, 0))
+    assert "there is no file" in _asked(pipe, "restore", (tmp_path, 2, 0, True))  # and it lives on
+    assert _asked(pipe, "restore", (tmp_path, 1, 0, True)) == 0
     assert room.published() == 5
     pipe.send((18, "close", None))
     second.join(60)
@@ -645,7 +646,7 @@ def test_the_count_of_updates_survives_a_learners_death_and_a_resumed_run(tmp_pa
     resumed.controls.granted = 0
     third, pipe = _supervised(resumed, make=targeted)
     _asked(pipe, "publish")
-    _asked(pipe, "restore", (tmp_path, 1, 0))
+    _asked(pipe, "restore", (tmp_path, 1, 0, True))
     assert resumed.controls.updates.tolist() == [7]
     resumed.controls.granted = 2
     while resumed.controls.turns[0] < 2:
@@ -656,6 +657,18 @@ def test_the_count_of_updates_survives_a_learners_death_and_a_resumed_run(tmp_pa
     assert [second.exitcode, third.exitcode] == [0, 0]
     for block in (*vars(room.blocks).values(), *vars(resumed.blocks).values()):
         block.close()
+
+
+def test_a_learner_has_observed_the_whole_journal_when_it_is_saved(time: Time, tmp_path: Path) -> None:
+    room = Room()
+    room.controls.learning = False
+    room.play(7)
+    room.journal.apply(7, 0)
+    room.journal.apply(8, 0)
+    room.journal.close(1.0, 1)  # interrupted in the middle of an episode
+    _save(room.learnings[0], room.learners[0], (tmp_path, 0, 0))
+    assert room.learners[0].seen == list(range(8))
+    assert state_file(tmp_path, 0, 0).is_file()
 
 
 def test_controls_of_workers_and_learners_do_not_touch_each_other() -> None:

@@ -102,6 +102,30 @@ def test_a_share_that_falls_behind_marks_the_gap() -> None:
     assert not any(t["truncated"] for t in [*before, *after[1:]])
 
 
+@pytest.mark.parametrize("end", ["running", "abandoned", "terminal"])
+def test_what_remains_is_all_that_the_journal_holds_and_ends_there(end: str) -> None:
+    journal = make_journal(64)
+    share = Share(journal, 0, 1)
+    transitions = Transitions(journal)
+    for frame in range(5):
+        transitions.apply(frame, 0, frame)
+        transitions.reward(1.0)
+    if end == "abandoned":
+        transitions.abandon()
+    elif end == "terminal":
+        transitions.end(True, 5, 5)
+    remaining = list(share.remaining())
+    complete = 5 if end == "terminal" else 4  # nobody knows what the fifth led to
+    assert [int(each["observation"]) for each in remaining] == list(range(complete))
+    assert [each["truncated"] for each in remaining] == [False] * (complete - 1) + [end != "terminal"]
+    assert int(remaining[-1]["next_observation"]) == complete
+    assert list(share.remaining()) == []
+    if end == "running":
+        transitions.end(True, 5, 5)
+    play(journal, 100, 3, "terminal")
+    assert [int(each["observation"]) for each in drain(share)] == ([4] if end == "running" else []) + [100, 101, 102]
+
+
 def test_one_learner_owns_everything_and_several_take_runs_in_turn() -> None:
     journal = make_journal(1000)
     shares = [Share(journal, number, 2) for number in range(2)]

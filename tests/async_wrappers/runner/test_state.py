@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import nn
 
+from async_wrappers import __version__
 from async_wrappers.runner import state as state_module
 from async_wrappers.runner.state import read_state, state_file, write_state
 
@@ -152,7 +153,7 @@ def test_nothing_runs_when_a_file_is_read_and_a_damaged_one_is_named(tmp_path: P
         whole[:500] + bytes([whole[500] ^ 1]) + whole[501:],  # a bit flipped in the array
     ]
     np.savez(tmp_path / "other.npz", a=np.zeros(1))
-    np.savez(tmp_path / "wrong.npz", structure=np.array(json.dumps({"array": [3, [0], None, False]})))
+    np.savez(tmp_path / "wrong.npz", structure=np.array(json.dumps({"format": 2, "state": {"array": [3, [0]]}})))
     np.savez(tmp_path / "objects.npz", structure=np.array([Runs()]))
     bad += [(tmp_path / f"{name}.npz").read_bytes() for name in ("other", "wrong", "objects")]
     for content in bad:
@@ -162,6 +163,34 @@ def test_nothing_runs_when_a_file_is_read_and_a_damaged_one_is_named(tmp_path: P
     assert not (tmp_path / "ran").exists()
     with pytest.raises(FileNotFoundError):
         read_state(tmp_path / "absent")
+
+
+def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
+    state = {"a": np.arange(12), "b": [1, None, "three"]}
+    path = tmp_path / "state"
+    write_state(path, state)
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        content = bytearray(whole)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        try:
+            assert same(read_state(path), state), bit  # a bit that says nothing
+        except ValueError as error:
+            assert str(error).startswith(f"{path} is damaged, or not a learner's state")
+
+
+def test_a_file_states_its_format_and_another_one_is_refused_with_both(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_state(path, {"a": 1})
+    with np.load(path) as file:
+        written = json.loads(str(file["structure"]))
+    assert (written["format"], written["version"]) == (2, __version__)
+    for structure, named in ((written["state"], "format 1"), ({**written, "format": 3, "version": "8.7"}, "format 3")):
+        with path.open("wb") as opened:
+            np.savez(opened, structure=np.array(json.dumps(structure)))
+        with pytest.raises(ValueError, match=rf"state has {named} .* async_wrappers {__version__} restores format 2"):
+            read_state(path)
 
 
 def test_a_state_without_tensors_needs_no_torch_on_either_side(tmp_path: Path) -> None:

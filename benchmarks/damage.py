@@ -1,0 +1,456 @@
+"""What becomes of runs whose checkpoints are damaged: bits flipped, files cut, deleted, and swapped with others.
+
+Small runs are made: turn-based ones with a ring, priorities and a reservoir, and a live one with two learners; each
+with four checkpoints, and with one. Each trial damages one file of a copy at random (or two that change places), lets a
+new runner resume in this process, and compares its state with that of the undisturbed run, bit for bit:
+
+* ``right``: the newest checkpoint, unharmed;
+* ``less``: the newest one that loads, less the number of transitions that was told;
+* ``earlier``: an earlier checkpoint, unharmed and named;
+* ``refused``: one sentence, and no file touched;
+* ``FAILED``: begun anew, a state that is none of these, or a traceback.
+
+Where it resumes, it writes its next checkpoint, from which another one must go on with the same state. Live runs are
+restored as the learners' processes do it; the last trials start those processes.
+
+    python -m benchmarks.damage [--turn-based 700] [--live 300] [--processes 10] [--seed 0]
+
+Hold: nothing fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import shutil
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from io import StringIO
+from logging import Handler, LogRecord
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+import numpy as np
+import torch
+from absl import logging
+
+import agents.configurables
+import async_wrappers.configurables
+from agents.dqn import DQNAgent
+from agents.experiment.config import load_config
+from agents.experiment.live import LiveRunner
+from agents.experiment.runner import Runner
+from agents.experiment.schedules import create_runner
+from agents.learner import Learner
+from agents.networks import MLPTorso, create_network
+from agents.turn_based import TurnBasedAgent
+from async_wrappers.runner.children import _restore, _save
+
+ROOT = Path(__file__).parents[1]
+ITERATIONS = 5
+DAMAGES = ("flip", "cut", "delete", "swap")
+OUTCOMES = ("right", "less", "earlier", "refused", "FAILED")
+State = dict[str, Any]
+
+
+def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Runner:
+    """Return a runner of CartPole with a tiny network."""
+    agent = partial(
+        DQNAgent,
+        stack_size=1,
+        network=partial(create_network, torso=partial(MLPTorso, hidden=(8,))),
+        min_replay_history=20,
+        update_horizon=3,
+        update_period=4,
+        replay_capacity=400,
+        batch_size=4,
+        device="cpu",
+        **hyperparameters,
+    )
+    return Runner(
+        base_dir,
+        create_environment_fn=partial(gym.make, "CartPole-v1"),
+        create_agent_fn=agent,
+        num_iterations=ITERATIONS,
+        training_steps=120,
+        evaluation_steps=0,
+        checkpoint_duration=keep,
+    )
+
+
+def live(base_dir: Path, keep: int) -> Runner:
+    """Return a runner of CartPole that does not wait, with two learners."""
+    gin.clear_config()
+    bindings = (
+        "AsyncRunner.fps = 30",  # slow enough for a busy machine
+        "AsyncRunner.calibration_time = 0.1",
+        "AsyncRunner.learners = 2",
+        f"Runner.num_iterations = {ITERATIONS}",
+        "Runner.training_steps = 150",
+        "Runner.evaluation_steps = 0",
+        f"Runner.checkpoint_duration = {keep}",
+        "DQNAgent.min_replay_history = 20",
+        "DQNAgent.batch_size = 8",
+        "DQNAgent.replay_scheme = 'prioritized'",
+        "MLPTorso.hidden = (8,)",
+    )
+    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    load_config(["configs/live/cartpole.gin"], bindings, names, search_paths=[ROOT])
+    runner: Runner = create_runner(base_dir)
+    return runner
+
+
+class Restored:
+    """What `LiveRunner` asks of an `AsyncRunner` with checkpoints, without processes: learners and their files."""
+
+    def __init__(self, runner: LiveRunner, learners: int) -> None:
+        """Make the learners."""
+        assert isinstance(runner.agent, TurnBasedAgent)
+        self.learners: list[Learner] = [runner.agent.parts.make_learner(n, learners) for n in range(learners)]
+        self._states: list[Any] = []
+
+    def put_states(self, directory: Path, iteration: int, states: list[Any]) -> None:
+        """Write the states where a learner's process looks for them."""
+        from async_wrappers.runner.state import state_file, write_state
+
+        for number, state in enumerate(states):
+            write_state(state_file(directory, iteration, number), state)
+
+    def take_states(self, directory: Path, iteration: int) -> list[Any]:
+        """Read and delete what the learners wrote."""
+        from async_wrappers.runner.state import read_state, state_file
+
+        paths = [state_file(directory, iteration, number) for number in range(len(self.learners))]
+        states = [read_state(path) for path in paths]
+        for path in paths:
+            path.unlink()
+        return states
+
+    def restore(self, directory: Path, iteration: int, *, replays: bool) -> list[int]:
+        """Restore the learners as their processes do."""
+        answers = [
+            _restore(_Alone(), learner, (directory, iteration, number, replays))  # type: ignore[arg-type]
+            for number, learner in enumerate(self.learners)
+        ]
+        for answer in answers:
+            if isinstance(answer, str):
+                raise ValueError(answer)
+        return [answer for answer in answers if isinstance(answer, int)]
+
+    def save(self, directory: Path, iteration: int) -> None:
+        """Save the learners as their processes do."""
+        for number, learner in enumerate(self.learners):
+            _save(_Alone(), learner, (directory, iteration, number))  # type: ignore[arg-type]
+
+    def forget(self, directory: Path, keep: set[int]) -> None:
+        """Forget replays as the learners' processes do."""
+        for number, learner in enumerate(self.learners):
+            learner.forget_replays(directory / f"replay_{number}", keep)
+
+
+class _Alone:
+    """Beside a learner: no journal to drain, nobody to publish to."""
+
+    def drain(self) -> None: ...
+
+    def catch_up(self) -> None: ...
+
+    def publish_again(self) -> None: ...
+
+
+class Case:
+    """A run with checkpoints, and its state at each of them.
+
+    Args:
+        name: Says which run.
+        base_dir: Where it lies.
+        make: Makes a runner of a directory.
+    """
+
+    def __init__(self, name: str, base_dir: Path, make: Callable[[Path], Runner]) -> None:
+        """Make the run."""
+        self.name, self.base_dir, self.make = name, base_dir, make
+        runner = make(base_dir)
+        with redirect_stdout(StringIO()):
+            runner.run_experiment()
+        self.numbers = runner._checkpointer.numbers()
+        self.states: dict[int, State] = {}
+        for number in self.numbers:
+            with self.copied(base_dir.with_name("reference")) as copied:
+                for later in [later for later in self.numbers if later > number]:
+                    for path in (copied / "checkpoints").glob(f"*.{later}"):
+                        path.unlink()
+                self.states[number] = self.resumed(copied)[1]
+        assert any(self.states[self.numbers[0]]["sizes"]), f"{name}: no transition was lived through"
+
+    @contextmanager
+    def copied(self, place: Path) -> Iterator[Path]:
+        """Yield a copy of the run that can be damaged."""
+        try:
+            yield shutil.copytree(self.base_dir, place)
+        finally:
+            shutil.rmtree(place)
+
+    def resumed(self, base_dir: Path) -> tuple[Runner, State]:
+        """Return a runner that has resumed, and its state; None stands for one that began anew."""
+        runner = self.make(base_dir)
+        if not runner.resume():
+            raise BeganAnew
+        if isinstance(runner, LiveRunner):
+            runner._live = Restored(runner, len(runner._learners))
+            runner._restore(runner._live, True)
+        return runner, state_of(runner)
+
+
+class BeganAnew(Exception):
+    """A runner took a directory with checkpoints for an empty one."""
+
+
+def state_of(runner: Runner) -> State:
+    """Return all that a run is between two iterations, copied."""
+    if isinstance(runner, LiveRunner):
+        learners = runner._live.learners
+    else:
+        assert isinstance(runner.agent, TurnBasedAgent)
+        learners = [runner.agent._learner]
+    return copy.deepcopy(
+        {
+            "number": runner.start_iteration - 1,
+            "frames": runner._frames,
+            "episodes": runner._episodes,
+            "logs": runner._history,
+            "learners": [learner.state_dict() for learner in learners],
+            "replays": [learner.replay.state_dict() for learner in learners],
+            "sizes": [len(learner.replay) for learner in learners],
+        }
+    )
+
+
+def are_alike(one: Any, other: Any) -> bool:
+    """Return whether two states are the same, bit for bit."""
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(are_alike(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(are_alike, one, other))
+    if isinstance(one, torch.Tensor):
+        return bool(torch.equal(one, other))
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return bool(one == other)
+
+
+def damage(base_dir: Path, how: str, rng: random.Random) -> str:
+    """Damage a file of a run's checkpoints, and return what kind of file it was."""
+    files = sorted(path for path in (base_dir / "checkpoints").rglob("*") if path.is_file())
+    kinds = sorted({_kind(path) for path in files})
+    kind = rng.choice(kinds)  # each kind as often, however many files there are of it
+    path = rng.choice([each for each in files if _kind(each) == kind])
+    content = bytearray(path.read_bytes())
+    if how == "flip":
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        path.write_bytes(content)
+    elif how == "cut":
+        path.write_bytes(content[: rng.randrange(len(content))])
+    elif how == "delete":
+        path.unlink()
+    else:
+        alike = [each for each in files if each != path and (_kind(each) == kind or rng.random() < 0.2)]
+        other = rng.choice(alike or [each for each in files if each != path])
+        path.write_bytes(other.read_bytes())
+        other.write_bytes(content)
+    return kind
+
+
+def _kind(path: Path) -> str:
+    return path.name.partition(".")[0].partition("_")[0]
+
+
+def trial(case: Case, how: str, rng: random.Random, place: Path) -> tuple[str, str, str]:
+    """Return the kind of file that was damaged, what came of it, and what was said."""
+    with case.copied(place) as base_dir:
+        kind = damage(base_dir, how, rng)
+        before = _contents(base_dir)
+        with _told() as told:
+            try:
+                runner, state = case.resumed(base_dir)
+                outcome = _outcome(case, state, told)
+                if outcome != "FAILED" and not _goes_on(case, runner, base_dir):
+                    outcome = "FAILED"
+                    told.append("what it wrote next does not load")
+            except ValueError as error:
+                one_line = "\n" not in str(error) and str(base_dir) in str(error)
+                outcome = "refused" if one_line and _contents(base_dir) == before else "FAILED"
+                told.append(str(error))
+            except Exception:
+                outcome = "FAILED"
+                told.append(traceback.format_exc())
+    return kind, outcome, "\n".join(told)
+
+
+def _outcome(case: Case, state: State, told: list[str]) -> str:
+    number = state["number"]
+    if number not in case.states:
+        return "FAILED"
+    said = "\n".join(told)
+    whole = case.states[number]
+    if number < case.numbers[0] and f"the run goes on from checkpoint {number}," not in said:
+        return "FAILED"
+    if are_alike(state, whole):
+        if "transitions are lost" in said:
+            return "FAILED"
+        return "right" if number == case.numbers[0] else "earlier"
+    missing = sum(whole["sizes"]) - sum(state["sizes"])
+    alike = all(are_alike(state[name], whole[name]) for name in ("frames", "episodes", "logs", "learners"))
+    return "less" if alike and f": {missing} transitions are lost" in said else "FAILED"
+
+
+def _goes_on(case: Case, runner: Runner, base_dir: Path) -> bool:
+    """Return whether the runner's next checkpoint is one that another goes on from."""
+    state = state_of(runner)
+    runner._save(runner.start_iteration)
+    with _told() as told:
+        again = case.resumed(base_dir)[1]
+    again["number"] -= 1
+    return not told and are_alike(again, state)
+
+
+def _contents(base_dir: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in base_dir.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def _told() -> Iterator[list[str]]:
+    """Collect what is logged."""
+    told: list[str] = []
+
+    class Collect(Handler):
+        def emit(self, record: LogRecord) -> None:
+            told.append(record.getMessage())
+
+    handler, logger = Collect(), logging.get_absl_logger()
+    propagate = logger.propagate
+    handlers, logger.handlers, logger.propagate = logger.handlers, [handler], False
+    try:
+        yield told
+    finally:
+        logger.handlers, logger.propagate = handlers, propagate
+
+
+def make_cases(directory: Path, schedules: tuple[str, ...] = ("turn-based", "live")) -> list[Case]:
+    """Make the runs that are damaged."""
+    made: dict[str, Callable[[Path, int], Runner]] = {}
+    if "turn-based" in schedules:
+        made["turn-based, ring"] = turn_based
+        made["turn-based, priorities"] = partial(turn_based, replay_scheme="prioritized")
+        made["turn-based, reservoir"] = partial(turn_based, replay_eviction="reservoir")
+    if "live" in schedules:
+        made["live"] = live
+    cases = []
+    for name, make in made.items():
+        for keep in (4, 1):
+            base_dir = directory / f"{name.replace(', ', '_')}_{keep}" / "run"
+            base_dir.parent.mkdir()
+            cases.append(Case(name, base_dir, partial(_with_keep, make, keep)))
+    return cases
+
+
+def _with_keep(make: Callable[[Path, int], Runner], keep: int, base_dir: Path) -> Runner:
+    return make(base_dir, keep)
+
+
+def trials(cases: list[Case], number: int, seed: int, place: Path) -> Counter[tuple[str, str, str]]:
+    """Damage the cases in turn; return how often what came of which damage to which kind of file; print failures."""
+    rng, counts = random.Random(seed), Counter[tuple[str, str, str]]()
+    for k in range(number):
+        case, how = cases[k % len(cases)], DAMAGES[k // len(cases) % len(DAMAGES)]
+        kind, outcome, told = trial(case, how, rng, place)
+        counts[how, kind, outcome] += 1
+        if outcome == "FAILED":
+            print(f"trial {k}, {case.name}: {how} of {kind}: FAILED\n{told}", flush=True)
+    return counts
+
+
+def with_processes(case: Case, number: int, seed: int, place: Path) -> Counter[tuple[str, str, str]]:
+    """Let damaged live runs play another iteration, with all of their processes."""
+    rng, counts = random.Random(seed), Counter[tuple[str, str, str]]()
+    for k in range(number):
+        how = DAMAGES[k % len(DAMAGES)]
+        with case.copied(place) as base_dir, _told() as told:
+            kind = damage(base_dir, how, rng)
+            runner = case.make(base_dir)
+            runner.num_iterations += 1
+            outcome = "FAILED"
+            try:
+                if runner.resume():
+                    begin = runner.start_iteration
+                    with redirect_stdout(StringIO()):
+                        runner.run_experiment()
+                    number_used = begin - 1
+                    lost = any("transitions are lost" in line for line in told)
+                    named = any(f"goes on from checkpoint {number_used}," in line for line in told)
+                    if number_used == case.numbers[0]:
+                        outcome = "less" if lost else "right"
+                    elif named:
+                        outcome = "earlier"
+            except ValueError as error:
+                outcome = "refused" if "\n" not in str(error) else "FAILED"
+            except Exception:
+                told.append(traceback.format_exc())
+            counts[how, kind, outcome] += 1
+            if outcome == "FAILED":
+                print(f"with processes, trial {k}: {how} of {kind}: FAILED\n" + "\n".join(told), flush=True)
+    return counts
+
+
+def table(counts: Counter[tuple[str, str, str]]) -> str:
+    """Return the counts as a table."""
+    rows = sorted({(how, kind) for how, kind, _ in counts}, key=lambda row: (DAMAGES.index(row[0]), row[1]))
+    lines = [f"{'damage':8}{'of':10}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES)]
+    for how, kind in rows:
+        lines.append(f"{how:8}{kind:10}" + "".join(f"{counts[how, kind, outcome]:9}" for outcome in OUTCOMES))
+    total = Counter[str]()
+    for (_, _, outcome), count in counts.items():
+        total[outcome] += count
+    lines.append(f"{'all':18}" + "".join(f"{total[outcome]:9}" for outcome in OUTCOMES))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turn-based", type=int, default=700)
+    parser.add_argument("--live", type=int, default=300)
+    parser.add_argument("--processes", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    failed = 0
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        place = directory / "damaged"
+        for schedule, number in (("turn-based", arguments.turn_based), ("live", arguments.live)):
+            if not number:
+                continue
+            began = time.monotonic()
+            cases = make_cases(directory, (schedule,))
+            counts = trials(cases, number, arguments.seed, place)
+            failed += sum(count for (_, _, outcome), count in counts.items() if outcome == "FAILED")
+            print(f"\n{schedule}, {number} trials, {time.monotonic() - began:.0f} s\n{table(counts)}", flush=True)
+            if schedule == "live" and arguments.processes:
+                counts = with_processes(cases[0], arguments.processes, arguments.seed, place)
+                failed += sum(count for (_, _, outcome), count in counts.items() if outcome == "FAILED")
+                print(f"\nlive, {arguments.processes} trials with all processes\n{table(counts)}", flush=True)
+    print(f"\nfailed: {failed}: {'MISSED' if failed else 'held'}")
+
+
+if __name__ == "__main__":
+    main()
