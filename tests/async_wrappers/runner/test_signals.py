@@ -14,8 +14,8 @@ from async_wrappers.runner import signals
 
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # whatever it was started with
 def wait(pipe):
-    pipe.send("up")
     try:
+        pipe.send("up")
         time.sleep(600)
     except KeyboardInterrupt:
         os._exit(7)
