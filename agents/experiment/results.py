@@ -20,7 +20,7 @@ from agents.experiment.sweep_plan import SweepPlan, read_plan
 from agents.experiment.trial import RESULT
 from agents.files import write_text_atomically
 
-__all__ = ["is_wall_time", "read_rows", "rows", "write_manifest", "write_results"]
+__all__ = ["is_wall_time", "read_csv", "read_rows", "rows", "write_manifest", "write_results"]
 
 CSV, PARQUET, MANIFEST = "results.csv", "results.parquet", "manifest.json"
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "ray", "async-wrappers")
@@ -56,11 +56,40 @@ def write_results(base_dir: Path, plan: SweepPlan) -> Path:
     keys = list(dict.fromkeys(key for point in plan.points for key in point.bindings))
     columns = ["arm", *keys, "seed", "iteration", "metric", "value", "trial"]
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
+    writer.writerow({name: _quoted(name) for name in columns})
+    writer.writerows({name: _quoted(value) for name, value in row.items()} for row in table)
     write_text_atomically(base_dir / CSV, text.getvalue())
     _write_parquet(base_dir / PARQUET, columns, table)
     return base_dir / CSV
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a ``results.csv``, whose texts are as they were before they were quoted."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return [{_unquoted(name): _unquoted(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+
+
+# A spreadsheet runs a cell that begins with one of these, unless a quote comes first.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def _quoted(value: Any) -> Any:
+    """Return a text so that no spreadsheet takes it for a formula; other values, and texts of numbers, as they are."""
+    if not isinstance(value, str) or not value.lstrip("'").startswith(_FORMULA) or _is_number(value):
+        return value
+    return f"'{value}"
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.isprintable()  # a number may follow a tab
 
 
 def _write_parquet(path: Path, columns: list[str], table: list[dict[str, Any]]) -> None:

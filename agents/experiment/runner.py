@@ -25,6 +25,7 @@ from agents.create import create_agent
 from agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
 from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 from agents.experiment.evaluate import evaluate
+from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
 from agents.experiment.pretraining import Pretraining
 from agents.experiment.tally import Played, closing_line, encounter_of, facts, go_to_encounter
@@ -113,6 +114,8 @@ class Runner:
         ):
             if value is not None:
                 _whole(name, value, 1)
+        _factory("create_environment_fn", create_environment_fn, "@create_gym_environment")
+        _factory("create_agent_fn", create_agent_fn, "@create_agent")
         torch.set_num_threads(threads)
         self.base_dir = Path(base_dir)
         self.seed = seed
@@ -125,6 +128,11 @@ class Runner:
         }
         self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
         self.environment = create_environment_fn()
+        if not hasattr(self.environment, "observation_space"):
+            kind = type(self.environment).__name__
+            raise ValueError(
+                f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function"
+            )
         self.agent = create_agent_fn(self.environment, seed=seed)
         if overlap:
             self.agent.overlap_learning()
@@ -179,6 +187,7 @@ class Runner:
         self._history = bundle["logs"]
         self.start_iteration = bundle["current_iteration"] + 1
 
+    @alone_in_base_dir
     def run_experiment(self) -> None:
         """Run the iterations that are still to do; each ends with a checkpoint."""
         if not self._resumed:
@@ -385,3 +394,10 @@ def _one_line(line: Mapping[str, Any]) -> str:
 def _whole(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"Runner.{name} must be a whole number >= {least}, got {value!r}")
+
+
+def _factory(name: str, value: Any, example: str) -> None:
+    if not callable(value):
+        raise ValueError(
+            f"Runner.{name} must be a function or a class, such as {example} (without brackets), got {value!r}"
+        )

@@ -18,8 +18,8 @@ import pytest
 from agents.experiment.config import ConfigError
 from agents.experiment.forgetting import forget_replay
 from agents.experiment.grid import Point
+from agents.experiment.lock import DirectoryInUse, alone_in
 from agents.experiment.metrics import add_iteration
-from agents.experiment.pool import DirectoryInUse, alone_in
 from agents.experiment.results import is_wall_time, read_rows
 from agents.experiment.sweep import Sweep, duration, estimated_seconds, sweep
 from agents.experiment.sweep_plan import SweepPlan, read_plan
@@ -147,7 +147,7 @@ def test_a_disk_that_is_too_full_to_record_a_failure_does_not_stop_the_others(
     sweep(play_but_fail_at_8, {"delay": [8, 1]}, 1, tmp_path)
     assert "trial 0000 failed after 0 s (delay = 8, seed 0): which could not be recorded" in capsys.readouterr().out
     assert {row["delay"] for row in read_rows(tmp_path)} == {1}
-    (directory / "failure.json.tmp").unlink()
+    (directory / "failure.json.tmp").unlink(missing_ok=True)
     sweep(play_but_fail_at_8, {"delay": [8, 1]}, 1, tmp_path)  # what is not recorded runs again
     assert json.loads((directory / "failure.json").read_text())["error"] == "ZeroDivisionError: the game broke"
 
@@ -216,11 +216,12 @@ class TestRefusals:
         with pytest.raises(ValueError, match="holds no sweep"):
             read_plan(tmp_path)
 
-    def test_two_sweeps_are_not_run_in_one_directory_at_a_time(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("agents.experiment.pool.PATIENCE", 0)
-        with alone_in(tmp_path), pytest.raises(DirectoryInUse, match="another sweep is running"), alone_in(tmp_path):
+    def test_two_sweeps_are_not_run_in_one_directory_at_a_time(self, tmp_path: Path) -> None:
+        with (
+            alone_in(tmp_path),
+            pytest.raises(DirectoryInUse, match=r"is in use \(by another run or sweep, process"),
+            alone_in(tmp_path),
+        ):
             pass
         with alone_in(tmp_path):
             pass
