@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -52,15 +52,20 @@ def is_wall_time(metric: str) -> bool:
 def write_results(base_dir: Path, plan: SweepPlan) -> Path:
     """Write ``results.csv``, and ``results.parquet`` where pyarrow is installed; return the former's path."""
     table = list(rows(base_dir, plan))
-    text = io.StringIO()
     keys = list(dict.fromkeys(key for point in plan.points for key in point.bindings))
     columns = ["arm", *keys, "seed", "iteration", "metric", "value", "trial"]
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writerow({name: _quoted(name) for name in columns})
-    writer.writerows({name: _quoted(value) for name, value in row.items()} for row in table)
-    write_text_atomically(base_dir / CSV, text.getvalue())
+    lines = [columns, *([row[name] for name in columns] for row in table)]
+    text = "".join(_line([_quoted(value) for value in line]) for line in lines)
+    write_text_atomically(base_dir / CSV, text)
     _write_parquet(base_dir / PARQUET, columns, table)
     return base_dir / CSV
+
+
+def _line(cells: Sequence[Any]) -> str:
+    """Return a line of a table; with this end, unlike with the one that is wanted, csv quotes both that a text has."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
