@@ -40,6 +40,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -408,7 +409,7 @@ COMMANDS: Mapping[str, Command] = {
 
 def _run_there(command: str) -> Path:
     """Return --base_dir, which must hold a run."""
-    if not FLAGS.base_dir or not (Path(FLAGS.base_dir) / CONFIG).is_file():
+    if not FLAGS.base_dir or not os.path.isfile(os.path.join(FLAGS.base_dir, CONFIG)):
         raise UsageError(f"{command} needs --base_dir with a run in it (a {CONFIG}), got {FLAGS.base_dir!r}")
     return Path(FLAGS.base_dir)
 
@@ -420,6 +421,8 @@ def _new_or_there() -> Path:
         raise UsageError(f"--base_dir must be a path, got {str(base_dir)!r}")
     if os.path.exists(base_dir) and not base_dir.is_dir():
         raise UsageError(f"--base_dir must be a directory, got the file {base_dir}")
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.stat(base_dir)  # which a name that is too long does not survive
     return base_dir
 
 

@@ -347,8 +347,10 @@ _TOLD_FIRST = ("agent", "environment", "observation_shape", "actions")  # differ
 def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
     """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
     if path.is_dir():
-        for number, bundle in Checkpointer(path).load_each():
-            return path / CHECKPOINTS / f"ckpt.{number}", bundle
+        checkpointer, found = Checkpointer(path), None
+        while found != (found := checkpointer.numbers()):  # a run that goes on there may have replaced all that were
+            for number, bundle in checkpointer.load_each():
+                return path / CHECKPOINTS / f"ckpt.{number}", bundle
         raise ValueError(f"{path} holds no good checkpoint in {path / CHECKPOINTS}: train there first, or name another")
     try:
         return path, read_bundle(path)

@@ -393,6 +393,11 @@ class TestExitCodes:
         message = refused(call("--base_dir", base_dir, "--gin_files", "mine.gin"))
         assert message.startswith(f"--base_dir {base_dir} cannot be written (")
         assert message.endswith("): name another")
+        swept = refused(
+            call("sweep", "--base_dir", base_dir, "--gin_files", "mine.gin", "--grid", "Runner.threads = 1")
+        )
+        assert swept == message
+        assert "evaluate needs --base_dir" in refused(call("evaluate", "--base_dir", base_dir))
         assert sorted(place.iterdir()) == before
 
     @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
