@@ -446,6 +446,19 @@ def _load_config(bindings: Sequence[str], saved: Path | None = None) -> None:
     load_config(gin_files, [*imports, *bindings], names, saved=saved, search_paths=[HERE], trusted=trusted)
 
 
+def _names_modules() -> bool:
+    """Return whether the gin files and bindings of the command line name modules other than ours.
+
+    Only then can modules of the working directory be imported: it may be somebody else's, with a `tensorflow.py`, which
+    a library would import if there were one.
+    """
+    try:
+        modules, missing = code_named(FLAGS.gin_files, FLAGS.gin_bindings, search_paths=[HERE])
+    except ConfigError:
+        return True  # it is told where they are used
+    return bool(missing or strangers(modules, ()))
+
+
 def _trusting(base_dir: Path) -> str:
     """Return what a command must add for this run's own configuration to be read: the modules that it imports."""
     if FLAGS.trust:
@@ -521,7 +534,7 @@ def main(argv: Sequence[str]) -> int:
         if command not in COMMANDS:
             raise UsageError(f"no command {command!r}: use one of {', '.join(COMMANDS)}, or options alone to train")
         rest = FLAGS([argv[0], *map(_with_underscores, words)])[1:]
-        if FLAGS.gin_files or FLAGS.gin_bindings or FLAGS.player or FLAGS.trust:
+        if FLAGS.player or FLAGS.grid or FLAGS.trust or _names_modules():
             sys.path.append(os.getcwd())  # these may name a module of the user's
         directories = COMMANDS[command].directories
         if len(rest) > len(directories):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agents.experiment.config import ConfigError
 from agents.experiment.load import load_agent
 from agents.experiment.trust import code_in, strangers
-from tests.experiment.test_train_script import call, place, refused
+from tests.experiment.test_train_script import call, in_a_process, place, refused
 
 __all__ = ["call", "place"]
 
@@ -96,6 +96,15 @@ def refuse_as_unseen(place: Path) -> None:
         load_agent(place / "run")
     finally:
         sys.modules.update(held)
+
+
+def test_a_working_directory_of_somebody_elses_shadows_no_library(evil: Path) -> None:
+    (evil / "tensorflow.py").write_text((evil / "evil.py").read_text())  # which TensorBoard imports where it is
+    short = ("Runner.num_iterations = 1", "Runner.training_steps = 20", "Runner.evaluation_steps = 0")
+    words = [word for binding in short for word in ("--gin_bindings", binding)]
+    done = in_a_process(evil, "--base_dir", "new", "--gin_files", "configs/dqn/cartpole.gin", *words)
+    assert done.code == 0, done.err
+    assert not (evil / "ran").exists()
 
 
 def test_the_module_and_both_remedies_are_named(evil: Path, call: Any) -> None:
