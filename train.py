@@ -12,18 +12,35 @@
   python train.py --list
 
 Without --gin_files a new run takes configs/default.gin; a --base_dir that holds a run is continued with its own
-config.gin. Exit codes: 0 done, 1 the run failed, 2 usage, 130 interrupted.
+config.gin. Gin files are code: they may import modules. Those of a --base_dir import this project's modules alone, and
+what the command line names; --trust lets them import anything. Exit codes: 0 done, 1 the run failed, 2 usage,
+130 interrupted.
 """
 
 from __future__ import annotations
 
-import inspect
-import json
 import os
-import re
 import signal
 import sys
+
+
+def _end_at_once(number: int, frame: object) -> None:
+    """End while the libraries are still being imported, which takes seconds."""
+    os.write(2, b"\ninterrupted: nothing had begun\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    for _number in (signal.SIGINT, signal.SIGTERM):
+        if _number == signal.SIGTERM or signal.getsignal(_number) != signal.SIG_IGN:  # as nohup and `&` leave it
+            signal.signal(_number, _end_at_once)
+
+import errno
+import inspect
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +48,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path.append(os.getcwd())  # a gin file may import a module of the user's
 
 from absl import flags, logging
 
@@ -49,11 +65,20 @@ from agents.create import AGENTS
 from agents.demonstrations.dataset import DatasetWriter
 from agents.experiment.checkpoint import NoCheckpointLoads
 from agents.experiment.compare import compare, comparison_table
-from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
+from agents.experiment.config import (
+    CONFIG,
+    ConfigError,
+    code_named,
+    find_gin_files,
+    load_config,
+    refuse_strangers,
+    save_config,
+)
 from agents.experiment.extras import extra
 from agents.experiment.grid import make_points, parse_axis
 from agents.experiment.ladder import make_ladders, why_no_ladder
 from agents.experiment.ladder_figure import draw_ladders
+from agents.experiment.lock import DirectoryInUse, alone_in
 from agents.experiment.record import Recording, bound_environment, import_demonstrations, record_agent, record_player
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.results import read_rows
@@ -66,6 +91,7 @@ from agents.experiment.sweep_report import write_report
 from agents.experiment.sweep_settings import Sweep, check_engine
 from agents.experiment.sweep_view import make_view
 from agents.experiment.trial import GinTrial, state
+from agents.experiment.trust import code_in, strangers
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
 from async_wrappers.planning import workers_against_latency
@@ -101,6 +127,7 @@ flags.DEFINE_float(
 )
 flags.DEFINE_string("dataset", None, "record, import: a new dataset, an id or a directory.", flag_values=FLAGS)
 flags.DEFINE_string("player", None, "record: human, random or MODULE:FUNCTION; human.", flag_values=FLAGS)
+flags.DEFINE_bool("trust", False, "Let the configuration that lies in base_dir import any module.", flag_values=FLAGS)
 flags.DEFINE_bool("list", False, "List agents, environments and configurations.", flag_values=FLAGS)
 flags.DEFINE_bool("help", False, "Show this help.", short_name="h", flag_values=FLAGS)
 
@@ -119,28 +146,28 @@ class TrialsFailed(Exception):
 
 def train() -> None:
     """Run an experiment, or continue one."""
-    base_dir = Path(FLAGS.base_dir or _default_base_dir())
-    if base_dir.exists() and not base_dir.is_dir():
-        raise UsageError(f"--base_dir must be a directory, got the file {base_dir}")
-    runner = _build_runner(base_dir)
-    _or_usage_error(runner.resume)
-    print(f"base_dir: {base_dir}\nseed: {runner.seed}", flush=True)
-    reported = (base_dir / "report.json").is_file() or not runner.report_episodes or not runner.num_iterations
-    if runner.start_iteration >= runner.num_iterations and reported:
-        print(
-            f"finished: all {runner.num_iterations} iterations are done. To go on, give more: --base_dir {base_dir} "
-            f"--gin_bindings 'Runner.num_iterations = {runner.num_iterations + 1}'. "
-            f"To evaluate: python train.py evaluate --base_dir {base_dir}"
-        )
-        return
-    save_config(base_dir)
-    (base_dir / "report.json").unlink(missing_ok=True)  # of fewer iterations
-    runner.run_experiment()
-    rows = compare_with_baselines(runner) if runner.report_episodes else None
-    if rows:
-        print(f"\n{table(rows)}\n")
-    print(runner.closing_line())
-    print(f"learning curve: {draw_learning_curve(base_dir, rows)}\nbase_dir: {base_dir}")
+    base_dir = _new_or_there()
+    with alone_in(base_dir):
+        runner = _build_runner(base_dir)
+        _or_usage_error(runner.resume)
+        print(f"base_dir: {base_dir}\nseed: {runner.seed}", flush=True)
+        reported = (base_dir / "report.json").is_file() or not runner.report_episodes or not runner.num_iterations
+        if runner.start_iteration >= runner.num_iterations and reported:
+            here = f"--base_dir {base_dir}"
+            more = f"--gin_bindings 'Runner.num_iterations = {runner.num_iterations + 1}'"
+            print(
+                f"finished: all {runner.num_iterations} iterations are done. To go on, give more: {here} {more}"
+                f"{_trusting(base_dir)}. To evaluate: python train.py evaluate {here}{_trusting(base_dir)}"
+            )
+            return
+        save_config(base_dir)
+        (base_dir / "report.json").unlink(missing_ok=True)  # of fewer iterations
+        runner.run_experiment()
+        rows = compare_with_baselines(runner) if runner.report_episodes else None
+        if rows:
+            print(f"\n{table(rows)}\n")
+        print(runner.closing_line())
+        print(f"learning curve: {draw_learning_curve(base_dir, rows)}\nbase_dir: {base_dir}")
 
 
 def evaluate_run() -> None:
@@ -157,18 +184,24 @@ def evaluate_run() -> None:
         _or_usage_error(runner.check_recordable)
     facts = evaluation_facts(runner.evaluation(agent, FLAGS.episodes, videos))
     path = base_dir / "evaluation.json"
-    write_text_atomically(path, json.dumps(facts, indent=1) + "\n")
+    told = f"written to {path}"
+    try:
+        write_text_atomically(path, json.dumps(facts, indent=1) + "\n")
+    except OSError as error:
+        if error.errno not in _FORBIDDEN:
+            raise
+        told = f"not written to {path} ({error.strerror})"
     interval = "{:.1f} (95 % interval {:.1f} to {:.1f})"
     print(
         f"{len(facts['returns'])} episodes: mean return {interval.format(facts['mean'], *facts['interval'])}, "
         f"median {facts['median']:.1f}, interquartile mean {interval.format(facts['iqm'], *facts['iqm_interval'])}; "
-        f"written to {path}{f', videos to {videos}' if videos else ''}"
+        f"{told}{f', videos to {videos}' if videos else ''}"
     )
 
 
 def sweep() -> None:
     """Run a trial per point of a grid and seed, or what is left of them."""
-    base_dir = Path(FLAGS.base_dir or _default_base_dir())
+    base_dir = _new_or_there()
     if FLAGS.seed is not None:
         raise UsageError("--seed is for one run: a sweep derives its seeds; say how many with --seeds")
     named = {"--gin_files": FLAGS.gin_files, "--gin_bindings": FLAGS.gin_bindings}
@@ -204,10 +237,22 @@ def _plan_there(base_dir: Path) -> tuple[SweepPlan, Sweep]:
     plan = read_plan(base_dir)
     if plan.function != "train.py":
         raise UsageError(f"--base_dir {base_dir} holds a sweep of {plan.function}: go on with it in Python")
+    if not FLAGS.trust:
+        _refuse_strangers_of(plan, base_dir)
     for name in ("gin_files", "gin_bindings"):
         pairs = zip(plan.arguments[::2], plan.arguments[1::2], strict=True)
         FLAGS[name].value = [value for option, value in pairs if option == f"--{name}"]
     return replace(plan, seeds=FLAGS.seeds or plan.seeds), _told()
+
+
+def _refuse_strangers_of(plan: SweepPlan, base_dir: Path) -> None:
+    """Refuse a plan that asks for code which is neither ours nor named: nobody has named its files on this command."""
+    pairs = list(zip(plan.arguments[::2], plan.arguments[1::2], strict=True))
+    bindings = [value for option, value in pairs if option == "--gin_bindings"]
+    bindings += [f"{key} = {value}" for point in plan.points for key, value in point.bindings.items()]
+    files = [value for option, value in pairs if option == "--gin_files"]
+    modules, includes = code_named(files, bindings, search_paths=[HERE])
+    refuse_strangers(str(base_dir / PLAN), modules, includes, named=())
 
 
 def _new_plan(arguments: Sequence[str]) -> tuple[SweepPlan, Sweep]:
@@ -371,9 +416,21 @@ COMMANDS: Mapping[str, Command] = {
 
 def _run_there(command: str) -> Path:
     """Return --base_dir, which must hold a run."""
-    if not FLAGS.base_dir or not (Path(FLAGS.base_dir) / CONFIG).is_file():
+    if not FLAGS.base_dir or not os.path.isfile(os.path.join(FLAGS.base_dir, CONFIG)):
         raise UsageError(f"{command} needs --base_dir with a run in it (a {CONFIG}), got {FLAGS.base_dir!r}")
     return Path(FLAGS.base_dir)
+
+
+def _new_or_there() -> Path:
+    """Return --base_dir, or a new one."""
+    base_dir = Path(FLAGS.base_dir or _default_base_dir())
+    if "\0" in str(base_dir):
+        raise UsageError(f"--base_dir must be a path, got {str(base_dir)!r}")
+    if os.path.exists(base_dir) and not base_dir.is_dir():
+        raise UsageError(f"--base_dir must be a directory, got the file {base_dir}")
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.stat(base_dir)  # which a name that is too long does not survive
+    return base_dir
 
 
 def _build_runner(base_dir: Path, further_bindings: Sequence[str] = ()) -> Runner:
@@ -392,7 +449,31 @@ def _load_config(bindings: Sequence[str], saved: Path | None = None) -> None:
     modules = (agents.configurables, async_wrappers.configurables)
     names = [name for module in modules for name in module.CONFIGURABLES]
     imports = [f"import {module.__name__}" for module in modules]  # config.gin can then be read without this script
-    load_config(gin_files, [*imports, *bindings], names, saved=saved, search_paths=[HERE])
+    trusted = None if FLAGS.trust else ()
+    load_config(gin_files, [*imports, *bindings], names, saved=saved, search_paths=[HERE], trusted=trusted)
+
+
+def _names_modules() -> bool:
+    """Return whether the gin files and bindings of the command line name modules other than ours.
+
+    Only then can modules of the working directory be imported: it may be somebody else's, with a `tensorflow.py`, which
+    a library would import if there were one.
+    """
+    try:
+        modules, missing = code_named(FLAGS.gin_files, FLAGS.gin_bindings, search_paths=[HERE])
+    except ConfigError:
+        return True  # it is told where they are used
+    return bool(missing or strangers(modules, ()))
+
+
+def _trusting(base_dir: Path) -> str:
+    """Return what a command must add for this run's own configuration to be read: the modules that it imports."""
+    if FLAGS.trust:
+        return " --trust"
+    if not (base_dir / CONFIG).is_file():
+        return ""
+    modules, _ = code_in((base_dir / CONFIG).read_text(encoding="utf-8"))
+    return "".join(f" --gin_bindings 'import {module}'" for module in strangers(modules, ()))
 
 
 def _or_usage_error(build: Callable[[], Any]) -> Any:
@@ -401,6 +482,10 @@ def _or_usage_error(build: Callable[[], Any]) -> Any:
         return build()
     except (ValueError, TypeError, RuntimeError, gym.error.Error) as error:
         logging.debug("while building the experiment", exc_info=True)
+        if isinstance(error, RecursionError):
+            raise UsageError(
+                f"gin configuration: a reference or a macro leads back to itself ({_first_line(error)})"
+            ) from None
         required = isinstance(error, RuntimeError) and "Required bindings" in str(error)
         if isinstance(error, RuntimeError) and not required:
             raise
@@ -409,9 +494,32 @@ def _or_usage_error(build: Callable[[], Any]) -> Any:
 
 def _one_line(error: Exception) -> str:
     """Return the first line of a message; Python's own is given the name of the gin configurable it came from."""
-    sentence = str(error).splitlines()[0]
+    sentence = _first_line(error)
     configurable = re.search(r"In call to configurable '(.+?)'", str(error))
     return f"{configurable[1]}: {sentence}" if isinstance(error, TypeError) and configurable else sentence
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# What the system says where a file cannot be written: it is full, or forbidden, or there is no such place.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
+
+
+def _disk_sentence(error: OSError) -> str | None:
+    """Say what to do about a file that cannot be written; None where the error is about something else."""
+    where = error.filename or "a file"
+    if error.errno in _FULL:
+        return f"{error.strerror}, writing {where}: free space, and continue with the same --base_dir"
+    named = FLAGS.base_dir or "results"
+    base_dir, there = os.path.abspath(named), os.path.abspath(os.fsdecode(error.filename or os.devnull))
+    above, below = os.path.join(base_dir, "").startswith(os.path.join(there, "")), there.startswith(base_dir + os.sep)
+    if (above and error.errno in _NO_PLACE) or ((above or below) and error.errno in _FORBIDDEN):
+        return f"--base_dir {named} cannot be written ({error.strerror}: {where}): name another"
+    return None
 
 
 def _default_base_dir() -> Path:
@@ -433,6 +541,8 @@ def main(argv: Sequence[str]) -> int:
         if command not in COMMANDS:
             raise UsageError(f"no command {command!r}: use one of {', '.join(COMMANDS)}, or options alone to train")
         rest = FLAGS([argv[0], *map(_with_underscores, words)])[1:]
+        if FLAGS.player or FLAGS.grid or FLAGS.trust or _names_modules():
+            sys.path.append(os.getcwd())  # these may name a module of the user's
         directories = COMMANDS[command].directories
         if len(rest) > len(directories):
             extra = rest[len(directories)]
@@ -446,9 +556,22 @@ def main(argv: Sequence[str]) -> int:
             raise UsageError(f"{command} needs {what}: python train.py {command} {' '.join(directories)}")
         else:
             COMMANDS[command].run(*rest)
-    except (UsageError, ConfigError, NoCheckpointLoads, flags.Error, gym.error.DependencyNotInstalled) as error:
+    except (
+        UsageError,
+        ConfigError,
+        DirectoryInUse,
+        NoCheckpointLoads,
+        flags.Error,
+        gym.error.DependencyNotInstalled,
+    ) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        sentence = _disk_sentence(error)
+        if sentence is None:
+            raise
+        print(f"train.py: {sentence}", file=sys.stderr)
+        return 1 if error.errno in _FULL else 2
     except (DivergedError, RunFailed, TrialsFailed) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 1
@@ -460,5 +583,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for _number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(_number) == _end_at_once:
+            signal.signal(_number, signal.default_int_handler)
     sys.exit(main(sys.argv))

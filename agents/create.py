@@ -70,10 +70,11 @@ def create_parts(observation_space: gym.Space[Any], action_space: gym.Space[Any]
 
 
 def _agent_class(agent_name: str) -> Callable[..., Agent]:
-    if agent_name not in AGENTS:
-        close = get_close_matches(agent_name.removeprefix("jax_"), AGENTS, n=1)
+    if not isinstance(agent_name, str) or agent_name not in AGENTS:
+        name = agent_name if isinstance(agent_name, str) else getattr(agent_name, "name", "")
+        close = get_close_matches(name.removeprefix("jax_"), AGENTS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        hint += " (docs/dopamine_names.md)" if agent_name.startswith("jax_") else ""
+        hint += " (docs/dopamine_names.md)" if name.startswith("jax_") else ""
         raise ValueError(
             f"create_agent.agent_name must be one of {', '.join(map(repr, AGENTS))}, got {agent_name!r}{hint}"
         )

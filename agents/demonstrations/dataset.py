@@ -122,7 +122,7 @@ def read_dataset(source: str) -> Iterator[Demonstration]:
     """
     if _is_id(source):
         _minari()
-    path = next((path for path in _places(source) if (path / _METADATA).is_file()), None)
+    path = next((path for path in _places(source) if os.path.isfile(path / _METADATA)), None)
     if path is None:
         raise ValueError(
             f"{source!r} must be a Minari dataset (a directory, or an id that ends in -v and a number) or a pickle of "
@@ -130,18 +130,29 @@ def read_dataset(source: str) -> Iterator[Demonstration]:
         )
     minari = _minari()
     try:
-        episodes = minari.MinariDataset(path).iterate_episodes()
-        for episode in episodes:
-            if not all(isinstance(each, np.ndarray) for each in (episode.observations, episode.actions)):
-                raise ValueError("its observations or actions are no arrays")
-            yield Demonstration(
-                episode.observations,
-                episode.actions,
-                np.asarray(episode.rewards, np.float64),
-                bool(episode.terminations[-1]),
-            )
-    except (OSError, KeyError, AssertionError, ValueError) as error:
-        raise ValueError(f"dataset {source!r} in {path} cannot be read ({error})") from None
+        for number, episode in enumerate(minari.MinariDataset(path).iterate_episodes()):
+            yield _demonstration(number, episode)
+    except Exception as error:  # what is damaged makes Minari and HDF5 raise whatever they stumble over
+        reason = (str(error).strip().splitlines() or ["it is not laid out as Minari's are"])[0]
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        raise ValueError(
+            f"dataset {source!r} in {path} cannot be read ({kind}{reason}): record or download it anew, or name another"
+        ) from None
+
+
+def _demonstration(number: int, episode: Any) -> Demonstration:
+    """Return an episode of Minari's, if its parts belong together."""
+    if not all(isinstance(each, np.ndarray) for each in (episode.observations, episode.actions)):
+        raise ValueError("its observations or actions are no arrays")
+    rewards = np.asarray(episode.rewards, np.float64)
+    lengths = [len(episode.observations) - 1, len(episode.actions), len(rewards), len(episode.terminations)]
+    if rewards.ndim != 1 or len(set(lengths)) > 1 or not len(rewards):
+        raise ValueError(
+            f"episode {number} must have a frame or more, with an action, a reward and an end for each and one "
+            f"observation more, got {lengths[1]} actions, rewards of shape {list(rewards.shape)}, {lengths[3]} ends "
+            f"and {lengths[0] + 1} observations"
+        )
+    return Demonstration(episode.observations, episode.actions, rewards, bool(episode.terminations[-1]))
 
 
 def _minari() -> Any:

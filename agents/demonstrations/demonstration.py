@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = ["Demonstration", "read_demonstrations"]
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,13 @@ def read_demonstrations(source: str) -> Iterator[Demonstration]:
         ValueError: There is no such source, or it holds something else.
         gymnasium.error.DependencyNotInstalled: It is a Minari dataset, and Minari is missing.
     """
-    if Path(source).is_file():
+    if os.path.isfile(source):
+        with open(source, "rb") as file:
+            if file.read(len(_HDF5)) == _HDF5:
+                raise ValueError(
+                    f"{source} is an HDF5 file, not a pickle of demonstrations: name the directory of a Minari "
+                    "dataset, in which such a file lies beside its metadata.json"
+                )
         from agents.demonstrations.pickled import read_pickle
 
         yield from read_pickle(Path(source))

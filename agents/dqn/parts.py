@@ -171,6 +171,13 @@ class DQN:
             raise ValueError(f"replay_scheme must be 'uniform' or 'prioritized', got {replay_scheme!r}")
         if one_step_loss and replay_eviction != "oldest":
             raise ValueError(f"replay_eviction must be 'oldest' where one_step_loss=True, got {replay_eviction!r}")
+        for name, factory, example in (
+            ("network", network, "@create_network"),
+            ("epsilon_fn", epsilon_fn, "@linearly_decaying_epsilon"),
+            ("optimizer", optimizer, "@create_optimizer"),
+        ):
+            if not callable(factory):
+                raise ValueError(f"DQNAgent.{name} must be a function or a class, such as {example}, got {factory!r}")
         if not 0 <= priority_epsilon < float("inf"):
             raise ValueError(f"priority_epsilon must be >= 0 and finite, got {priority_epsilon}")
         self.first_action, self.num_actions = discrete_actions(action_space, self.name)

@@ -6,19 +6,38 @@ Precedence: bindings, then files, then the configuration saved with the run, the
 from __future__ import annotations
 
 import inspect
+import io
 import logging
 import re
+import tokenize
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import gin
 
+from agents.experiment.trust import (
+    DYNAMIC_REGISTRATION,
+    code_in,
+    code_in_all,
+    find_included,
+    strangers,
+)
 from agents.files import write_text_atomically
 
-__all__ = ["CONFIG", "ConfigError", "find_gin_files", "gin_of_its_own", "load_config", "save_config"]
+__all__ = [
+    "CONFIG",
+    "ConfigError",
+    "code_named",
+    "find_gin_files",
+    "gin_of_its_own",
+    "load_config",
+    "refuse_strangers",
+    "save_config",
+]
 
 CONFIG = "config.gin"
 DOPAMINE_NAMES = "docs/dopamine_names.md says what Dopamine's names are here"
@@ -35,6 +54,7 @@ def load_config(
     *,
     saved: Path | None = None,
     search_paths: Sequence[Path] = (),
+    trusted: Iterable[str] | None = (),
 ) -> None:
     """Replace gin's configuration by what the files and bindings say.
 
@@ -45,25 +65,96 @@ def load_config(
         saved: The configuration that the run began with, which everything else overrides; None or a missing file is
             none.
         search_paths: Further directories.
+        trusted: Modules that `saved` may import besides this project's and those that the files and bindings name;
+            None lets it import anything.
 
     Raises:
-        ConfigError: A file, binding, name or value is wrong.
+        ConfigError: A file, binding, name or value is wrong, or `saved` asks for code that nobody has named; then
+            nothing of it has run.
     """
     known = {thing.__name__: _parameters(thing) for thing in configurables}
     gin.clear_config()
+    paths = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():
         with _told_in_one_sentence(str(saved), known):
-            gin.parse_config_file(str(saved))
-    for name in gin_files:
-        path = _find_file(name, search_paths)
+            text = _GinText(saved)
+            if trusted is not None:
+                named = _named(gin_files, gin_bindings, search_paths)
+                modules, includes = code_in(text.getvalue())
+                refuse_strangers(str(saved), modules - {*trusted}, includes, named=named)
+            gin.parse_config(text)
+    for name, path in zip(gin_files, paths, strict=True):
         with _told_in_one_sentence(f"--gin_files {name}", known):
-            gin.parse_config_file(str(path))
+            gin.parse_config(_GinText(path))
     for binding in gin_bindings:
         with _told_in_one_sentence(f"--gin_bindings {binding!r}", known):
             gin.parse_config(binding)
     with _told_in_one_sentence("gin configuration", known):
         gin.finalize()
     _check_parameters(known)
+
+
+def code_named(
+    gin_files: Sequence[str], gin_bindings: Sequence[str], *, search_paths: Sequence[Path] = ()
+) -> tuple[set[str], list[str]]:
+    """Return the modules that gin files and bindings would import, without importing any, and includes not found.
+
+    Raises:
+        ConfigError: There is no such file, or one of them is not gin's.
+    """
+    paths = [_find_file(name, search_paths) for name in gin_files]
+    with _told_in_one_sentence("gin configuration", {}):
+        return code_in_all(gin_bindings, paths, lambda name: find_included(name, search_paths))
+
+
+def refuse_strangers(source: str, modules: Iterable[str], includes: Iterable[str], *, named: Iterable[str]) -> None:
+    """Refuse what comes with a directory and asks for code that is neither this project's nor named by the user.
+
+    Args:
+        source: What asks.
+        modules: What it would import.
+        includes: Gin files that it would read; a configuration that was saved has none.
+        named: Modules that the user has named.
+
+    Raises:
+        ConfigError: Says which code, and the remedies.
+    """
+    found = strangers(modules, named)
+    if DYNAMIC_REGISTRATION in found:
+        raise ConfigError(
+            f"{source} uses gin's dynamic registration, which can call any function: look at it, and add --trust (in "
+            "Python trust=True) if you trust it"
+        )
+    if found:
+        imports = " ".join(f"--gin_bindings 'import {module}'" for module in found)
+        raise ConfigError(
+            f"{source} imports {', '.join(found)}, which is code that neither comes with this project nor is named on "
+            f"the command line: name it ({imports}, or the --gin_files that do), or trust all of it (--trust; in "
+            "Python trust=True)"
+        )
+    if other := list(includes):
+        raise ConfigError(
+            f"{source} includes {', '.join(other)}, which may import code: name it with --gin_files, or add --trust "
+            "(in Python trust=True) if you trust it"
+        )
+
+
+def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: Sequence[Path]) -> set[str]:
+    """Return the modules that the user names; what is no gin names none, and is refused where it is used."""
+    modules: set[str] = set()
+    for files, bindings in [([name], []) for name in gin_files] + [([], [text]) for text in gin_bindings]:
+        with suppress(ConfigError):
+            modules |= code_named(files, bindings, search_paths=search_paths)[0]
+    return modules
+
+
+class _GinText(io.StringIO):
+    """The text of a gin file, read once, with its name, which gin's messages tell."""
+
+    def __init__(self, path: Path) -> None:
+        """Read it."""
+        super().__init__(path.read_text(encoding="utf-8"))
+        self.name = str(path)
 
 
 @contextmanager
@@ -139,7 +230,9 @@ def _told_in_one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[
     logging.disable(logging.CRITICAL)  # gin logs each place where it did not find an included file
     try:
         yield
-    except (ValueError, SyntaxError, OSError, ImportError, TypeError) as error:
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # a module that a file imports raises what it likes
         raise ConfigError(f"{_where(source, str(error))}: {_sentence(error, known)}") from None
     finally:
         logging.disable(logging.NOTSET)
@@ -151,8 +244,8 @@ def _where(source: str, message: str) -> str:
     return f"{source} (line {place[2]})" if place else source
 
 
-def _sentence(error: Exception, known: dict[str, list[str]]) -> str:
-    first_line = str(error).splitlines()[0]
+def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
+    first_line = (str(error).splitlines() or [""])[0]
     if isinstance(error, ImportError) and "'dopamine" in first_line:
         return f"this is a file of Dopamine's ({first_line}); {DOPAMINE_NAMES}"
     if name := re.search(r"No configurable matching (?:reference )?'@?(?:.*[/.])?(.+?)(?:\(\))?'", first_line):
@@ -162,9 +255,25 @@ def _sentence(error: Exception, known: dict[str, list[str]]) -> str:
         return f"{name[1]} has no parameter {name[2]!r}{_hint(_close_parameters(name[1], name[2], known))}"
     if name := re.search(r"No bindings specified for '(.+?)/gin.macro'", first_line):
         return f"the macro %{name[1]} is not defined"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not a text in UTF-8 ({first_line}): save it as such"
+    if isinstance(error, RecursionError):
+        return "it includes itself, or is nested too deeply" if "include" in str(error) else "it is nested too deeply"
+    if isinstance(error, tokenize.TokenError):
+        return f"a bracket or a quote is not closed ({error.args[0]})"
+    if isinstance(error, SyntaxError) and (error.filename or "").endswith(".py"):
+        return f"a module that it imports has a mistake ({first_line})"
     if isinstance(error, SyntaxError):
         return f"not a gin statement ({first_line}); a binding reads 'RealtimeDelay.delay = 8', and a text has quotes"
-    return first_line
+    if isinstance(error, ValueError | OSError | ImportError | TypeError):
+        return first_line
+    return f"a module that it imports fails ({type(error).__name__}: {first_line}{_place_of(error)})"
+
+
+def _place_of(error: BaseException) -> str:
+    """Return where an error was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
 
 
 def _close_names(name: str, known: dict[str, list[str]]) -> list[str]:

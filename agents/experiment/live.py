@@ -13,6 +13,7 @@ from absl import logging
 
 from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase
+from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
 from agents.experiment.runner import DifferentExperiment, Length, Runner, newest_bundle
 from agents.experiment.tally import Played
@@ -113,6 +114,7 @@ class LiveRunner(Runner):
         self._checkpointer.check_beginning(self._refused)
         return False
 
+    @alone_in_base_dir
     def run_experiment(self) -> None:
         """Run the iterations that are still to do; each ends with a checkpoint, and so does an interrupted one."""
         if not self._resumed:

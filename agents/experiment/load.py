@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,9 @@ from agents.experiment.schedules import create_runner
 __all__ = ["load_agent"]
 
 
-def load_agent(base_dir: str | Path, gin_bindings: Sequence[str] = ()) -> tuple[Agent, gym.Env[Any, Any]]:
+def load_agent(
+    base_dir: str | Path, gin_bindings: Sequence[str] = (), *, trust: bool = False
+) -> tuple[Agent, gym.Env[Any, Any]]:
     """Load the agent of a run of `train.py`, with the newest good checkpoint's weights, and its environment.
 
     Neither depends on gin any more, whose configuration is the caller's again afterwards, as it was before.
@@ -32,18 +35,23 @@ def load_agent(base_dir: str | Path, gin_bindings: Sequence[str] = ()) -> tuple[
         base_dir: The run's directory, in which nothing is changed.
         gin_bindings: These win over the run's configuration, such as ``"RealtimeDelay.delay = 4"`` or
             ``"create_atari_environment.render_mode = 'rgb_array'"``.
+        trust: Let the run's configuration import any module. A configuration is code: otherwise it may import this
+            project's modules, those that the bindings import (``"import my_environments"``), and those that the caller
+            has imported already.
 
     Returns:
         The agent, in evaluation, and the environment in its wrappers. Those of a live run are turn-based.
 
     Raises:
-        ValueError: There is no run, no good checkpoint, or a binding that does not fit.
+        ValueError: There is no run, no good checkpoint, a binding that does not fit, or a configuration that imports
+            what nobody has named; nothing of it has run then.
     """
     base_dir = Path(base_dir)
     if not (base_dir / CONFIG).is_file():
         raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
     with gin_of_its_own(), _threads_kept():
-        load_config([], gin_bindings, CONFIGURABLES, saved=base_dir / CONFIG)
+        trusted = None if trust else tuple(sys.modules)
+        load_config([], gin_bindings, CONFIGURABLES, saved=base_dir / CONFIG, trusted=trusted)
         runner = create_runner(base_dir)
         agent = runner.trained_agent()
     agent.eval_mode = True

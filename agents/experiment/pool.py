@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 
 from agents.experiment.trial import FAILURE
 from agents.experiment.trial_process import end_processes, python_path, record_end, record_failure, start_process
 
-__all__ = ["DirectoryInUse", "alone_in", "run_pool"]
-
-PATIENCE = 10  # seconds for the trials of a killed sweep to be gone
+__all__ = ["run_pool"]
 
 OnChange = Callable[[Path, str], None]
-
-
-class DirectoryInUse(ValueError):
-    """Another sweep is running in the directory."""
 
 
 def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_change: OnChange) -> None:
@@ -68,32 +61,3 @@ def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_cha
             stopping.append(True)
             end_processes(list(running.values()))
             raise
-
-
-@contextmanager
-def alone_in(directory: Path) -> Iterator[int | None]:
-    """Hold the directory's lock; trials inherit it, so that it is free only once they too are gone.
-
-    Yields:
-        The lock's file descriptor; None on Windows, which cannot hand it on.
-
-    Raises:
-        DirectoryInUse: It is held by others.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        yield None
-        return
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "w") as file:
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise DirectoryInUse(f"base_dir {directory}: another sweep is running there: let it end") from None
-                time.sleep(0.05)
-        yield file.fileno()

@@ -14,23 +14,27 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import ray
+from absl import logging
 from ray import tune
+from ray._private import ray_constants
 from ray.tune.schedulers import ASHAScheduler
 
 from agents.experiment.config import ConfigError
+from agents.experiment.lock import alone_in
 from agents.experiment.metrics import read_iterations
-from agents.experiment.pool import OnChange, alone_in
+from agents.experiment.pool import OnChange
 from agents.experiment.sweep_settings import Sweep
 from agents.experiment.trial import FAILURE, record_stop, state
 from agents.experiment.trial_process import end_processes, python_path, record_end, record_failure, start_process
 
 __all__ = ["run_on_ray"]
 
+LOOPBACK = "127.0.0.1"
 LOOK = 0.2  # seconds between two looks at a trial's iterations, where a scheduler wants them
 ENDED = "trial_ended"  # by itself; Tune says "done" of those that a scheduler ends, too
 QUIET = {
@@ -122,7 +126,7 @@ class _TrialProcess(tune.Trainable):  # type: ignore[misc]
         if not directory.is_dir():
             raise FileNotFoundError(f"{directory} is not there: base_dir must be a path that all nodes see")
         (directory / FAILURE).unlink(missing_ok=True)
-        lock = self._held.enter_context(alone_in(directory))
+        lock = self._held.enter_context(alone_in(directory, "trial.lock"))  # train.py has its own
         self._begin = time.perf_counter()
         self._process = start_process(directory, self._payloads[directory], lock, *self._place)
 
@@ -200,11 +204,13 @@ def _cluster(address: str | None, jobs: int | None) -> Iterator[None]:
     if address is not None:
         _check_answers(address)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    where = {"address": address} if address else {"address": "local", "num_cpus": jobs, "include_dashboard": False}
+    own = {"address": "local", "num_cpus": jobs, "include_dashboard": False, "dashboard_host": LOOPBACK}
+    where = {"address": address} if address else {**own, "_node_ip_address": LOOPBACK}
     # Without the second, Ray hides a node's accelerators from what asks for none, and trials would not be the pool's.
     env = {"PYTHONPATH": python_path(), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
     try:
-        ray.init(**where, runtime_env={"env_vars": env}, log_to_driver=False, logging_level="ERROR")
+        with nullcontext() if address else _on_the_loopback():
+            ray.init(**where, runtime_env={"env_vars": env}, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigError(f"address {address}: no Ray cluster answers there ({reason}): see ray start --help") from None
@@ -215,6 +221,25 @@ def _cluster(address: str | None, jobs: int | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _on_the_loopback() -> Iterator[None]:
+    """Let a Ray that is started within listen on this machine's loopback alone.
+
+    Whoever reaches a Ray runs what he likes there. On Linux Ray replaces a loopback address that it is given by the
+    machine's own, and listens on all interfaces; on macOS and Windows it does not, by this switch of its own.
+    """
+    before = getattr(ray_constants, "ENABLE_RAY_CLUSTER", None)
+    try:
+        if before is not None:
+            ray_constants.ENABLE_RAY_CLUSTER = False
+        yield
+    finally:
+        if before is not None:
+            ray_constants.ENABLE_RAY_CLUSTER = before
+    if (there := ray.util.get_node_ip_address()) != LOOPBACK:  # another version of Ray
+        logging.warning("Ray listens on %s, where others may reach it: keep a firewall before this machine", there)
 
 
 def _check_answers(address: str) -> None:

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +20,7 @@ from agents.experiment.sweep_plan import SweepPlan, read_plan
 from agents.experiment.trial import RESULT
 from agents.files import write_text_atomically
 
-__all__ = ["is_wall_time", "read_rows", "rows", "write_manifest", "write_results"]
+__all__ = ["is_wall_time", "read_csv", "read_rows", "rows", "write_manifest", "write_results"]
 
 CSV, PARQUET, MANIFEST = "results.csv", "results.parquet", "manifest.json"
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "ray", "async-wrappers")
@@ -52,15 +52,49 @@ def is_wall_time(metric: str) -> bool:
 def write_results(base_dir: Path, plan: SweepPlan) -> Path:
     """Write ``results.csv``, and ``results.parquet`` where pyarrow is installed; return the former's path."""
     table = list(rows(base_dir, plan))
-    text = io.StringIO()
     keys = list(dict.fromkeys(key for point in plan.points for key in point.bindings))
     columns = ["arm", *keys, "seed", "iteration", "metric", "value", "trial"]
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    write_text_atomically(base_dir / CSV, text.getvalue())
+    lines = [columns, *([row[name] for name in columns] for row in table)]
+    text = "".join(_line([_quoted(value) for value in line]) for line in lines)
+    write_text_atomically(base_dir / CSV, text)
     _write_parquet(base_dir / PARQUET, columns, table)
     return base_dir / CSV
+
+
+def _line(cells: Sequence[Any]) -> str:
+    """Return a line of a table; with this end, unlike with the one that is wanted, csv quotes both that a text has."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a ``results.csv``, whose texts are as they were before they were quoted."""
+    with open(path, newline="", encoding="utf-8") as file:
+        return [{_unquoted(name): _unquoted(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
+
+
+# A spreadsheet runs a cell that begins with one of these, unless a quote comes first.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def _quoted(value: Any) -> Any:
+    """Return a text so that no spreadsheet takes it for a formula; other values, and texts of numbers, as they are."""
+    if not isinstance(value, str) or not value.lstrip("'").startswith(_FORMULA) or _is_number(value):
+        return value
+    return f"'{value}"
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA) else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return text.isprintable()  # a number may follow a tab
 
 
 def _write_parquet(path: Path, columns: list[str], table: list[dict[str, Any]]) -> None:

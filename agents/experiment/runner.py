@@ -25,6 +25,7 @@ from agents.create import create_agent
 from agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
 from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 from agents.experiment.evaluate import evaluate
+from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
 from agents.experiment.pretraining import Pretraining
 from agents.experiment.tally import Played, closing_line, encounter_of, facts, go_to_encounter
@@ -114,6 +115,8 @@ class Runner:
         ):
             if value is not None:
                 _whole(name, value, 1)
+        _factory("create_environment_fn", create_environment_fn, "@create_gym_environment")
+        _factory("create_agent_fn", create_agent_fn, "@create_agent")
         torch.set_num_threads(threads)
         self.base_dir = Path(base_dir)
         self.seed = seed
@@ -126,6 +129,11 @@ class Runner:
         }
         self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
         self.environment = create_environment_fn()
+        if not hasattr(self.environment, "observation_space"):
+            kind = type(self.environment).__name__
+            raise ValueError(
+                f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function"
+            )
         self.agent = create_agent_fn(self.environment, seed=seed)
         if isinstance(self.agent, TurnBasedAgent):
             self.agent.keep_diverged_in(self.base_dir)
@@ -221,6 +229,7 @@ class Runner:
         self._history = bundle["logs"]
         self.start_iteration = bundle["current_iteration"] + 1
 
+    @alone_in_base_dir
     def run_experiment(self) -> None:
         """Run the iterations that are still to do; each ends with a checkpoint."""
         if not self._resumed:
@@ -384,8 +393,10 @@ _TOLD_FIRST = ("agent", "environment", "observation_shape", "actions")  # differ
 def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
     """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
     if path.is_dir():
-        for number, bundle in Checkpointer(path).load_each():
-            return path / CHECKPOINTS / f"ckpt.{number}", bundle
+        checkpointer, found = Checkpointer(path), None
+        while found != (found := checkpointer.numbers()):  # a run that goes on there may have replaced all that were
+            for number, bundle in checkpointer.load_each():
+                return path / CHECKPOINTS / f"ckpt.{number}", bundle
         raise ValueError(f"{path} holds no good checkpoint in {path / CHECKPOINTS}: train there first, or name another")
     try:
         return path, read_bundle(path)
@@ -431,3 +442,10 @@ def _one_line(line: Mapping[str, Any]) -> str:
 def _whole(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"Runner.{name} must be a whole number >= {least}, got {value!r}")
+
+
+def _factory(name: str, value: Any, example: str) -> None:
+    if not callable(value):
+        raise ValueError(
+            f"Runner.{name} must be a function or a class, such as {example} (without brackets), got {value!r}"
+        )

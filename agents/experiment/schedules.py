@@ -31,7 +31,7 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
     Raises:
         ValueError: An unknown schedule.
     """
-    if schedule not in SCHEDULES:
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
         known = ", ".join(map(repr, SCHEDULES))
         raise ValueError(f"create_runner.schedule must be one of {known}, got {schedule!r}")
     return SCHEDULES[schedule](base_dir)

@@ -16,7 +16,8 @@ import cloudpickle
 
 from agents.experiment.extras import extra
 from agents.experiment.forgetting import forget_replay
-from agents.experiment.pool import OnChange, alone_in, run_pool
+from agents.experiment.lock import alone_in
+from agents.experiment.pool import OnChange, run_pool
 from agents.experiment.python_grid import points_of
 from agents.experiment.results import write_manifest, write_results
 from agents.experiment.sweep_board import Board

@@ -12,7 +12,7 @@ from pathlib import Path
 from agents.experiment.ladder import Cost, Ladder, make_ladders
 from agents.experiment.results import MANIFEST
 from agents.experiment.sweep_view import View
-from agents.experiment.trial import FAILURE, GinTrial
+from agents.experiment.trial import FAILURE, GinTrial, state
 from agents.files import write_text_atomically
 
 __all__ = ["write_report"]
@@ -108,8 +108,9 @@ def _trials(base_dir: Path, view: View) -> str:
 
 
 def _failures(base_dir: Path, view: View) -> list[str]:
-    paths = [base_dir / "trials" / trial.name / FAILURE for trial in view.plan.trials()]
-    failed = [[path.parent.name, json.loads(path.read_text())["error"]] for path in paths if path.is_file()]
+    directories = [base_dir / "trials" / trial.name for trial in view.plan.trials()]
+    paths = [directory / FAILURE for directory in directories if state(directory) == "failed"]
+    failed = [[path.parent.name, json.loads(path.read_text())["error"]] for path in paths]
     return ["<h2>Failed trials</h2>", _table(["trial", "error"], failed, words=(0, 1))] if failed else []
 
 

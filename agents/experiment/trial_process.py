@@ -71,8 +71,13 @@ def end_processes(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def record_end(directory: Path, code: int, seconds: float) -> str:
-    """Return ``"finished"``, or record why it is ``"failed"``."""
-    if code == 0 and (directory / RESULT).is_file():
+    """Return ``"finished"``, or record why it is ``"failed"``.
+
+    A trial with a result is finished however its process ended: the result is the last thing that it writes.
+    """
+    if (directory / RESULT).is_file():
+        with suppress(OSError):
+            (directory / FAILURE).unlink(missing_ok=True)
         return "finished"
     lines = (directory / LOG).read_text(errors="replace").splitlines()
     said = [line.strip() for line in lines if line.strip()]

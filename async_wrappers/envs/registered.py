@@ -34,35 +34,60 @@ def create_gym_environment(
         render_mode: Gymnasium's, such as ``"human"`` or ``"rgb_array"``.
 
     Raises:
-        ValueError: No environment has that id (the sentence names the closest ones), or it has no such `render_mode`.
+        ValueError: No environment has that id (the sentence names the closest ones), what it needs is not installed, or
+            it has no such `render_mode`.
     """
+    if not isinstance(environment_id, str):
+        raise ValueError(f"environment_id must be a text, such as 'CartPole-v1', got {environment_id!r}")
+    if environment_id.count(":") > 1 or environment_id.startswith(":"):
+        raise ValueError(f"environment_id must read 'Name-v0' or 'module:Name-v0', got {environment_id!r}")
+    if environment_kwargs is not None and not isinstance(environment_kwargs, Mapping):
+        raise ValueError(f"environment_kwargs must be a dict, such as {{'gravity': 1.62}}, got {environment_kwargs!r}")
+    if render_mode is not None and not isinstance(render_mode, str):
+        raise ValueError(_no_such_mode(environment_id, render_mode, []))
     kwargs = dict(environment_kwargs or {})
     if render_mode is not None:  # an environment that cannot render need not take the argument
         kwargs["render_mode"] = render_mode
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(record=True) as told:  # a refusal says all of it in one sentence
             warnings.filterwarnings("ignore", ".*that is not in the possible render_modes")  # refused below
             env = gym.make(environment_id, **kwargs)
     except TypeError as error:
         if render_mode is not None and "'render_mode'" in str(error):
             raise ValueError(_no_such_mode(environment_id, render_mode, [])) from None
         raise
-    except (gym.error.Error, ModuleNotFoundError) as error:
+    except (gym.error.Error, ImportError) as error:
         if environment_id in gym.registry:
-            if isinstance(error, gym.error.Error):
-                raise
-            raise ValueError(f"environment_id {environment_id!r} needs a module that is missing ({error})") from None
+            raise ValueError(_missing(environment_id, error)) from None
         close = get_close_matches(environment_id, list(gym.registry), n=3, cutoff=0.5)
         hint = f"; close names are {', '.join(close)}" if close else ""
         raise ValueError(
             f"environment_id must be registered with Gymnasium, got {environment_id!r}{hint} ({error})"
         ) from None
+    for each in told:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     modes = env.metadata.get("render_modes") or []
     if render_mode is not None and render_mode not in modes:
         raise ValueError(_no_such_mode(environment_id, render_mode, modes))
     return wrap(env, clip_rewards, wrappers)
 
 
-def _no_such_mode(environment_id: str, render_mode: str, modes: Sequence[str]) -> str:
+def _missing(environment_id: str, error: Exception) -> str:
+    """Say what an environment needs; of one that has moved to another package, name that of ours which has not."""
+    if isinstance(error, gym.error.Error) and not isinstance(error, gym.error.DependencyNotInstalled):
+        return f"environment_id {environment_id!r} cannot be made ({error})"
+    name, _, version = environment_id.rpartition("-v")
+    newer = [
+        f"{name}-v{spec.version}"
+        for spec in gym.registry.values()
+        if spec.version is not None and spec.id == f"{name}-v{spec.version}" and spec.version > int(version or 0)
+    ]
+    what = str(error).strip().rstrip(".")
+    if isinstance(error, gym.error.DependencyNotInstalled) or not newer:
+        return f"environment_id {environment_id!r} needs a module that is missing ({what})"
+    return f"environment_id {environment_id!r} cannot be made ({what}): use {max(newer)!r}"
+
+
+def _no_such_mode(environment_id: str, render_mode: Any, modes: Sequence[str]) -> str:
     known = f"one of {', '.join(map(repr, modes))}" if modes else "None"
     return f"render_mode of {environment_id!r} must be {known}, got {render_mode!r}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from agents.demonstrations.dataset import DatasetWriter
 from agents.demonstrations.demonstration import Demonstration, read_demonstrations
 
 try:
-    import h5py  # noqa: F401
+    import h5py
     import minari
 except ImportError:
     minari = None
@@ -115,6 +117,80 @@ class TestReading:
         (tmp_path / "shown" / "data" / "main_data.hdf5").write_bytes(b"torn")
         with pytest.raises(ValueError, match=r"dataset '.*shown' in .* cannot be read"):
             list(read_demonstrations(str(tmp_path / "shown")))
+
+    @pytest.mark.parametrize("length", [0, 1, 8, 100, 0.5, -1])
+    def test_a_file_that_was_cut_is_one_sentence(self, tmp_path: Path, length: float) -> None:
+        path = self.written(tmp_path)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(length * len(whole)) if isinstance(length, float) else length])
+        assert "truncated" in self.refused(tmp_path) or "signature" in self.refused(tmp_path) or length == 8
+
+    @pytest.mark.parametrize("text", ["", "x", "[]", "null", "3", "{}", '{"total_episodes": []}'])
+    def test_metadata_that_are_none_are_one_sentence(self, tmp_path: Path, text: str) -> None:
+        self.written(tmp_path).with_name("metadata.json").write_text(text)
+        self.refused(tmp_path)
+
+    @pytest.mark.parametrize("key", ["total_episodes", "data_format", "dataset_id", "minari_version", "action_space"])
+    @pytest.mark.parametrize("value", [None, "x", [], {}])
+    def test_metadata_of_other_kinds_are_one_sentence_or_read(self, tmp_path: Path, key: str, value: Any) -> None:
+        path = self.written(tmp_path).with_name("metadata.json")
+        path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+        if (key, value) == ("dataset_id", "x"):
+            assert len(list(read_demonstrations(str(tmp_path / "shown")))) == 1
+        else:
+            self.refused(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("name", "values", "said"),
+        [
+            ("rewards", np.zeros(1), "rewards of shape [1]"),
+            ("rewards", np.zeros((3, 2)), "rewards of shape [3, 2]"),
+            ("rewards", None, "rewards"),
+            ("terminations", np.zeros(0, bool), "0 ends"),
+            ("observations", np.zeros((2, 40, 40), np.uint8), "2 observations"),
+            ("observations", np.uint8(3), "no arrays"),
+            ("actions", np.zeros(2), "2 actions"),
+        ],
+    )
+    def test_an_episode_whose_parts_do_not_belong_together_is_one_sentence(
+        self, tmp_path: Path, name: str, values: Any, said: str
+    ) -> None:
+        with h5py.File(self.written(tmp_path), "a") as file:
+            del file[f"episode_0/{name}"]
+            if values is not None:
+                file[f"episode_0/{name}"] = values
+        assert said in self.refused(tmp_path)
+
+    def test_flipped_bits_are_one_sentence_or_read(self, tmp_path: Path) -> None:
+        path = self.written(tmp_path)
+        whole, rng = path.read_bytes(), np.random.default_rng(0)
+        for _ in range(60):
+            bits = bytearray(whole)
+            for position in rng.integers(len(bits), size=3):
+                bits[position] ^= 1 << int(rng.integers(8))
+            path.write_bytes(bits)
+            with suppress(ValueError):
+                list(read_demonstrations(str(tmp_path / "shown")))
+
+    def test_an_hdf5_file_by_itself_says_what_to_name(self, tmp_path: Path) -> None:
+        path = self.written(tmp_path)
+        with pytest.raises(ValueError, match=r"is an HDF5 file, not a pickle .*: name the directory of a Minari"):
+            list(read_demonstrations(str(path)))
+
+    @staticmethod
+    def written(tmp_path: Path) -> Path:
+        with DatasetWriter(str(tmp_path / "shown"), IMAGES, ACTIONS) as writer:
+            writer.add(episode())
+        return tmp_path / "shown" / "data" / "main_data.hdf5"
+
+    @staticmethod
+    def refused(tmp_path: Path) -> str:
+        with pytest.raises(ValueError, match=r"dataset '.*shown' in .* cannot be read \(") as caught:
+            list(read_demonstrations(str(tmp_path / "shown")))
+        message = str(caught.value)
+        assert "\n" not in message
+        assert message.endswith("): record or download it anew, or name another")
+        return message
 
     def test_an_id_that_is_nowhere_is_one_sentence(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))

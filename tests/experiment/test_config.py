@@ -186,6 +186,37 @@ class TestMistakes:
         assert message.startswith("--gin_files mine.gin")
         assert "no_such_module_of_mine" in message
 
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"# caf\xe9\n", "it is not a text in UTF-8 ("),
+            (b'include "mine.gin"\n', "it includes itself"),
+            (b"MLPTorso.hidden = " + b"[" * 3000 + b"]" * 3000, "it is nested too deeply"),
+            (b"Runner.seed = (1, 2\n", "a bracket or a quote is not closed"),
+            (b'create_agent.agent_name = """dqn\n', "a bracket or a quote is not closed"),
+            (b"import breaks\n", "a module that it imports fails (ZeroDivisionError: division by zero, "),
+            (b"import ends\n", "a module that it imports fails (SystemExit: 3, "),
+            (b"import torn\n", "a module that it imports has a mistake (invalid syntax (torn.py, line 1))"),
+            (b"\0\1", "not a gin statement"),
+        ],
+    )
+    def test_a_file_that_cannot_be_used_is_one_sentence(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, said: str
+    ) -> None:
+        write("breaks.py", "1 / 0")
+        write("ends.py", "import sys; sys.exit(3)")
+        write("torn.py", "x = = 1")
+        monkeypatch.syspath_prepend(tmp_path)
+        Path("mine.gin").write_bytes(content)
+        message = refused(files=("mine.gin",))
+        assert message.startswith("--gin_files mine.gin")
+        assert said in message
+
+    def test_an_empty_file_binds_nothing(self) -> None:
+        Path("mine.gin").write_bytes(b"")
+        load(files=("mine.gin",))
+        assert gin.config_str().strip() == ""
+
     def test_an_included_file_that_is_not_there_is_named(self) -> None:
         write("mine.gin", "include 'no_such_file.gin'")
         message = refused(files=("mine.gin",))

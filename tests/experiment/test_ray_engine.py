@@ -67,6 +67,28 @@ def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
         sweep(play, {"delay": [1]}, 1, tmp_path, engine="ray", address="127.0.0.1:1")
 
 
+LISTEN = """
+import psutil, ray
+from agents.experiment.ray_engine import _cluster
+with _cluster(None, 1):
+    ray.get(ray.remote(lambda: 1).remote())
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        for each in process.net_connections("inet"):
+            if each.status == "LISTEN":
+                print("listens on", each.laddr.ip)
+"""
+
+
+def test_nobody_outside_this_machine_reaches_a_ray_of_ones_own() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", LISTEN], env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    addresses = {line.split()[-1] for line in done.stdout.splitlines() if line.startswith("listens on")}
+    assert addresses and addresses <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+
+
 @pytest.mark.usefixtures("cluster")
 class TestOnRay:
     def test_an_address_is_refused_where_ray_is_connected_already(self, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class TestRecording:
         assert first["transitions"] == 146
         assert 0 < first["departures"] <= 300 - 146
 
-        again = call("record", "--base_dir", "run", "--dataset", "trained", "--episodes", "1")
+        again = call("record", "--base_dir", "run", "--trust", "--dataset", "trained", "--episodes", "1")
         assert again.code == 0, again.err
         (shown,) = read_demonstrations("trained")
         noop_frames = [*range(4), *range(5, len(shown), 2)]

@@ -16,11 +16,11 @@ import torch
 
 from agents.baselines import RandomAgent
 from agents.dqn import DQNAgent
-from agents.experiment.checkpoint import NoCheckpointLoads
+from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import read_iterations
-from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner
+from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner, newest_bundle
 from agents.experiment.schedules import create_runner
 from agents.exploration import identity_epsilon
 from agents.formats import OtherFormat
@@ -778,6 +778,26 @@ class TestTrainedAgent:
         bundle = torch.load(base_dir / "checkpoints" / "ckpt.1", weights_only=True)
         assert isinstance(agent, DQNAgent)
         assert_identical(dict(agent._learner.weights()), dict(bundle["agent"]["learner"]["network"]))
+
+    def test_it_is_found_while_a_run_replaces_all_that_there_were(
+        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        base_dir = shutil.copytree(uninterrupted[1], tmp_path / "copy")
+        checkpoints = Checkpointer(base_dir, checkpoint_duration=1)
+        newest = checkpoints.numbers()[0]
+        bundle = read_bundle(base_dir / "checkpoints" / f"ckpt.{newest}")
+        looked: list[Path] = []
+
+        def saved_meanwhile(path: Path) -> dict[str, Any]:
+            looked.append(path)
+            if len(looked) == 1:
+                checkpoints.save(newest + 1, bundle)  # and all the others are forgotten
+            return read_bundle(path)
+
+        monkeypatch.setattr("agents.experiment.checkpoint.read_bundle", saved_meanwhile)
+        path, found = newest_bundle(base_dir)
+        assert path == base_dir / "checkpoints" / f"ckpt.{newest + 1}" == looked[-1]
+        assert found["episodes"] == bundle["episodes"]
 
     def test_without_a_checkpoint_there_is_none(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="holds no good checkpoint"):

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.experiment.config import ConfigError
 from agents.experiment.forgetting import forget_replay
 from agents.experiment.grid import Point
+from agents.experiment.lock import DirectoryInUse, alone_in
 from agents.experiment.metrics import add_iteration
-from agents.experiment.pool import DirectoryInUse, alone_in
-from agents.experiment.results import is_wall_time, read_rows
+from agents.experiment.results import is_wall_time, read_csv, read_rows, write_results
 from agents.experiment.sweep import Sweep, duration, estimated_seconds, sweep
 from agents.experiment.sweep_plan import SweepPlan, read_plan
+from agents.experiment.sweep_report import write_report
+from agents.experiment.sweep_view import make_view
 from agents.experiment.trial import record_stop, run_metrics
 
 ROOT = Path(__file__).parents[2]
@@ -147,9 +154,76 @@ def test_a_disk_that_is_too_full_to_record_a_failure_does_not_stop_the_others(
     sweep(play_but_fail_at_8, {"delay": [8, 1]}, 1, tmp_path)
     assert "trial 0000 failed after 0 s (delay = 8, seed 0): which could not be recorded" in capsys.readouterr().out
     assert {row["delay"] for row in read_rows(tmp_path)} == {1}
-    (directory / "failure.json.tmp").unlink()
+    (directory / "failure.json.tmp").unlink(missing_ok=True)
     sweep(play_but_fail_at_8, {"delay": [8, 1]}, 1, tmp_path)  # what is not recorded runs again
     assert json.loads((directory / "failure.json").read_text())["error"] == "ZeroDivisionError: the game broke"
+
+
+def play_and_be_killed_after_the_result(_: dict[str, Any], __: int, directory: Path) -> dict[str, float]:
+    """Be killed by somebody as soon as the result is on the disk."""
+
+    def kill() -> None:
+        while not (directory / "result.json").is_file():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill).start()  # which the process waits for
+    return {"score": 1.0}
+
+
+def test_a_trial_that_is_killed_just_after_its_result_is_finished(tmp_path: Path) -> None:
+    sweep(play_and_be_killed_after_the_result, {"delay": [1]}, 1, tmp_path)
+    directory = tmp_path / "trials" / "0000"
+    assert (directory / "result.json").is_file()
+    assert not (directory / "failure.json").exists()
+    assert {row["value"] for row in read_rows(tmp_path) if row["metric"] == "score"} == {1.0}
+
+
+def test_a_report_lists_no_trial_with_a_result_as_failed(tmp_path: Path) -> None:
+    sweep(play, {"delay": [1, 8]}, 1, tmp_path)
+    plan = read_plan(tmp_path)
+    view = make_view(plan, read_rows(tmp_path), metric="score", statistic="mean", x=None)
+    (tmp_path / "trials" / "0001" / "failure.json").write_text('{"error": "killed by SIGKILL"}')  # of earlier versions
+    assert "killed by SIGKILL" not in write_report(tmp_path, view, {}).read_text()
+    (tmp_path / "trials" / "0001" / "result.json").unlink()
+    assert "killed by SIGKILL" in write_report(tmp_path, view, {}).read_text()
+
+
+FORMULAS = ["=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "'=1", "''-x", "- 3"]
+NO_FORMULAS = ["", "a=b", "-3.5", "+1e-3", "-inf", "'", "'a", "3", 'quoted, "text"', " =1"]
+
+
+def written(tmp_path: Path, texts: list[str]) -> tuple[str, list[dict[str, str]]]:
+    """The table of a sweep over texts, as a text and as it is read."""
+    tmp_path.mkdir(parents=True, exist_ok=True)
+    points = [Point("", {"=key": repr(text)}) for text in texts]
+    plan = SweepPlan(points, ["=key"], 1, [], "f")
+    for trial in plan.trials():
+        directory = tmp_path / "trials" / trial.name
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "result.json").write_text(json.dumps({"metrics": {"=metric": -3.5}, "seconds": 1.0}))
+    path = write_results(tmp_path, plan)
+    return path.read_bytes().decode(), read_csv(path)
+
+
+def test_no_cell_of_the_table_is_a_formula_and_numbers_stay_numbers(tmp_path: Path) -> None:
+    texts = [*FORMULAS, *NO_FORMULAS]
+    text, rows = written(tmp_path, texts)
+    cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
+    for cell in cells:
+        with suppress(ValueError):
+            float(cell)
+            continue
+        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert "-3.5" in cells and "'-3.5" not in cells
+    assert [row["=key"] for row in rows[::2]] == texts
+    assert {(row["metric"], row["value"]) for row in rows[::2]} == {("=metric", "-3.5")}
+
+
+@given(st.lists(st.text("='+-@\t\r\nae1. ,\"", max_size=6), min_size=1, max_size=5))
+def test_what_is_read_from_the_table_is_what_was_written(tmp_path_factory: Any, texts: list[str]) -> None:
+    _, rows = written(tmp_path_factory.mktemp("table"), texts)
+    assert [row["=key"] for row in rows[::2]] == texts
 
 
 def test_a_trial_whose_log_cannot_be_opened_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -216,11 +290,12 @@ class TestRefusals:
         with pytest.raises(ValueError, match="holds no sweep"):
             read_plan(tmp_path)
 
-    def test_two_sweeps_are_not_run_in_one_directory_at_a_time(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("agents.experiment.pool.PATIENCE", 0)
-        with alone_in(tmp_path), pytest.raises(DirectoryInUse, match="another sweep is running"), alone_in(tmp_path):
+    def test_two_sweeps_are_not_run_in_one_directory_at_a_time(self, tmp_path: Path) -> None:
+        with (
+            alone_in(tmp_path),
+            pytest.raises(DirectoryInUse, match=r"is in use \(by another run or sweep, process"),
+            alone_in(tmp_path),
+        ):
             pass
         with alone_in(tmp_path):
             pass

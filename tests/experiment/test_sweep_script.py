@@ -56,7 +56,7 @@ def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path,
     score = json.loads((place / "alone" / "report.json").read_text())[-1]["mean"]
     assert [row["value"] for row in rows if row["trial"] == "0002" and row["metric"] == "final_return"] == [score]
 
-    again = call("sweep", "--base_dir", "s")
+    again = call("sweep", "--base_dir", "s", "--trust")
     assert again.code == 0
     assert "3 trials (3 points x 1 seeds), 0 to run" in again.out
     assert read_rows(place / "s") == rows
@@ -77,7 +77,7 @@ def test_a_finished_trial_without_its_replay_can_still_be_evaluated(call: Any, p
     assert call("sweep", "--gin_files", "short.gin", "--base_dir", "s", "--jobs", "2", *grid).code == 0
     trial = place / "s" / "trials" / "0000"
     assert {path.name for path in (trial / "checkpoints").iterdir()} == {"ckpt.0", "sentinel_checkpoint_complete.0"}
-    done = call("evaluate", "--base_dir", str(trial), "--episodes", "2")
+    done = call("evaluate", "--base_dir", str(trial), "--episodes", "2", "--trust")
     assert done.code == 0, done.err
     assert done.out.startswith("2 episodes: mean return ")
 
@@ -96,7 +96,7 @@ def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Pat
     assert (checkpoints / "sentinel_checkpoint_complete.0").is_file()
 
     (checkpoints / "ckpt.1.tmp").unlink(missing_ok=True)
-    assert call("sweep", "--base_dir", "s", "--retry-failed").code == 0
+    assert call("sweep", "--base_dir", "s", "--retry-failed", "--trust").code == 0
     log = (checkpoints.parent / "log.txt").read_text()
     assert (log.count("\niteration 0: "), log.count("\niteration 1: ")) == (1, 1)  # the second was not said at first
     assert call(*words, "--base_dir", "undisturbed").code == 0
@@ -182,4 +182,4 @@ def test_a_sweep_in_python_is_not_continued_on_the_command_line(call: Any, place
     from tests.experiment.test_sweep import play
 
     sweep(play, {"delay": [1]}, 1, place / "s")
-    assert "go on with it in Python" in refused(call("sweep", "--base_dir", "s"))
+    assert "go on with it in Python" in refused(call("sweep", "--base_dir", "s", "--trust"))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
+import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +23,7 @@ import pytest
 import torch
 
 from agents.experiment.runner import Runner
+from tests.experiment.test_lock import holder
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "train.py"
@@ -99,9 +104,16 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
     return call_train
 
 
-def start(place: Path, *words: str) -> subprocess.Popen[str]:
-    """Start train.py in a process that knows nothing but the directory."""
-    variables = {"PATH": "/usr/bin:/bin", "HOME": str(place), "OMP_NUM_THREADS": "1"}
+def start(place: Path, *words: str, path: str = "", interrupt: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
+    """Start train.py in a process that knows nothing but the directory.
+
+    Args:
+        place: The directory.
+        words: The command line.
+        path: Of further modules.
+        interrupt: What SIGINT does there; what runs the tests may ignore it, and a child inherits that.
+    """
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(place), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), *words],
         cwd=place,
@@ -109,7 +121,24 @@ def start(place: Path, *words: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt),
     )
+
+
+@contextmanager
+def importing(place: Path, **how: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A train.py that is still importing its libraries, and what SIGINT does there."""
+    (place / "slow" / "absl").mkdir(parents=True)
+    (place / "slow" / "absl" / "__init__.py").write_text(
+        "import signal, time\nprint(repr(signal.getsignal(signal.SIGINT)), flush=True)\ntime.sleep(600)\n"
+    )
+    process = start(place, "--base_dir", "run", path=str(place / "slow"), **how)
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate(timeout=200)
 
 
 def in_a_process(place: Path, *words: str) -> Done:
@@ -158,32 +187,34 @@ class TestARun:
 
         # The same again says that it is finished, and how to go on.
         before = {path: path.read_bytes() for path in base_dir.rglob("*") if path.is_file()}
-        again = call("--base_dir", "run")
+        again = call("--base_dir", "run", "--trust")
         assert again.code == 0
         assert "finished: all 2 iterations are done" in again.out
-        assert "--base_dir run --gin_bindings 'Runner.num_iterations = 3'" in again.out
+        assert "--base_dir run --gin_bindings 'Runner.num_iterations = 3' --trust" in again.out
         assert "seed: 5" in again.out
         assert {path: path.read_bytes() for path in base_dir.rglob("*") if path.is_file()} == before
 
         # What it says does go on, and writes a report anew.
-        more = call("--base_dir", "run", "--gin_bindings", "Runner.num_iterations = 3")
+        more = call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 3")
         assert more.code == 0
         assert [line["iteration"] for line in lines(base_dir)] == [0, 1, 2]
         assert "iteration 2:" in more.out and "iteration 1:" not in more.out
         assert (base_dir / "report.json").read_bytes() != before[base_dir / "report.json"]
 
         # Evaluation takes the saved configuration.
-        evaluated = call("evaluate", "--base_dir", "run", "--episodes", "4")
+        evaluated = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "4")
         assert evaluated.code == 0
         assert evaluated.out.startswith("4 episodes: mean return ")
         facts = json.loads((base_dir / "evaluation.json").read_text())
         assert len(facts["returns"]) == len(facts["frames"]) == 4
         assert facts["returns"][:3] == json.loads((base_dir / "report.json").read_text())[-1]["scores"]
-        assert call("evaluate", "--base_dir", "run", "--episodes", "4").out == evaluated.out
-        delayed = call("evaluate", "--base_dir", "run", "--gin_bindings", "RealtimeDelay.delay = 6", "--episodes", "4")
+        assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "4").out == evaluated.out
+        delayed = call(
+            "evaluate", "--base_dir", "run", "--trust", "--gin_bindings", "RealtimeDelay.delay = 6", "--episodes", "4"
+        )
         assert delayed.code == 0
         assert json.loads((base_dir / "evaluation.json").read_text())["returns"] != facts["returns"]
-        message = refused(call("evaluate", "--base_dir", "run", "--video"))
+        message = refused(call("evaluate", "--base_dir", "run", "--trust", "--video"))
         assert message == "render_mode of 'Mine-v0' must be None, got 'rgb_array'"
 
     def test_an_evaluation_with_videos_gives_the_same_scores_as_without(self, place: Path, call: Any) -> None:
@@ -192,16 +223,18 @@ class TestARun:
         bindings += ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "Runner.evaluation_steps = 0")
         words = [word for binding in bindings for word in ("--gin_bindings", binding)]
         assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
-        told = call("evaluate", "--base_dir", "run", "--episodes", "2")
+        told = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2")
         facts = json.loads((place / "run" / "evaluation.json").read_text())
         assert {"mean", "median", "iqm", "iqm_interval", "interval"} <= set(facts)
         assert re.search(r"median .*, interquartile mean \S+ \(95 % interval \S+ to \S+\); written to", told.out)
-        again = call("evaluate", "--base_dir", "run", "--episodes", "2", "--video")
+        again = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2", "--video")
         assert again.out == told.out.rstrip("\n") + ", videos to run/videos\n"
         assert json.loads((place / "run" / "evaluation.json").read_text()) == facts
         videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
         assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
-        assert "--render and --video" in refused(call("evaluate", "--base_dir", "run", "--render", "--video"))
+        assert "--render and --video" in refused(
+            call("evaluate", "--base_dir", "run", "--trust", "--render", "--video")
+        )
 
     def test_the_word_train_is_the_default(self, call: Any, place: Path) -> None:
         short = ("--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
@@ -221,7 +254,7 @@ class TestARun:
         assert call("--base_dir", "run", "--gin_files", "mine.gin", *short).code == 0
         assert (place / "run" / "learning_curve.png").is_file()
         assert not (place / "run" / "report.json").exists()
-        assert "finished" in call("--base_dir", "run").out
+        assert "finished" in call("--base_dir", "run", "--trust").out
 
     def test_a_run_of_no_iterations_is_done_or_refused_in_one_line(self, call: Any) -> None:
         done = call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 0")
@@ -231,7 +264,7 @@ class TestARun:
         arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
         assert call(*arguments).code == 0
         (place / "run" / "report.json").unlink()
-        assert call("--base_dir", "run").code == 0
+        assert call("--base_dir", "run", "--trust").code == 0
         assert (place / "run" / "report.json").is_file()
         assert len(lines(place / "run")) == 1
 
@@ -246,9 +279,9 @@ class TestARun:
 
         with monkeypatch.context() as patch:
             patch.setattr(Runner, "_run_iteration", interrupt)
-            assert call("--base_dir", "run", "--gin_bindings", "Runner.num_iterations = 2").code == 130
+            assert call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2").code == 130
         assert not (place / "run" / "report.json").exists()
-        assert call("--base_dir", "run").code == 0
+        assert call("--base_dir", "run", "--trust").code == 0
         assert (place / "run" / "report.json").is_file()
         assert len(lines(place / "run")) == 2
 
@@ -301,7 +334,7 @@ class TestExitCodes:
         assert err.rstrip().endswith("interrupted: the same --base_dir goes on from its last checkpoint")
         done = len(lines(place / "run"))
         assert done >= 1
-        resumed = call("--base_dir", "run", "--gin_bindings", f"Runner.num_iterations = {done + 1}")
+        resumed = call("--base_dir", "run", "--trust", "--gin_bindings", f"Runner.num_iterations = {done + 1}")
         assert resumed.code == 0
         assert [line["iteration"] for line in lines(place / "run")] == list(range(done + 1))
         as_many = ("--gin_bindings", f"Runner.num_iterations = {done + 1}")
@@ -309,6 +342,108 @@ class TestExitCodes:
         for resumed_line, straight_line in zip(lines(place / "run"), lines(place / "straight"), strict=True):
             assert resumed_line["train_episode_returns"] == straight_line["train_episode_returns"]
             assert resumed_line["eval_episode_returns"] == straight_line["eval_episode_returns"]
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_130_in_one_line_while_the_libraries_are_imported(self, place: Path, number: signal.Signals) -> None:
+        with importing(place) as (process, _):
+            process.send_signal(number)
+            out, err = process.communicate(timeout=200)
+        assert (process.returncode, out, err) == (130, "", "\ninterrupted: nothing had begun\n")
+        assert not (place / "run").exists()
+
+    def test_an_interrupt_that_is_ignored_stays_so_and_a_termination_ends_it(self, place: Path) -> None:
+        with importing(place, interrupt=signal.SIG_IGN) as (process, interrupt):
+            assert "SIG_IGN" in interrupt
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=200)
+        assert (process.returncode, err) == (130, "\ninterrupted: nothing had begun\n")
+
+    def test_2_at_once_where_another_process_is_there_and_nothing_is_touched(self, place: Path, call: Any) -> None:
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
+        assert call(*arguments).code == 0
+        more = ("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2")
+        with holder(place / "run") as (process, _):
+            before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+            message = refused(call(*more))
+            assert message.startswith("base_dir run is in use (by another run or sweep, process ")
+            assert str(process.pid) in message
+            assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
+            assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "1").code == 0
+        assert call(*more).code == 0
+
+    def test_a_run_that_is_killed_leaves_its_directory_free(self, place: Path, call: Any) -> None:
+        many = ("--gin_bindings", "Runner.num_iterations = 100000")
+        process = start(place, "--base_dir", "run", "--gin_files", "mine.gin", *many)
+        try:
+            assert process.stdout is not None
+            assert any(line.startswith("iteration 0") for line in process.stdout)
+            message = refused(call("--base_dir", "run", "--gin_files", "mine.gin"))
+            assert f"process {process.pid}" in message
+        finally:
+            process.kill()
+            process.communicate(timeout=200)
+        done = len(lines(place / "run"))
+        again = ("--gin_bindings", f"Runner.num_iterations = {done + 1}", "--trust")
+        assert call("--base_dir", "run", *again).code == 0
+
+    @pytest.mark.parametrize("base_dir", ["mine.gin/run", "/proc/run", "x" * 300, "x" * 200 + "/" + "y" * 300])
+    def test_2_in_one_sentence_where_the_base_dir_cannot_be_made(self, call: Any, place: Path, base_dir: str) -> None:
+        before = sorted(place.iterdir())
+        message = refused(call("--base_dir", base_dir, "--gin_files", "mine.gin"))
+        assert message.startswith(f"--base_dir {base_dir} cannot be written (")
+        assert message.endswith("): name another")
+        swept = refused(
+            call("sweep", "--base_dir", base_dir, "--gin_files", "mine.gin", "--grid", "Runner.threads = 1")
+        )
+        assert swept == message
+        assert "evaluate needs --base_dir" in refused(call("evaluate", "--base_dir", base_dir))
+        assert sorted(place.iterdir()) == before
+
+    @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+    def test_2_in_one_sentence_where_the_base_dir_is_read_only_which_can_be_evaluated(
+        self, call: Any, place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings")
+        assert call(*arguments, "Runner.num_iterations = 1").code == 0
+        really_open = open
+
+        def read_only(path: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+            if set(mode) & set("wax+") and str(path).startswith("run/"):
+                raise OSError(number, os.strerror(number), str(path))
+            return really_open(path, mode, *arguments, **named)
+
+        monkeypatch.setattr("builtins.open", read_only)
+        message = refused(call(*arguments, "Runner.num_iterations = 2"))
+        assert message == f"--base_dir run cannot be written ({os.strerror(number)}: run/config.gin): name another"
+        done = call("evaluate", "--base_dir", "run", "--episodes", "1", "--trust")
+        assert done.code == 0
+        assert f"not written to run/evaluation.json ({os.strerror(number)})" in done.out
+
+    def test_1_in_one_sentence_where_the_disk_is_full_and_the_same_base_dir_goes_on(
+        self, call: Any, place: Path
+    ) -> None:
+        # A limit on the size of files fails as a full disk does, in the midst of writing one.
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = {}")
+        assert call(*arguments[:-1], arguments[-1].format(1)).code == 0
+        size = (place / "run" / "checkpoints" / "ckpt.0").stat().st_size
+        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
+            done = call(*arguments[:-1], arguments[-1].format(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, ignored)
+        assert done.code == 1
+        remedy = "free space, and continue with the same --base_dir"
+        assert re.fullmatch(rf"train\.py: File too large, writing run/checkpoints/\S+: {remedy}\n", done.err)
+        assert not list(place.rglob("*.tmp"))
+        assert call(*arguments[:-1], arguments[-1].format(2)).code == 0
+        assert [line["iteration"] for line in lines(place / "run")] == [0, 1]
+        assert call("--base_dir", "straight", *arguments[2:-1], arguments[-1].format(2)).code == 0
+        scores = [[line["train_episode_returns"] for line in lines(place / name)] for name in ("run", "straight")]
+        assert scores[0] == scores[1]
 
     @pytest.mark.parametrize(
         ("bindings", "named"),
@@ -335,6 +470,48 @@ class TestExitCodes:
             (["create_optimizer.name = 'adamw'"], "create_optimizer.name must be one of"),
             (["MLPTorso.hidden = 8"], "hidden|MLPTorso"),
             (["create_gym_environment.wrappers = @RealtimeDelay"], "wrappers must be a list"),
+            (
+                ["create_gym_environment.environment_id = 'Humanoid-v2'"],
+                "'Humanoid-v2' cannot be made|gymnasium-robotics",
+            ),
+            (["create_gym_environment.environment_id = 'Humanoid-v2'"], "use 'Humanoid-v5'"),
+            (["create_gym_environment.environment_id = 'phys2d/CartPole-v1'"], "needs a module that is missing"),
+            (
+                ["create_gym_environment.environment_id = 'LunarLander-v2'"],
+                "got 'LunarLander-v2'; close names are Lunar",
+            ),
+            (
+                ["create_gym_environment.environment_id = 3"],
+                "environment_id must be a text, such as 'CartPole-v1', got 3",
+            ),
+            (["create_gym_environment.environment_id = 'a:b:c'"], "environment_id must read"),
+            (["create_gym_environment.environment_id = ':'"], "environment_id must read"),
+            (["create_gym_environment.environment_kwargs = 'x'"], "environment_kwargs must be a dict"),
+            (["create_gym_environment.render_mode = 3"], "render_mode of 'Mine-v0' must be None, got 3"),
+            (["Runner.create_environment_fn = 'string'"], "Runner.create_environment_fn must be a function or a class"),
+            (["Runner.create_environment_fn = None"], "Runner.create_environment_fn must be a function or a class"),
+            (
+                ["Runner.create_environment_fn = @create_gym_environment()"],
+                "Runner.create_environment_fn must be a function",
+            ),
+            (
+                ["Runner.create_environment_fn = @Sweep"],
+                "Runner.create_environment_fn must make an environment, not a Sweep",
+            ),
+            (["Runner.create_agent_fn = 3"], "Runner.create_agent_fn must be a function or a class"),
+            (
+                ["DQNAgent.network = 3"],
+                "DQNAgent.network must be a function or a class, such as @create_network, got 3",
+            ),
+            (["DQNAgent.epsilon_fn = 'x'"], "DQNAgent.epsilon_fn must be a function or a class"),
+            (["DQNAgent.optimizer = None"], "DQNAgent.optimizer must be a function or a class"),
+            (["create_agent.agent_name = 3"], "create_agent.agent_name must be one of"),
+            (["create_agent.agent_name = @DQNAgent"], "did you mean 'dqn'?"),
+            (["create_runner.schedule = []"], "create_runner.schedule must be one of"),
+            (["Runner.seed = (1"], "a bracket or a quote is not closed"),
+            (["Runner.seed = "], "not a gin statement"),
+            (["Runner.seed = @Runner()"], "a reference or a macro leads back to itself"),
+            (["x = %x", "Runner.seed = %x"], "a reference or a macro leads back to itself"),
             (["create_network.torso = 'nature'"], "network must take|observation_shape must be [C, H, W], got [1, 3]"),
         ],
     )
@@ -374,8 +551,8 @@ class TestExitCodes:
         arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
         assert call(*arguments).code == 0
         before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
-        assert "seed: 0 there, 3 here" in refused(call("--base_dir", "run", "--seed", "3"))
-        message = refused(call("--base_dir", "run", "--gin_bindings", "DQNAgent.gamma = 0.5"))
+        assert "seed: 0 there, 3 here" in refused(call("--base_dir", "run", "--trust", "--seed", "3"))
+        message = refused(call("--base_dir", "run", "--trust", "--gin_bindings", "DQNAgent.gamma = 0.5"))
         assert "gamma" in message
         assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
 
@@ -386,9 +563,9 @@ class TestExitCodes:
         )
         for path in (place / "run" / "checkpoints").glob("ckpt.*"):
             path.unlink()
-        assert "holds no good checkpoint" in refused(call("evaluate", "--base_dir", "run"))
+        assert "holds no good checkpoint" in refused(call("evaluate", "--base_dir", "run", "--trust"))
         before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
-        message = refused(call("--base_dir", "run", "--gin_bindings", "Runner.num_iterations = 2"))
+        message = refused(call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2"))
         assert "holds 1 checkpoint of which none loads (checkpoint 0: " in message
         assert "restore the files, or choose another --base_dir" in message
         assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before

@@ -1,0 +1,216 @@
+"""One process at a time in a directory, by a lock that the kernel frees when its holder dies, however it dies.
+
+A second one is refused at once while the holder lives. What a killed holder has started may take a moment to end, and
+is waited for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from absl import logging
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["LOCK", "DirectoryInUse", "alone_in", "alone_in_base_dir"]
+
+LOCK = "lock"
+PATIENCE = 10  # seconds for the children of a killed holder to be gone
+
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+_HELD_BY_OTHERS = (errno.EAGAIN, errno.EACCES)
+
+
+class DirectoryInUse(ValueError):
+    """Another process is running in the directory; the message is one sentence."""
+
+
+@dataclass(eq=False)
+class _Held:
+    """A lock that the caller may hold again; a context may outlive what was held in it."""
+
+    descriptor: int | None
+    released: bool = False
+
+
+_all: list[_Held] = []
+_within: ContextVar[dict[Path, _Held]] = ContextVar("_within", default={})  # noqa: B039  # never changed in place
+
+
+@contextmanager
+def alone_in(directory: Path, name: str = LOCK, *, nested: bool = False) -> Iterator[int | None]:
+    """Hold the directory's lock.
+
+    The file holds the holder's process id while it is held. Forked processes do not share the lock; a child that is
+    given the descriptor does, so that it is free only once the child too is gone. Where the file system has no locks,
+    or the directory cannot be written, a warning is all.
+
+    Args:
+        directory: Made if it is missing; made for nothing, it is removed again.
+        name: Of the lock's file.
+        nested: Whether the caller may hold it already.
+
+    Yields:
+        The lock's file descriptor; None where there is none.
+
+    Raises:
+        DirectoryInUse: It is held by others.
+        OSError: The directory cannot be made.
+    """
+    path = directory.resolve() / name
+    within = {each: lock for each, lock in _within.get().items() if not lock.released}
+    if nested and path in within:
+        yield within[path].descriptor
+        return
+    made = _make(directory)
+    try:
+        lock = _acquire(directory, path)
+        _all.append(lock)
+        _within.set({**within, path: lock})
+        try:
+            yield lock.descriptor
+        finally:
+            _release(lock, path, remove=bool(made))
+    finally:
+        _remove(made)
+
+
+def alone_in_base_dir(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a method that must be alone in its object's ``base_dir``."""
+
+    @wraps(method)
+    def alone(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with alone_in(self.base_dir, nested=True):
+            return method(self, *args, **kwargs)
+
+    return alone
+
+
+def _make(directory: Path) -> list[Path]:
+    """Make a directory, and return those that were missing, the innermost first."""
+    missing = [each for each in (directory, *directory.parents) if not os.path.exists(each)]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        _remove(missing)
+        raise
+    return missing
+
+
+def _remove(directories: list[Path]) -> None:
+    for each in directories:
+        with suppress(OSError):  # it is not there, or something was written there
+            each.rmdir()
+
+
+def _acquire(directory: Path, path: Path) -> _Held:
+    if fcntl is None:
+        return _Held(None)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        descriptor = _open(path)
+        if descriptor is None:
+            return _Held(None)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(descriptor, 300, 0).decode(errors="replace").split()
+            os.close(descriptor)
+            if error.errno not in _HELD_BY_OTHERS:
+                logging.warning("%s cannot be locked (%s): see to it that nothing else runs there", path, error)
+                return _Held(None)
+            if _lives(holder) or time.monotonic() > deadline:
+                raise DirectoryInUse(_told(directory, holder)) from None
+            time.sleep(0.05)
+            continue
+        if _is_at(descriptor, path):
+            with suppress(OSError):  # a full disk; the name of the holder is only told
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+            return _Held(descriptor)
+        os.close(descriptor)  # its last holder has removed it since it was opened
+
+
+def _open(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        if error.errno not in _NOT_WRITABLE:
+            raise
+    with suppress(OSError):
+        return os.open(path, os.O_RDONLY)  # another user's, which can be locked all the same
+    return None  # nothing can be written there
+
+
+def _release(lock: _Held, path: Path, remove: bool) -> None:
+    """Give a lock back, and remove its file if that is all that its directory holds."""
+    _all.remove(lock)
+    lock.released = True
+    if lock.descriptor is None:
+        return
+    with suppress(OSError):
+        os.ftruncate(lock.descriptor, 0)
+        if remove and os.listdir(path.parent) == [path.name]:
+            path.unlink()
+    os.close(lock.descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _lives(holder: list[str]) -> bool:
+    """Return whether the holder is known to live; that of another machine is not known."""
+    if len(holder) != 2 or not holder[0].isdecimal() or holder[1] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(holder[0]), 0)
+    except PermissionError:
+        return True  # another user's
+    except (OSError, OverflowError):
+        return False
+    return not _is_dead(int(holder[0]))
+
+
+def _is_dead(process: int) -> bool:
+    """Return whether a process has ended, and its parent has not yet asked how; known on Linux alone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (OSError, IndexError):
+        return False
+
+
+def _told(directory: Path, holder: list[str]) -> str:
+    who = ""
+    if len(holder) == 2:
+        who = f", process {holder[0]}" + ("" if holder[1] == socket.gethostname() else f" on {holder[1]}")
+    return f"base_dir {directory} is in use (by another run or sweep{who}): let it end, or choose another base_dir"
+
+
+def _close_in_fork() -> None:
+    """Close the locks in a forked process: it must not hold them on when this one has died."""
+    for lock in _all:
+        lock.released = True
+        if lock.descriptor is not None:
+            os.close(lock.descriptor)
+    _all.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_fork)

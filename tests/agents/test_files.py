@@ -1,0 +1,81 @@
+"""Files are whole or absent, and what cannot be written says why and names the file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.files import write_atomically, write_text_atomically
+
+LARGE = 200_000  # bytes, more than fits
+
+WRITERS: dict[str, Callable[[IO[bytes]], Any]] = {
+    "torch": lambda file: torch.save({"weights": torch.zeros(LARGE // 4)}, file),
+    "numpy": lambda file: np.save(file, np.zeros(LARGE // 8)),
+    "archive": lambda file: np.savez(file, zeros=np.zeros(LARGE // 8)),
+    "bytes": lambda file: file.write(b"x" * LARGE),
+    "pieces": lambda file: [file.write(b"x" * 100) for _ in range(LARGE // 100)],
+}
+
+
+@pytest.fixture
+def little_room() -> Iterator[None]:
+    """Files of more than 50,000 bytes cannot be written, as on a disk that is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.usefixtures("little_room")
+@pytest.mark.parametrize("name", WRITERS)
+def test_whoever_writes_the_reason_is_the_systems_and_the_older_file_stays(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "file"
+    write_text_atomically(path, "older")
+    with pytest.raises(OSError, match=re.escape(os.strerror(errno.EFBIG))) as caught:
+        write_atomically(path, WRITERS[name])
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+    assert path.read_text() == "older"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to write to")
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_is_called_that(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file.tmp").symlink_to("/dev/full")  # every write to it ends with: no space left
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_atomically(tmp_path / "file", WRITERS[name])
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "file"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_error_of_the_writers_own_stays_and_nothing_is_left(tmp_path: Path, error: type[BaseException]) -> None:
+    def fail(file: IO[bytes]) -> None:
+        file.write(b"half")
+        raise error
+
+    with pytest.raises(error):
+        write_atomically(tmp_path / "file", fail)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_fits_is_written_as_to_any_file(tmp_path: Path, name: str) -> None:
+    write_atomically(tmp_path / "file", WRITERS[name])
+    with open(tmp_path / "plain", "wb") as file:
+        WRITERS[name](file)
+    assert (tmp_path / "file").stat().st_size == (tmp_path / "plain").stat().st_size
+    assert [each.name for each in sorted(tmp_path.iterdir())] == ["file", "plain"]
