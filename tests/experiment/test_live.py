@@ -82,8 +82,9 @@ def test_the_learners_of_a_live_run_put_a_batch_that_is_not_finite_into_base_dir
     assert [Path(parts.make_learner(number, 2).diverged_dir) for number in range(2)] == [tmp_path / "run"] * 2
 
 
-def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = build(tmp_path, "Runner.num_iterations = 1")
+def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path) -> None:
+    fps = "AsyncRunner.fps = 100"  # a phase of three seconds, in which a learner on a busy machine has its turn
+    first = build(tmp_path, fps, "Runner.num_iterations = 1")
     assert isinstance(first, LiveRunner)
     first.run_experiment()
     before = newest(tmp_path)
@@ -93,7 +94,7 @@ def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path, capsys: p
     assert before["episodes"]["EVAL"] > 0
     assert before["learners"][0]["updates"] > 0
 
-    second = build(tmp_path, "Runner.num_iterations = 2")
+    second = build(tmp_path, fps, "Runner.num_iterations = 2")
     assert second.resume()
     assert second.start_iteration == 1
     second.run_experiment()
