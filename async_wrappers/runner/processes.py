@@ -400,12 +400,36 @@ class ProcessBackend:
             waits += [each for child in living for each in (child.pipe, child.sentinel)]
             ready = connection.wait(waits, min(_LOOK, self._next_restart() or _LOOK))
             if environment.pipe in ready or environment.sentinel in ready:
-                record: Record = self._from_environment(environment, "record", self._phase)[2]
-                return record
+                record = self._record_of(environment)
+                if record is not None:
+                    return record
             for child in living:
                 if child.sentinel in ready or (child.pipe in ready and not self._listen(child)):
                     self._died(child)
             self._look_after()
+
+    def _record_of(self, environment: Child) -> Record | None:
+        """Return the phase's record if it has come; older ones are dropped.
+
+        Raises:
+            RunFailed: The environment has ended.
+            Exception: What it raised.
+        """
+        ended = not environment.is_alive()  # asked first: what it said before is still in the pipe
+        try:
+            while environment.pipe.poll(0):
+                message = environment.pipe.recv()
+                if message[:2] == ("record", self._phase):
+                    record: Record = message[2]
+                    return record
+                self._hear(environment, message)
+        except (EOFError, ConnectionResetError):
+            ended = True
+        if environment.error is not None:
+            raise self._failed(environment)
+        if ended:
+            raise self._ended(environment)
+        return None
 
     def _look_after(self, waited_for: Child | None = None) -> None:
         """See now and then who is stopped, or hangs over an answer, and take that one for dead.
