@@ -328,8 +328,8 @@ class ProcessBackend:
         child.updates = int(self._controls.updates[number])
         return child
 
-    def _message(self, child: Child, *kinds: str, number: int | None = None) -> Any:
-        """Return a child's next message of these kinds, and with this number if one is given; take in the others.
+    def _message(self, child: Child, what: str, number: int | None = None) -> Any:
+        """Return a child's next message of this kind, and with this number if one is given; take in the others.
 
         Raises:
             _Lost: It has ended, has raised, or is taken for dead.
@@ -345,30 +345,32 @@ class ProcessBackend:
                 message = child.pipe.recv()
             except (EOFError, ConnectionResetError):
                 raise _Lost from None
-            if message[0] in kinds and (number is None or message[1] == number):
+            if message[0] == what and (number is None or message[1] == number):
                 return message
             self._hear(child, message)
             if child.error is not None:
                 raise _Lost
 
-    def _from_environment(self, environment: Child, *kinds: str, number: int | None = None) -> Any:
-        """Return the environment's next message of these kinds.
+    def _from_environment(self, environment: Child, what: str) -> Any:
+        """Return the environment's next message of this kind.
 
         Raises:
             RunFailed: It has ended.
             Exception: What it raised.
         """
         try:
-            return self._message(environment, *kinds, number=number)
+            return self._message(environment, what)
         except _Lost:
             raise self._ended(environment) if environment.error is None else self._failed(environment) from None
 
     def _hear(self, child: Child, message: Any) -> None:
-        """Take in what a child says unasked: that it raised, or what its weights are."""
+        """Take in what a child says unasked: that it raised, a warning, or what its weights are."""
         if message[0] == "failed":
             child.error = _unpickled(message[1]), message[2]
         elif message[0] == "unmade":
             child.unmade = True
+        elif message[0] == "warning":
+            warnings.warn(message[2], RuntimeWarning, stacklevel=2)
         elif message[0] == "layout":
             if self._shape.layout is None:
                 self._lay_out(message[1])
@@ -385,7 +387,7 @@ class ProcessBackend:
                         self._hear(learner, self._message(learner, "layout"))
                     serial = next(self._numbers)
                     learner.pipe.send((serial, command, argument))
-                    return self._message(learner, "answer", number=serial)[2]
+                    return self._message(learner, "answer", serial)[2]
                 except (_Lost, OSError):
                     if learner.error is not None and not self._begun:
                         raise self._failed(learner) from None  # five more would not do better
@@ -407,15 +409,36 @@ class ProcessBackend:
             waits += [each for child in living for each in (child.pipe, child.sentinel)]
             ready = connection.wait(waits, min(_LOOK, self._next_restart() or _LOOK))
             if environment.pipe in ready or environment.sentinel in ready:
-                kind, _, content = self._from_environment(environment, "record", "warning", number=self._phase)
-                if kind == "record":
-                    record: Record = content
+                record = self._record_of(environment)
+                if record is not None:
                     return record
-                warnings.warn(content, RuntimeWarning, stacklevel=2)
             for child in living:
                 if child.sentinel in ready or (child.pipe in ready and not self._listen(child)):
                     self._died(child)
             self._look_after()
+
+    def _record_of(self, environment: Child) -> Record | None:
+        """Return the phase's record if it has come; older ones are dropped.
+
+        Raises:
+            RunFailed: The environment has ended.
+            Exception: What it raised.
+        """
+        ended = not environment.is_alive()  # asked first: what it said before is still in the pipe
+        try:
+            while environment.pipe.poll(0):
+                message = environment.pipe.recv()
+                if message[:2] == ("record", self._phase):
+                    record: Record = message[2]
+                    return record
+                self._hear(environment, message)
+        except (EOFError, ConnectionResetError):
+            ended = True
+        if environment.error is not None:
+            raise self._failed(environment)
+        if ended:
+            raise self._ended(environment)
+        return None
 
     def _look_after(self, waited_for: Child | None = None) -> None:
         """See now and then who is stopped, or hangs over an answer, and take that one for dead.
