@@ -33,7 +33,13 @@ MEMBERS = {"dqn": "dqn, double, dueling, prioritized"} | {
     name: name for name in ("c51", "full_rainbow", "quantile", "implicit_quantile")
 }
 FUNCTIONS = {"network", "optimizer", "epsilon_fn"}
-TOLD_AS = {"update_horizon": "capacity", "replay_capacity": "capacity", "vmax": "vmin", "compile": "compile"}
+TOLD_AS = {
+    "decision_interval": "epsilon_warmup",
+    "update_horizon": "capacity",
+    "replay_capacity": "capacity",
+    "vmax": "vmin",
+    "compile": "compile",
+}
 
 
 def named(kind: type[DQN]) -> list[str]:
