@@ -208,7 +208,7 @@ class _Offsets(Stagger):
 
     def restart(self) -> None:
         """Forget the latencies that were seen."""
-        self._latency = nanoseconds(min(self.initial_latency, 1e9))  # 31 years, which fit into 64 bits
+        self._latency = nanoseconds(self.initial_latency)
 
     def begin(self) -> None:
         """Spread the starts over the latency as far as it is known: worker p waits p / N of it."""

@@ -419,9 +419,8 @@ def test_a_start_moves_to_the_next_frame_from_within_rounding_of_it_only(
 
 
 @pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
-@pytest.mark.parametrize("guess", [1e9, 1e300])
-def test_a_guess_beyond_all_time_is_only_a_guess(strategy: Any, guess: float) -> None:
-    stagger = at_work(strategy(guess), workers=1000)
+def test_the_longest_guess_is_only_a_guess(strategy: Any) -> None:
+    stagger = at_work(strategy(1e9), workers=1000)  # seconds: 31 years
     assert stagger.start(0, 0) == 0
     assert stagger.start(999, 0) == 999 * 10**15
     assert stagger.finish(0, 0, MS) == (10**18 if strategy is MaxTime else MS)
