@@ -274,6 +274,7 @@ class ProcessBackend:
             process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=True)
             self._started[name] = process
             try:
+                resource_tracker.ensure_running()  # before signals are blocked, as its start unblocks them
                 if not spawned:
                     _start_fork_server()
                 # a process that is spawned inherits the mask; one that is forked has the server's
@@ -572,7 +573,6 @@ def _start_fork_server() -> None:
     """Let the fork server be there; see `fork_server` for why signals are blocked while it starts."""
     names = ("torch", "async_wrappers.runner.children", "async_wrappers.runner.fork_server")
     forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
-    resource_tracker.ensure_running()  # here, as it unblocks them
     with signals.blocked():
         forkserver.ensure_running()
 
