@@ -788,13 +788,14 @@ class TestTrainedAgent:
         bundle = read_bundle(base_dir / "checkpoints" / f"ckpt.{newest}")
         looked: list[Path] = []
 
-        def saved_meanwhile(path: Path) -> dict[str, Any]:
+        def saved_meanwhile(path: Path, **how: Any) -> Any:
             looked.append(path)
             if len(looked) == 1:
                 checkpoints.save(newest + 1, bundle)  # and all the others are forgotten
-            return read_bundle(path)
+            return load(path, **how)
 
-        monkeypatch.setattr("agents.experiment.checkpoint.read_bundle", saved_meanwhile)
+        load = torch.load
+        monkeypatch.setattr(torch, "load", saved_meanwhile)
         path, found = newest_bundle(base_dir)
         assert path == base_dir / "checkpoints" / f"ckpt.{newest + 1}" == looked[-1]
         assert found["episodes"] == bundle["episodes"]
