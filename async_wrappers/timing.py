@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from async_wrappers.files import write_atomically
 
 __all__ = ["EpisodeTiming", "Span", "Standing", "TimingReport", "distribution"]
 
@@ -216,10 +217,8 @@ class TimingReport:
         """
         from async_wrappers.timing_picture import timing_picture
 
-        path = Path(path)
-        temporary = path.with_name(path.name + ".tmp")
-        timing_picture(self, begin, seconds).savefig(temporary, dpi=130, format="png")
-        os.replace(temporary, path)
+        picture = timing_picture(self, begin, seconds)
+        write_atomically(Path(path), lambda file: picture.savefig(file, dpi=130, format="png"))
 
     def __str__(self) -> str:
         """Summarize for a person."""
@@ -322,6 +321,4 @@ def _as_json(value: Any) -> Any:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    os.replace(temporary, path)
+    write_atomically(path, lambda file: file.write(text.encode()))

@@ -131,14 +131,20 @@ class Restored:
 
         paths = [state_file(directory, iteration, number) for number in range(len(self.learners))]
         states = [read_state(path) for path in paths]
-        for path in paths:
-            path.unlink()
+        self.drop_states(directory, iteration)
         return states
 
-    def restore(self, directory: Path, iteration: int, *, replays: bool) -> list[int]:
+    def drop_states(self, directory: Path, iteration: int) -> None:
+        """Delete what `put_states` wrote."""
+        from async_wrappers.runner.state import state_file
+
+        for number in range(len(self.learners)):
+            state_file(directory, iteration, number).unlink(missing_ok=True)
+
+    def restore(self, directory: Path, iteration: int) -> list[int]:
         """Restore the learners as their processes do."""
         answers = [
-            _restore(_Alone(), learner, (directory, iteration, number, replays))  # type: ignore[arg-type]
+            _restore(_Alone(), learner, (directory, iteration, number, True))  # type: ignore[arg-type]
             for number, learner in enumerate(self.learners)
         ]
         for answer in answers:
@@ -207,7 +213,7 @@ class Case:
             raise BeganAnew
         if isinstance(runner, LiveRunner):
             runner._live = Restored(runner, len(runner._learners))
-            runner._restore(runner._live, True)
+            runner._restore(runner._live)
         return runner, state_of(runner)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase
 from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
-from agents.experiment.runner import DifferentExperiment, Length, Runner, newest_bundle
+from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
 from agents.experiment.tally import Played
 from agents.replay.saved import check_moment
 from agents.resolved import resolved
@@ -39,8 +40,8 @@ class LiveRunner(Runner):
             None for no such line. It is kept in the timing report of its phase.
 
     Raises:
-        ValueError: An agent that does not learn, one whose `epsilon_warmup` is not set and matters, or an environment
-            that delays on its own.
+        ValueError: An agent that does not learn, one whose `epsilon_warmup` is not set and matters, an environment that
+            delays on its own, or an argument of `create_async_runner_fn` that is out of range.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class LiveRunner(Runner):
                 "it out of the wrappers where create_runner.schedule = 'realtime'"
             )
         self.agent.parts.check_warmup()
+        factory("LiveRunner.create_async_runner_fn", create_async_runner_fn, "@AsyncRunner")
         self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
+        self._learner_count = self._make_async_runner().learners  # wrong arguments are refused here, not in the run
         self._live: Any = None
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
@@ -95,6 +98,7 @@ class LiveRunner(Runner):
         for number, bundle in self._checkpointer.load_each(self._refused, continues=True):
             self._check_identity(bundle.get("identity", {}))
             self._check_live(bundle)
+            self._check_learners(bundle)
             try:
                 for learner in range(len(bundle["learners"])):
                     # where `AsyncRunner.save` lets a learner keep its replay
@@ -159,9 +163,11 @@ class LiveRunner(Runner):
         """
         if videos is not None:
             self.check_recordable()
-        bundle = newest_bundle(self.base_dir)[1]
-        self._learners, self._replays = bundle["learners"], bundle["replays"]
-        with self._open(learns=False) as live:
+        learner = newest_bundle(self.base_dir)[1]["learners"][0]  # their weights are alike when they are saved
+        # a directory of its own: a run may be writing to base_dir, or nobody may
+        with tempfile.TemporaryDirectory() as directory, self._make_async_runner(learners=1) as live:
+            live.put_states(directory, 0, [learner])
+            live.restore(directory, 0, replays=False)
             report = live.run(
                 episodes=episodes,
                 eval_mode=True,
@@ -171,21 +177,21 @@ class LiveRunner(Runner):
             )
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
-    def _open(self, learns: bool = True) -> Any:
-        """Start environment, workers and learners, the learners in the state of the last checkpoint.
-
-        Args:
-            learns: Whether the learners need their replays, and an earlier checkpoint will do.
-        """
+    def _make_async_runner(self, **terms: Any) -> Any:
         assert isinstance(self.agent, TurnBasedAgent)
-        parts = self.agent.parts
-        runner = self._create_async_runner(
-            resolved(self._create_environment), parts.make_policy, make_learner=parts.make_learner, seed=self.seed
+        make_env, parts = resolved(self._create_environment), self.agent.parts
+        return self._create_async_runner(
+            make_env, parts.make_policy, make_learner=parts.make_learner, seed=self.seed, **terms
         )
+
+    def _open(self) -> Any:
+        """Return the runner; where there is a checkpoint, its parts are up and its learners in the state of that."""
+        runner = self._make_async_runner()
         if self._learners:
             runner.__enter__()
             try:
-                self._restore(runner, learns)
+                runner.start()  # what goes wrong here says nothing against a checkpoint
+                self._restore(runner)
             except BaseException:
                 runner.close()
                 raise
@@ -264,8 +270,11 @@ class LiveRunner(Runner):
 
     def _write_checkpoint(self, iteration: int, done: int) -> None:
         directory = self._checkpointer.directory
-        self._live.save(directory, iteration)
-        learners = self._live.take_states(directory, iteration)
+        try:
+            self._live.save(directory, iteration)
+            learners = self._live.take_states(directory, iteration)
+        finally:
+            self._live.drop_states(directory, iteration)
         bundle = {
             "identity": self._identity(),
             "agent": {"learner": learners[0]},
@@ -287,25 +296,31 @@ class LiveRunner(Runner):
                 f"base_dir {self.base_dir} holds checkpoints of a turn-based experiment: choose another base_dir"
             )
 
-    def _restore(self, runner: Any, learns: bool) -> None:
+    def _check_learners(self, bundle: Mapping[str, Any]) -> None:
+        if (there := len(bundle["learners"])) != self._learner_count:
+            raise DifferentExperiment(
+                f"AsyncRunner.learners must be {there}, as many as base_dir {self.base_dir} was saved with, got "
+                f"{self._learner_count}: bind AsyncRunner.learners = {there}, or choose another base_dir"
+            )
+
+    def _restore(self, runner: Any) -> None:
         """Let the learners go on from the checkpoint that was taken, or from an earlier one if that fails."""
         directory = self._checkpointer.directory
         while True:
             number = self._replays
-            runner.put_states(directory, number, self._learners)
             try:
-                lost = runner.restore(directory, number, replays=learns)
-            except (OSError, ValueError) as error:
-                if not learns:
-                    raise
-                self._checkpointer.refuse(number, error, self._refused)
-                self._take_next()
-            else:
-                if any(lost):
-                    self._tell_lost(number, sum(lost))
-                return
+                runner.put_states(directory, number, self._learners)  # a full disk says nothing against a checkpoint
+                try:
+                    lost = runner.restore(directory, number)
+                except (OSError, ValueError) as error:
+                    self._checkpointer.refuse(number, error, self._refused)
+                    self._take_next()
+                    continue
             finally:
-                runner.take_states(directory, number)  # they are in the checkpoint
+                runner.drop_states(directory, number)  # they are in the checkpoint
+            if any(lost):
+                self._tell_lost(number, sum(lost))
+            return
 
 
 def _is_wrapped_in(environment: Any, name: str) -> bool:

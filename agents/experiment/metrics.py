@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agents.experiment.events import EventWriter
 from agents.files import write_text_atomically
 
 __all__ = ["Metrics", "add_iteration", "read_iterations"]
@@ -24,18 +25,16 @@ class Metrics:
 
     def __init__(self, base_dir: Path, history: Iterable[Mapping[str, Any]] = ()) -> None:
         """See the class."""
-        from torch.utils.tensorboard import SummaryWriter  # a second to import: only where something is written
-
         self._path = Path(base_dir) / _FILE
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self.history = [dict(statistics) for statistics in history]
         frames = self.history[-1]["frames"] + 1 if self.history else 0
         # What an interrupted iteration wrote after the checkpoint is hidden by TensorBoard when it reads the purge.
-        self._writer = SummaryWriter(str(self._path.parent / "tensorboard"), purge_step=frames)
+        self._writer = EventWriter(self._path.parent / "tensorboard", purge_step=frames)
 
     def scalar(self, tag: str, value: float, frames: int) -> None:
         """Write one scalar against training frames."""
-        self._writer.add_scalar(tag, value, frames)
+        self._writer.scalar(tag, value, frames)
 
     def iteration(self, statistics: Mapping[str, Any], scalars: Mapping[str, float]) -> None:
         """Add an iteration's statistics (a line of JSON) and its scalars (TensorBoard, against training frames)."""

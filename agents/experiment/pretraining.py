@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from agents.agent import Agent
 from agents.demonstrations.demonstration import read_demonstrations
 from agents.demonstrations.playback import Playback, transitions
 from agents.experiment.episode import episode_seed
+from agents.experiment.events import EventWriter
 from agents.files import write_text_atomically
 from agents.turn_based import TurnBasedAgent
 
@@ -90,21 +92,19 @@ class Pretraining:
 
     def run(self, agent: Agent, base_dir: Path) -> None:
         """Do the updates, and write what they gave to ``metrics/pretraining.jsonl`` and to TensorBoard."""
-        from torch.utils.tensorboard import SummaryWriter  # a second to import
-
         assert isinstance(agent, TurnBasedAgent)
         path = base_dir / _FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         lines: list[dict[str, float]] = [dict(self.facts)]
         # A run of its own in TensorBoard, whose axis is updates: the other axis is training frames, and there are none.
-        with SummaryWriter(str(path.parent / "tensorboard" / "pretraining"), purge_step=1) as writer:
+        with closing(EventWriter(path.parent / "tensorboard" / "pretraining", purge_step=1)) as writer:
             for update in trange(1, self.updates + 1, desc="pretraining", unit="update", disable=None):
                 scalars = agent.pretrain()
                 if update % agent.parts.summary_writing_frequency and update != self.updates:
                     continue
                 lines.append({"update": update, **{name: float(value) for name, value in scalars.items()}})
                 for name in scalars:
-                    writer.add_scalar(f"Pretraining/{name}", lines[-1][name], update)
+                    writer.scalar(f"Pretraining/{name}", lines[-1][name], update)
         write_text_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
         self.pending = False
         print(f"pretraining: {self._told(lines[-1])}", flush=True)

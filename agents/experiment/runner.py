@@ -115,8 +115,8 @@ class Runner:
         ):
             if value is not None:
                 _whole(name, value, 1)
-        _factory("create_environment_fn", create_environment_fn, "@create_gym_environment")
-        _factory("create_agent_fn", create_agent_fn, "@create_agent")
+        factory("Runner.create_environment_fn", create_environment_fn, "@create_gym_environment")
+        factory("Runner.create_agent_fn", create_agent_fn, "@create_agent")
         torch.set_num_threads(threads)
         self.base_dir = Path(base_dir)
         self.seed = seed
@@ -444,8 +444,11 @@ def _whole(name: str, value: Any, least: int) -> None:
         raise ValueError(f"Runner.{name} must be a whole number >= {least}, got {value!r}")
 
 
-def _factory(name: str, value: Any, example: str) -> None:
+def factory(name: str, value: Any, example: str) -> None:
+    """Refuse a value that makes nothing.
+
+    Raises:
+        ValueError: It cannot be called; the message names the key and an example.
+    """
     if not callable(value):
-        raise ValueError(
-            f"Runner.{name} must be a function or a class, such as {example} (without brackets), got {value!r}"
-        )
+        raise ValueError(f"{name} must be a function or a class, such as {example} (without brackets), got {value!r}")

@@ -196,11 +196,24 @@ def run_learner(
                     number_of_it, command, argument = supervisor.recv()
                     if command == "close":
                         return
-                    supervisor.send(("answer", number_of_it, _ANSWERS[command](learning, learner, argument)))
+                    supervisor.send(("answer", number_of_it, _answer(command, learning, learner, argument)))
                 controls.paused[number] = learning.rests()
                 learning.turn()
         finally:
             learner.close()
+
+
+def _answer(command: str, learning: Learning, learner: Any, argument: Any) -> Any:
+    """Do what a command says; an error of the system is the answer too.
+
+    The learner lives on: another one in its place would meet the same full disk, and would have lost the replay.
+    """
+    try:
+        return _ANSWERS[command](learning, learner, argument)
+    except OSError as error:
+        if error.errno is None:
+            return OSError(str(error))
+        return OSError(error.errno, error.strerror, error.filename)
 
 
 def _publish(learning: Learning, learner: Any, _: None) -> None:

@@ -163,7 +163,7 @@ class ProcessBackend:
             raise
 
     def save(self, directory: Path, iteration: int) -> None:
-        """Let the learners write their state, between phases."""
+        """Let the learners write their state, between phases; see `AsyncRunner.save`."""
         self._ask_all("save", directory, iteration)
 
     def restore(self, directory: Path, iteration: int, replays: bool) -> list[int]:
@@ -179,10 +179,19 @@ class ProcessBackend:
         self._ask_all("forget", directory, keep)
 
     def _ask_all(self, command: str, directory: Path, what: Any, *more: Any) -> list[Any]:
+        """Return what each learner answers.
+
+        Raises:
+            OSError: A file could not be written or deleted; all learners have been asked, and live on.
+        """
         with self._interruptible():
-            return [
+            answers = [
                 self._ask(number, command, (directory, what, number, *more)) for number in range(len(self._learners))
             ]
+        for answer in answers:
+            if isinstance(answer, OSError):
+                raise answer
+        return answers
 
     def close(self) -> None:
         """End all children, at the latest by force, and release the memory; by force at once if it is interrupted."""

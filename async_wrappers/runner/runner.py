@@ -153,6 +153,8 @@ class AsyncRunner:
         )
         if terms.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
+        if isinstance(backend, str) and backend == "thread" and learners:
+            raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
         if isinstance(backend, str) and backend in ("process", "thread") and workers > (cores := _cores()):
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
@@ -244,6 +246,9 @@ class AsyncRunner:
         """Let the learners write their state into a directory, between two runs.
 
         They observe first what the journal still holds, so that nothing that was lived through is missing.
+
+        Raises:
+            OSError: A file could not be written, as where the disk is full; the learners live on.
         """
         self._with_learners().save(Path(directory), iteration)
 
@@ -269,22 +274,35 @@ class AsyncRunner:
 
         `put_states` writes them again, for `restore`.
         """
-        paths = [state_file(Path(directory), iteration, number) for number in range(self._job.learners)]
-        states = [read_state(path) for path in paths]
-        for path in paths:
-            path.unlink()
+        states = [read_state(path) for path in self._state_files(directory, iteration)]
+        self.drop_states(directory, iteration)
         return states
+
+    def drop_states(self, directory: str | Path, iteration: int = 0) -> None:
+        """Delete the learners' states of an iteration, those that `save` or `put_states` could not write included."""
+        for path in self._state_files(directory, iteration):
+            path.unlink(missing_ok=True)
 
     def put_states(self, directory: str | Path, iteration: int, states: Sequence[Any]) -> None:
         """Write learners' states where `restore` finds them.
 
         Raises:
+            OSError: A file could not be written; `drop_states` deletes the others.
             ValueError: They are not as many as there are learners.
         """
         if len(states) != self._job.learners:
             raise ValueError(f"learners must be {len(states)}, as many as were saved, got {self._job.learners}")
-        for number, state in enumerate(states):
-            write_state(state_file(Path(directory), iteration, number), state)
+        for path, state in zip(self._state_files(directory, iteration), states, strict=True):
+            write_state(path, state)
+
+    @property
+    def learners(self) -> int:
+        """How many learners work beside the game."""
+        return self._job.learners
+
+    def start(self) -> None:
+        """Start the parts now, in a ``with`` block, rather than with the first run."""
+        self._open()
 
     @property
     def is_open(self) -> bool:
@@ -313,6 +331,9 @@ class AsyncRunner:
         """End all parts."""
         self._stays = self._goes_on = False
         self.close()
+
+    def _state_files(self, directory: str | Path, iteration: int) -> list[Path]:
+        return [state_file(Path(directory), iteration, number) for number in range(self._job.learners)]
 
     def _with_learners(self) -> Any:
         if not self._job.learners:

@@ -8,7 +8,6 @@ temporary name and renamed, so that it is whole or absent.
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers import __version__
+from async_wrappers.files import write_atomically
 from async_wrappers.runner.tensors import as_array, as_given, axes_by_stride, is_dense, is_tensor
 
 __all__ = ["NotRestored", "read_state", "state_file", "write_state"]
@@ -39,18 +39,14 @@ def write_state(path: Path, state: Any) -> None:
     """Write a state.
 
     Raises:
+        OSError: The file could not be written; it names `path`, and an older file of that name is still there.
         ValueError: Something in it is neither a tensor or array, nor None, bool, int, float, str, list, tuple, mapping.
     """
     arrays: list[Array] = []
     described = _described(state, arrays, "state_dict()")
     structure = json.dumps({"format": _FORMAT, "version": __version__, "state": described})
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        np.savez(file, *arrays, structure=np.array(structure))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_atomically(path, lambda file: np.savez(file, *arrays, structure=np.array(structure)))
 
 
 def read_state(path: Path) -> Any:

@@ -25,16 +25,14 @@ __all__ = ["ThreadBackend"]
 
 
 class ThreadBackend:
-    """See the module. Learners need the process backend.
+    """See the module.
 
     Args:
-        job: What is to be done.
+        job: What is to be done; without learners, which need the process backend.
     """
 
     def __init__(self, job: Job) -> None:
         """See the class."""
-        if job.learners:
-            raise ValueError(f"learners={job.learners} need backend='process', got backend='thread'")
         self._over = False
         with ExitStack() as held:
             self._env = made_environment(job.make_env)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +31,7 @@ from agents.experiment.runner import DifferentExperiment, Runner
 from agents.experiment.schedules import create_runner
 from agents.replay import RingReplay
 from agents.replay.segments import read_index
+from async_wrappers import AsyncRunner
 from async_wrappers.runner.record import Record
 from async_wrappers.timing import EpisodeTiming, Standing, TimingReport
 from tests.experiment.duels_env import FRAMES, won_by
@@ -135,10 +138,16 @@ class Interrupted:
     def close(self) -> None:
         pass
 
+    def start(self) -> None:
+        pass
+
     def put_states(self, *where: object) -> None:
         pass
 
-    def restore(self, *where: object, replays: bool) -> list[int]:
+    def drop_states(self, *where: object) -> None:
+        pass
+
+    def restore(self, *where: object) -> list[int]:
         return [0]
 
     def run(self, **phase: object) -> TimingReport:
@@ -205,7 +214,7 @@ class Restoring(Interrupted):
         super().__init__("never", 1)
         self._bad, self.asked = bad, list[object]()
 
-    def restore(self, *where: object, replays: bool) -> list[int]:
+    def restore(self, *where: object) -> list[int]:
         self.asked.append(where[1])
         if where[1] in self._bad:
             raise ValueError("learner 0 cannot be restored: index_2.json is missing")
@@ -263,6 +272,89 @@ def test_learners_that_cannot_be_restored_go_on_from_an_earlier_checkpoint(
     assert [line.get("lost_transitions") for line in newest(tmp_path)["logs"]] == [None, None, 7]
     with pytest.raises(NoCheckpointLoads, match=r"learner 0 cannot be restored"):
         played(tmp_path, 4, Restoring(0, 1, 2))
+
+
+@pytest.mark.parametrize("call", ["start", "put_states"])
+def test_what_says_nothing_against_a_checkpoint_does_not_lead_to_an_earlier_one(tmp_path: Path, call: str) -> None:
+    """A disk that is full, processes that cannot be started."""
+    played(tmp_path, 3, Interrupted("never", 1))
+    before = files(tmp_path / "checkpoints")
+    fake = Restoring()
+
+    def fails(*where: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a file")
+
+    setattr(fake, call, fails)
+    with pytest.raises(OSError, match="No space left on device"):
+        played(tmp_path, 4, fake)
+    assert fake.asked == []
+    assert files(tmp_path / "checkpoints") == before
+
+
+def test_a_checkpoint_that_does_not_fit_onto_the_disk_leaves_no_learners_state(tmp_path: Path) -> None:
+    class Full(Interrupted):
+        dropped: list[tuple[object, ...]] = []
+
+        def save(self, directory: Path, iteration: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "learner_1.0.npz")
+
+        def drop_states(self, *where: object) -> None:
+            self.dropped.append(where)
+
+    fake = Full("never", 1)
+    with pytest.raises(OSError, match="No space left on device"):
+        played(tmp_path, 3, fake)
+    assert fake.dropped == [(tmp_path / "checkpoints", 0)]
+
+
+def test_another_number_of_learners_is_refused_with_both_numbers_and_the_key(tmp_path: Path) -> None:
+    played(tmp_path, 1, Interrupted("never", 1))  # whose one learner is saved
+    before = files(tmp_path)
+    runner = build(tmp_path, "AsyncRunner.learners = 3")
+    message = r"^AsyncRunner.learners must be 1, .* got 3: bind AsyncRunner.learners = 1, or choose another base_dir$"
+    with pytest.raises(DifferentExperiment, match=message):
+        runner.resume()
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ("AsyncRunner.workers = 0", r"^workers must be a whole number between 1 and 1,000,000, got 0"),
+        ("AsyncRunner.backend = 'thread'", r"^learners=1 need backend='process', got backend='thread'"),
+        ("LiveRunner.create_async_runner_fn = 3", r"^LiveRunner.create_async_runner_fn must .*@AsyncRunner.* got 3\n"),
+    ],
+)
+def test_wrong_arguments_of_the_async_runner_are_refused_before_the_run(
+    tmp_path: Path, binding: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path, binding)
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
+    """Not the replays, which a run may be deleting meanwhile, nor as many learners, nor a place in base_dir."""
+    quick = ("Runner.training_steps = 60", "Runner.evaluation_steps = 0", "Runner.num_iterations = 1")
+    build(tmp_path, *quick, "AsyncRunner.learners = 2").run_experiment()
+    for number in range(2):
+        shutil.rmtree(tmp_path / "checkpoints" / f"replay_{number}")
+    runner = build(tmp_path, "AsyncRunner.learners = 3")
+    agent = runner.trained_agent()
+    before = files(tmp_path)
+    made = runner._create_async_runner
+    directories: list[Path] = []
+
+    def noting(*parts: object, **terms: object) -> AsyncRunner:
+        live: AsyncRunner = made(*parts, **terms)
+        put_states = live.put_states
+        live.put_states = lambda where, *what: (directories.append(Path(where)), put_states(where, *what))  # type: ignore[method-assign]
+        return live
+
+    runner._create_async_runner = noting
+    assert len(runner.evaluation(agent, 2)) == 2
+    assert files(tmp_path) == before
+    assert [tmp_path in (each, *each.parents) or each.exists() for each in directories] == [False]
 
 
 def test_transitions_of_a_damaged_segment_are_lost_and_the_live_run_goes_on(

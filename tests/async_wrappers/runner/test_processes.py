@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -378,6 +379,30 @@ def test_a_learner_that_is_being_started_again_is_asked_when_it_is_there(tmp_pat
             state = read_state(state_file(tmp_path, 4, 0))
             assert state["pid"] != learner.pid
             assert state["count"] >= 1, "it goes on from the weights that were published"
+
+
+@pytest.mark.parametrize("learners", [1, 3])
+def test_a_full_disk_is_raised_where_save_was_called_and_costs_no_learner(tmp_path: Path, learners: int) -> None:
+    """One that is started again would meet the same disk, without its replay."""
+    full = tmp_path / "full"
+
+    def write() -> None:
+        if full.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "replay")
+
+    with nothing_left(), warnings.catch_warnings(), make_learning(on_save=write, learners=learners) as runner:
+        warnings.simplefilter("error", RuntimeWarning)
+        runner.run(frames=20)
+        pids = [child_of(runner, f"learner {number}").pid for number in range(learners)]
+        full.touch()
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            runner.save(tmp_path)
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "replay")
+        full.unlink()
+        runner.save(tmp_path)
+        states = runner.take_states(tmp_path)
+        assert [(state["pid"], state["saves"]) for state in states] == [(pid, 2) for pid in pids]
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

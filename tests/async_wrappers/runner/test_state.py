@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pickle
+import resource
 import subprocess
 import sys
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +24,6 @@ from hypothesis.extra import numpy as hnp
 from torch import nn
 
 from async_wrappers import __version__
-from async_wrappers.runner import state as state_module
 from async_wrappers.runner.state import read_state, state_file, write_state
 
 KEYS = st.text(max_size=3) | st.integers(-3, 3)
@@ -133,10 +137,32 @@ def test_a_write_that_dies_half_way_leaves_the_old_file(tmp_path: Path, monkeypa
     def dies(descriptor: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(state_module.os, "fsync", dies)
+    monkeypatch.setattr(os, "fsync", dies)
     with pytest.raises(KeyboardInterrupt):
         write_state(path, {"a": np.zeros(1000)})
     assert read_state(path)["a"].tolist() == list(range(1000))
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_full_disk_is_told_with_the_file_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_state(path, 5)
+    with limited_file_size(100_000), pytest.raises(OSError, match="too large") as caught:
+        write_state(path, {"a": np.zeros(100_000)})
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+    assert read_state(path) == 5
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
+
+
+@contextmanager
+def limited_file_size(bytes_at_most: int) -> Iterator[None]:
+    """Let this process write no larger file: the system then says EFBIG, as it says ENOSPC on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_at_most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_nothing_runs_when_a_file_is_read_and_a_damaged_one_is_named(tmp_path: Path) -> None:
