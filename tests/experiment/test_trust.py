@@ -139,6 +139,30 @@ def test_a_plan_of_somebody_elses_sweep_runs_nothing(evil: Path, call: Any) -> N
     assert not (evil / "run" / "trials").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--gin-bindings", "import evil"],
+        ["-gin_bindings", "import evil"],
+        ["--trust", "--gin_bindings=import evil"],
+        ["--gin_bindings=import evil", "--notrust"],
+        ["--gin_files", "--flagfile=options"],
+        ["--gin_files"],
+    ],
+    ids=str,
+)
+def test_a_plan_gives_its_trials_no_option_that_was_not_looked_at(
+    evil: Path, call: Any, arguments: list[str]
+) -> None:
+    point = {"arm": "", "bindings": {"Runner.num_iterations": "0"}}
+    plan = {"points": [point], "axes": [], "seeds": 1, "arguments": arguments, "function": "train.py"}
+    (evil / "run" / "sweep.json").write_text(json.dumps(plan))
+    message = refused(call("sweep", "--base_dir", "run", "--jobs", "1"))
+    assert message.startswith("run/sweep.json is not the plan of a sweep (arguments must be pairs of --gin_files")
+    assert not (evil / "ran").exists()
+    assert not (evil / "run" / "trials").exists()
+
+
 def test_what_the_user_names_is_imported(place: Path, call: Any) -> None:
     begun = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
     assert call(*begun).code == 0
