@@ -167,7 +167,7 @@ def train() -> None:
         if rows:
             print(f"\n{table(rows)}\n")
         print(runner.closing_line())
-        print(f"learning curve: {draw_learning_curve(base_dir, rows)}\nbase_dir: {base_dir}")
+        print(f"learning curve: {_or_usage_error(lambda: draw_learning_curve(base_dir, rows))}\nbase_dir: {base_dir}")
 
 
 def evaluate_run() -> None:

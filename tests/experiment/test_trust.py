@@ -151,9 +151,7 @@ def test_a_plan_of_somebody_elses_sweep_runs_nothing(evil: Path, call: Any) -> N
     ],
     ids=str,
 )
-def test_a_plan_gives_its_trials_no_option_that_was_not_looked_at(
-    evil: Path, call: Any, arguments: list[str]
-) -> None:
+def test_a_plan_gives_its_trials_no_option_that_was_not_looked_at(evil: Path, call: Any, arguments: list[str]) -> None:
     point = {"arm": "", "bindings": {"Runner.num_iterations": "0"}}
     plan = {"points": [point], "axes": [], "seeds": 1, "arguments": arguments, "function": "train.py"}
     (evil / "run" / "sweep.json").write_text(json.dumps(plan))
