@@ -136,6 +136,9 @@ LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, o
 LONGEST_EPISODE = inspect.signature(Runner).parameters["max_steps_per_episode"].default  # frames, where none is bound
 
 
+_GOES_ON = "the same --base_dir goes on from its last checkpoint"
+
+
 class UsageError(Exception):
     """The command line or the configuration is wrong; the message is one sentence."""
 
@@ -162,12 +165,18 @@ def train() -> None:
             return
         save_config(base_dir)
         (base_dir / "report.json").unlink(missing_ok=True)  # of fewer iterations
-        runner.run_experiment()
+        try:
+            runner.run_experiment()
+        except KeyboardInterrupt as interrupt:
+            words = _trusting(base_dir)
+            if not words or interrupt.args:
+                raise
+            raise KeyboardInterrupt(f"{_GOES_ON}; without the --gin_files add{words}") from None
         rows = compare_with_baselines(runner) if runner.report_episodes else None
         if rows:
             print(f"\n{table(rows)}\n")
         print(runner.closing_line())
-        print(f"learning curve: {draw_learning_curve(base_dir, rows)}\nbase_dir: {base_dir}")
+        print(f"learning curve: {_or_usage_error(lambda: draw_learning_curve(base_dir, rows))}\nbase_dir: {base_dir}")
 
 
 def evaluate_run() -> None:
@@ -576,7 +585,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"train.py: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as interrupt:
-        told = str(interrupt) or "the same --base_dir goes on from its last checkpoint"
+        told = str(interrupt) or _GOES_ON
         print(f"\ninterrupted: {told}", file=sys.stderr)
         return 130
     return 0

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["write_atomically", "write_text_atomically"]
+__all__ = ["refuse_damage", "write_atomically", "write_text_atomically"]
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -87,6 +87,19 @@ def _named(path: Path) -> Iterator[None]:
 def write_text_atomically(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+@contextmanager
+def refuse_damage(path: Path, remedy: str) -> Iterator[None]:
+    """Say of a file whose contents cannot be used which one it is, and what to do.
+
+    Raises:
+        ValueError: Reading failed inside: it is no text, no JSON, or it lacks something.
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from None
 
 
 def _sync_directory(directory: Path) -> None:

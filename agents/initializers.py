@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -43,14 +44,14 @@ def variance_scaling(
     Raises:
         ValueError: An unknown mode or distribution, a scale that is not positive, or weights of fewer than 2 axes.
     """
-    if not 0 < scale < math.inf:
-        raise ValueError(f"variance_scaling.scale must be > 0 and finite, got {scale}")
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not 0 < scale < math.inf:
+        raise ValueError(f"variance_scaling.scale must be a number > 0 and finite, got {scale!r}")
     if weight.ndim < 2:
         raise ValueError(f"weight must have shape [outputs, inputs, *kernel], got {list(weight.shape)}")
     pixels = math.prod(weight.shape[2:])
     fan_in, fan_out = weight.shape[1] * pixels, weight.shape[0] * pixels
     fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
-    if mode not in fans:
+    if not isinstance(mode, str) or mode not in fans:
         raise ValueError(f"variance_scaling.mode must be one of {', '.join(map(repr, fans))}, got {mode!r}")
     deviation = math.sqrt(scale / fans[mode])
     if distribution == "uniform":

@@ -10,6 +10,7 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
+from numbers import Integral
 from operator import getitem
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -139,11 +140,14 @@ class MLPTorso(nn.Module):
         output_size: Number of features, the last of `hidden`.
 
     Raises:
-        ValueError: If a size in `observation_shape` or `hidden` is not positive.
+        ValueError: If a size in `observation_shape` or `hidden` is not positive, or no whole number.
     """
 
     def __init__(self, observation_shape: Sequence[int], hidden: Sequence[int] = (256, 256)) -> None:
         super().__init__()
+        whole = isinstance(hidden, Sequence) and all(isinstance(units, Integral) for units in hidden)
+        if not whole or isinstance(hidden, str):
+            raise ValueError(f"MLPTorso.hidden must be a list of whole numbers of units, got {hidden!r}")
         _check_sizes("hidden", hidden)
         size = math.prod(_check_sizes("observation_shape", observation_shape))
         layers: list[nn.Module] = [nn.Flatten()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterable
 
 import gin
@@ -40,8 +42,17 @@ def create_optimizer(
         centered: RMSProp divides by the standard deviation instead of the root mean square (Mnih et al. 2015).
 
     Raises:
-        ValueError: An unknown name.
+        ValueError: An unknown name, or a value that the optimiser cannot use.
     """
+    if name not in NAMES:
+        raise ValueError(f"create_optimizer.name must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
+    rates = {"learning_rate": learning_rate, "eps": eps, "momentum": momentum}
+    shares = {"beta1": beta1, "beta2": beta2, "decay": decay}
+    for key, value in (rates | shares).items():
+        limit = "a finite number >= 0" if key in rates else "a number >= 0 and < 1"
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not number or not 0 <= value < (math.inf if key in rates else 1):
+            raise ValueError(f"create_optimizer.{key} must be {limit}, got {value!r}")
     if name == "adam":
         # One pass over all parameters instead of one operation after another.
         return torch.optim.Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=eps, fused=True)
@@ -49,6 +60,4 @@ def create_optimizer(
         return torch.optim.RMSprop(
             parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
         )
-    if name == "sgd":
-        return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
-    raise ValueError(f"create_optimizer.name must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)

@@ -162,6 +162,8 @@ class DQN:
         _at_least("replay_capacity", replay_capacity, 1, "observation")
         _at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")
         _at_least("epsilon_decay_period", epsilon_decay_period, 0, "frames")
+        if epsilon_warmup is not None:
+            _at_least("epsilon_warmup", epsilon_warmup, 0, "frames")
         if decision_interval is not None:
             _at_least("decision_interval", decision_interval, 1, "frame")
         for name, value in (("epsilon_train", epsilon_train), ("epsilon_eval", epsilon_eval)):

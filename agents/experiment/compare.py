@@ -11,6 +11,7 @@ from agents.experiment.evaluate import STATISTICS, bootstrap_interval, differenc
 from agents.experiment.results import read_rows
 from agents.experiment.sweep_plan import PLAN, read_plan
 from agents.experiment.sweep_view import make_view
+from agents.files import refuse_damage
 
 __all__ = ["Difference", "compare", "comparison_table"]
 
@@ -79,8 +80,10 @@ def _scores(place: Path, metric: str | None, statistic: str) -> Scores:
             for name, curve in panel.curves.items()
             for score in curve
         }
-    if (place / "report.json").is_file():
-        return {row["agent"]: row["scores"] for row in json.loads((place / "report.json").read_text())}
+    report = place / "report.json"
+    if report.is_file():
+        with refuse_damage(report, "remove it, and let the run go on: it writes another one"):
+            return {row["agent"]: row["scores"] for row in json.loads(report.read_text(encoding="utf-8"))}
     raise ValueError(f"{place} holds no result: neither a sweep ({PLAN}) nor a run with a closing table (report.json)")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.experiment.events import EventWriter
-from agents.files import write_text_atomically
+from agents.files import refuse_damage, write_text_atomically
 
 __all__ = ["Metrics", "add_iteration", "read_iterations"]
 
@@ -58,9 +58,16 @@ def add_iteration(base_dir: Path, **statistics: float) -> None:
 
 
 def read_iterations(base_dir: Path) -> list[dict[str, Any]]:
-    """Return the statistics of each iteration of a run, in order; empty where there are none yet."""
+    """Return the statistics of each iteration of a run, in order; empty where there are none yet.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
     path = Path(base_dir) / _FILE
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    if not path.is_file():
+        return []
+    with refuse_damage(path, "remove the lines that are no JSON objects"):
+        return [dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from agents.experiment.grid import plain
 from agents.experiment.sweep_plan import SweepPlan, read_plan
 from agents.experiment.trial import RESULT
-from agents.files import write_text_atomically
+from agents.files import refuse_damage, write_text_atomically
 
 __all__ = ["is_wall_time", "read_csv", "read_rows", "rows", "write_manifest", "write_results"]
 
@@ -36,9 +36,11 @@ def rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:
         path = base_dir / "trials" / trial.name / RESULT
         if not path.is_file():
             continue
-        facts = json.loads(path.read_text())
+        with refuse_damage(path, "remove it, and let the sweep run that trial again"):
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            measured = {**facts["metrics"], "seconds": facts["seconds"]}
         where = {"arm": trial.arm, **{key: plain(trial.bindings.get(key)) for key in keys}, "seed": trial.seed_number}
-        for metric, value in {**facts["metrics"], "seconds": facts["seconds"]}.items():
+        for metric, value in measured.items():
             series = enumerate(value) if isinstance(value, list) else [(None, value)]
             for iteration, number in series:
                 yield {**where, "iteration": iteration, "metric": metric, "value": number, "trial": trial.name}

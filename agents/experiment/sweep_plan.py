@@ -17,6 +17,9 @@ __all__ = ["SweepPlan", "is_continued", "read_plan", "write_plan"]
 
 PLAN = "sweep.json"
 
+_REMEDY = "bring back the file that the sweep wrote, or choose another base_dir"
+_OPTIONS = ("--gin_files", "--gin_bindings")
+
 
 @dataclass(frozen=True)
 class SweepPlan:
@@ -49,13 +52,39 @@ def read_plan(base_dir: Path) -> SweepPlan:
     """Return the plan of the sweep in a directory.
 
     Raises:
-        ValueError: There is none.
+        ConfigError: There is none, or it is not what a sweep writes.
     """
     path = Path(base_dir) / PLAN
     if not path.is_file():
-        raise ValueError(f"{base_dir} holds no sweep (no {PLAN}): run train.py sweep --base_dir {base_dir} first")
-    facts = json.loads(path.read_text())
-    return SweepPlan(**{**facts, "points": [Point(**point) for point in facts["points"]]})
+        raise ConfigError(f"{base_dir} holds no sweep (no {PLAN}): run train.py sweep --base_dir {base_dir} first")
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        plan = SweepPlan(**{**facts, "points": [Point(**point) for point in facts["points"]]})
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path} is not the plan of a sweep ({error!r}): {_REMEDY}") from None
+    if wrong := _wrong_part(plan):
+        raise ConfigError(f"{path} is not the plan of a sweep ({wrong}): {_REMEDY}")
+    return plan
+
+
+def _wrong_part(plan: SweepPlan) -> str | None:
+    """Return what no sweep writes; a plan may be somebody else's, and its arguments become a command line."""
+    texts = (plan.axes, plan.arguments)
+    if not all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in texts):
+        return "axes and arguments must be lists of texts"
+    if not all(isinstance(point.arm, str) and isinstance(point.bindings, dict) for point in plan.points):
+        return "points must have an arm, a text, and bindings by name"
+    if not isinstance(plan.seeds, int) or isinstance(plan.seeds, bool) or plan.seeds < 1:
+        return f"seeds must be at least 1, got {plan.seeds!r}"
+    if not isinstance(plan.function, str):
+        return f"function must be a text, got {plan.function!r}"
+    if plan.function != "train.py":
+        return None
+    options, values = plan.arguments[::2], plan.arguments[1::2]
+    like_options = any(value.startswith("-") for value in values)
+    if len(options) != len(values) or not set(options) <= {*_OPTIONS} or like_options:
+        return f"arguments must be pairs of {' or '.join(_OPTIONS)} and a value, got {plan.arguments!r}"
+    return None
 
 
 def write_plan(plan: SweepPlan, base_dir: Path) -> None:

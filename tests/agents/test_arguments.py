@@ -72,3 +72,11 @@ def test_a_wrong_hyperparameter_is_taken_or_refused_in_a_sentence_with_name_and_
         except Exception as error:
             wrong.append(f"{name}={value!r}: {type(error).__name__}: {error}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("value", ["x", -1, 0.5, math.nan, True, [1]])
+def test_a_warmup_that_is_no_number_of_frames_is_refused_before_the_first_decision(value: Any) -> None:
+    env: gym.Env[Any, Any] = DriftingEnv()
+    arguments = hyperparameters(MEMBERS["dqn"], replay_capacity=100)
+    with pytest.raises(ValueError, match=r"^epsilon_warmup must be .*frames"):
+        AGENTS["dqn"].Parts(env.observation_space, env.action_space, **{**arguments, "epsilon_warmup": value})

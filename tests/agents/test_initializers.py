@@ -148,7 +148,18 @@ def test_a_network_begins_as_it_is_told_and_noisy_layers_as_their_paper_says() -
             r"initializer must be one of 'torch', 'xavier_uniform', .*got 'xavier'",
         ),
         (lambda: initialize(layers(), 3), r"initializer must be a name or a function of a tensor, got int"),
-        (lambda: variance_scaling(torch.empty(3, 3), 0.0), r"variance_scaling.scale must be > 0 and finite, got 0.0"),
+        (
+            lambda: variance_scaling(torch.empty(3, 3), 0.0),
+            r"variance_scaling.scale must be a number > 0 and finite, got 0.0",
+        ),
+        (
+            lambda: variance_scaling(torch.empty(3, 3), "a"),
+            r"variance_scaling.scale must be a number > 0 and finite, got 'a'",
+        ),
+        (
+            lambda: variance_scaling(torch.empty(3, 3), mode=["a"]),
+            r"variance_scaling.mode must be one of .*, got \['a'\]",
+        ),
         (
             lambda: variance_scaling(torch.empty(3, 3), mode="fan"),
             r"variance_scaling.mode must be one of .*, got 'fan'",

@@ -2,8 +2,10 @@
 
 import copy
 import itertools
+import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import gin
 import pytest
@@ -409,3 +411,10 @@ def test_an_observation_without_a_batch_is_refused() -> None:
 def test_an_integer_observation_other_than_uint8_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^observation must be uint8 or floating point, got torch.int64"):
         create_network((3,), 2)(torch.zeros(1, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("hidden", [3, "ab", ("a",), (1.5,), None, {4: 5}])
+def test_hidden_layers_that_are_no_whole_numbers_are_refused_by_name(hidden: Any) -> None:
+    sentence = f"MLPTorso.hidden must be a list of whole numbers of units, got {hidden!r}"
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        MLPTorso((4,), hidden)

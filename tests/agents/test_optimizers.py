@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -77,3 +78,11 @@ def test_an_unknown_name_is_refused_in_one_sentence() -> None:
     assert str(caught.value).splitlines()[0] == (
         "create_optimizer.name must be one of 'adam', 'rmsprop', 'sgd', got 'adamw'"
     )
+
+
+@pytest.mark.parametrize("key", ["learning_rate", "eps", "momentum", "beta1", "beta2", "decay"])
+@pytest.mark.parametrize("value", ["a", None, -0.1, math.nan, math.inf, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_that_no_optimiser_can_use_is_refused_by_its_key(name: str, key: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^create_optimizer\.{key} must be a .*number >= 0.*got {value!r}(\n|$)"):
+        create_optimizer([nn.Parameter(torch.zeros(1))], name, **{key: value})

@@ -122,3 +122,14 @@ def test_the_history_given_is_not_changed(tmp_path: Path) -> None:
     metrics.iteration(SECOND, {})
     metrics.close()
     assert history == [FIRST]
+
+
+@pytest.mark.parametrize("line", ["garbage", "3", '{"iteration": 1', ""])
+def test_a_damaged_line_is_told_with_its_file(tmp_path: Path, line: str) -> None:
+    metrics = Metrics(tmp_path)
+    metrics.iteration(FIRST, {})
+    metrics.close()
+    path = tmp_path / "metrics" / "iterations.jsonl"
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(ValueError, match=r"iterations\.jsonl is damaged \(.*remove the lines that are no JSON objects"):
+        read_iterations(tmp_path)

@@ -302,6 +302,27 @@ class TestCommands:
         made_up_sweep(place / "s")
         assert said in refused(call(*words))
 
+    @pytest.mark.parametrize("contents", ["", "[", "{}", "[1]", '{"metrics": 3, "seconds": 1}', "\ud800"])
+    def test_a_damaged_result_is_named(self, call: Any, place: Path, contents: str) -> None:
+        path = made_up_sweep(place / "s") / "trials" / "0000" / "result.json"
+        path.write_bytes(contents.encode(errors="surrogatepass"))
+        for words in (["plot", "s"], ["compare", "s", "s"]):
+            message = refused(call(*words))
+            assert message.startswith("s/trials/0000/result.json is damaged (")
+            assert message.endswith("remove it, and let the sweep run that trial again")
+
+    @pytest.mark.parametrize("contents", ["", "[1]", '{"agent": 1}', '[{"agent": "trained"}]'])
+    def test_a_damaged_closing_table_is_named(self, call: Any, place: Path, contents: str) -> None:
+        (place / "r").mkdir()
+        (place / "r" / "report.json").write_text(contents)
+        assert refused(call("compare", "r", "r")).startswith("r/report.json is damaged (")
+
+    @pytest.mark.parametrize("contents", ["", "[]", '{"points": 3}', '{"points": []}', '{"points": [{"arm": 1}]}'])
+    def test_a_damaged_plan_is_named(self, call: Any, place: Path, contents: str) -> None:
+        (made_up_sweep(place / "s") / "sweep.json").write_text(contents)
+        for words in (["plot", "s"], ["compare", "s", "s"], ["sweep", "--base_dir", "s"]):
+            assert refused(call(*words)).startswith("s/sweep.json is not the plan of a sweep (")
+
     def test_a_sweep_without_results_is_not_plotted(self, call: Any, place: Path) -> None:
         base_dir = made_up_sweep(place / "s")
         for path in base_dir.glob("trials/*/result.json"):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from agents.experiment.config import ConfigError
 from agents.experiment.load import load_agent
+from agents.experiment.runner import Runner
 from agents.experiment.trust import code_in, strangers
 from tests.experiment.test_train_script import call, in_a_process, place, refused
 
@@ -139,6 +140,28 @@ def test_a_plan_of_somebody_elses_sweep_runs_nothing(evil: Path, call: Any) -> N
     assert not (evil / "run" / "trials").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--gin-bindings", "import evil"],
+        ["-gin_bindings", "import evil"],
+        ["--trust", "--gin_bindings=import evil"],
+        ["--gin_bindings=import evil", "--notrust"],
+        ["--gin_files", "--flagfile=options"],
+        ["--gin_files"],
+    ],
+    ids=str,
+)
+def test_a_plan_gives_its_trials_no_option_that_was_not_looked_at(evil: Path, call: Any, arguments: list[str]) -> None:
+    point = {"arm": "", "bindings": {"Runner.num_iterations": "0"}}
+    plan = {"points": [point], "axes": [], "seeds": 1, "arguments": arguments, "function": "train.py"}
+    (evil / "run" / "sweep.json").write_text(json.dumps(plan))
+    message = refused(call("sweep", "--base_dir", "run", "--jobs", "1"))
+    assert message.startswith("run/sweep.json is not the plan of a sweep (arguments must be pairs of --gin_files")
+    assert not (evil / "ran").exists()
+    assert not (evil / "run" / "trials").exists()
+
+
 def test_what_the_user_names_is_imported(place: Path, call: Any) -> None:
     begun = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
     assert call(*begun).code == 0
@@ -167,6 +190,21 @@ def test_the_next_command_that_is_told_names_what_it_needs(place: Path, call: An
     assert call(*begun).code == 0
     done = call(*begun)
     assert f"evaluate --base_dir run --gin_bindings 'import module_{place.name}'" in done.out
+
+
+def test_an_interrupted_run_tells_what_the_next_command_needs(
+    place: Path, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: Runner) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Runner, "run_experiment", interrupt)
+    done = call("--base_dir", "run", "--gin_files", "mine.gin")
+    assert done.code == 130
+    words = f"without the --gin_files add --gin_bindings 'import module_{place.name}'"
+    assert done.err == f"\ninterrupted: the same --base_dir goes on from its last checkpoint; {words}\n"
+    done = call("--base_dir", "ours", "--gin_files", "configs/dqn/cartpole.gin")
+    assert done.err == "\ninterrupted: the same --base_dir goes on from its last checkpoint\n"
 
 
 def test_nothing_of_the_parse_looks_anything_up() -> None:
