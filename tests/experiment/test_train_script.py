@@ -331,7 +331,7 @@ class TestExitCodes:
             process.wait()
         assert process.returncode == 130
         assert "Traceback" not in err
-        assert err.rstrip().endswith("interrupted: the same --base_dir goes on from its last checkpoint")
+        assert "\ninterrupted: the same --base_dir goes on from its last checkpoint; without the --gin_files add" in err
         done = len(lines(place / "run"))
         assert done >= 1
         resumed = call("--base_dir", "run", "--trust", "--gin_bindings", f"Runner.num_iterations = {done + 1}")
