@@ -164,9 +164,11 @@ class Restored:
 
 
 class _Alone:
-    """Beside a learner: no journal to drain, nobody to publish to."""
+    """Beside a learner: no journal to drain, nobody to publish to or to count with."""
 
     def drain(self) -> None: ...
+
+    def take_count(self) -> None: ...
 
     def catch_up(self) -> None: ...
 
