@@ -113,7 +113,7 @@ class SimulatedSchedule:
         seed: Of the latencies, until an episode brings its own.
 
     Raises:
-        ValueError: An argument out of range.
+        ValueError: An argument out of range, or a strategy that waits for a learner, of which there is none here.
     """
 
     def __init__(
@@ -131,6 +131,11 @@ class SimulatedSchedule:
         self.workers = worker_count(workers)
         self.clock = FrameClock(fps)
         self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
+        if self.stagger.granted is not None:
+            raise ValueError(
+                f"stagger={self.stagger!r} waits for a learner, and none learns beside a simulated schedule: give "
+                "'sequential'"
+            )
         self.stagger.prepare(modelled_conditions(self.latency, self.workers, self.clock))
         try:
             entropy = np.random.SeedSequence(seed)

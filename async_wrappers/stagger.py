@@ -179,6 +179,9 @@ class Sequential(Stagger):
         """Offer again at once."""
         self._thinking = False
 
+    def __repr__(self) -> str:
+        return f"Sequential(learn={self._learn!r})"
+
 
 class _Offsets(Stagger):
     """What Algorithms 1 and 2 share: each worker waits for its own offset before it starts; offsets are corrected.

@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.stagger import Sequential
 from tests.async_wrappers.recording_env import FRAME, NOOP, RecordingEnv
 
 FRAMES = 6
@@ -386,6 +387,15 @@ def recording_id() -> Any:
     gym.register(name, entry_point=RecordingEnv, disable_env_checker=True)
     yield name
     del gym.registry[name]
+
+
+@pytest.mark.parametrize("learn", ["before", "after"])
+def test_a_strategy_that_waits_for_a_learner_is_refused(learn: str) -> None:
+    """Its second inference would never start, and a step would not return."""
+    env, sequential = gym.make("CartPole-v1"), Sequential(learn)
+    told = rf"^stagger=Sequential\(learn='{learn}'\) waits for a learner, .*: give 'sequential'$"
+    with pytest.raises(ValueError, match=told):
+        RealtimeDelay(env, latency=0.06, fps=50, stagger=sequential, default_action="repeat")
 
 
 @pytest.mark.parametrize("name", ["delay", "noops"])
