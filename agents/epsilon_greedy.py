@@ -14,7 +14,7 @@ from agents.compute import Compute
 from agents.decision import Decision
 from agents.exploration import DecisionRandom
 from agents.networks.noisy import noisy_layers, resample_noise
-from agents.observations import each_array
+from agents.trees import each_array
 
 __all__ = ["EpsilonGreedyPolicy"]
 

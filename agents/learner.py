@@ -18,8 +18,9 @@ from agents.compute import Compute
 from agents.exploration import DecisionRandom
 from agents.files import write_atomically
 from agents.networks.noisy import noisy_layers, resample_noise
-from agents.observations import are_equal, copied, each_array
+from agents.observations import are_equal, copied
 from agents.optimizers import create_optimizer
+from agents.trees import each_array
 
 __all__ = ["Batch", "DivergedError", "Drawn", "Learner", "Replay"]
 

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from agents.agent import Report
 from agents.decision import Decision, Outcome, Turns, frames_per_decision
-from agents.observations import copied, each_array, stacked
+from agents.observations import copied, stacked
 from agents.overlap import Overlap
+from agents.trees import each_array
 
 if TYPE_CHECKING:
     from agents.dqn.parts import DQN  # whose package has an agent that is made of this one

@@ -25,8 +25,8 @@ from agents.dqn import DQN
 from agents.exploration import identity_epsilon
 from agents.learner import DivergedError
 from agents.networks.q_network import MLPTorso, create_network
-from agents.observations import each_array
 from agents.registry import AGENTS, create_parts
+from agents.trees import each_array
 from agents.turn_based import TurnBasedAgent
 from async_wrappers import AsyncRunner, RealtimeDelay
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
