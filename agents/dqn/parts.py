@@ -31,7 +31,7 @@ from agents.networks.check import check_fit
 from agents.networks.q_network import create_network
 from agents.observations import Reader
 from agents.optimizers import create_optimizer
-from agents.replay import ReservoirReplay, RingReplay, create_replay
+from agents.replay import create_replay
 from agents.worker_policy import WorkerPolicy
 
 __all__ = ["DQN", "check_count", "check_flags", "check_numbers"]
@@ -300,7 +300,7 @@ class DQN:
             check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
         return self.compute.place(network)
 
-    def make_replay(self, capacity: int, seed: int) -> RingReplay | ReservoirReplay:
+    def make_replay(self, capacity: int, seed: int) -> Replay:
         """Make the replay memory."""
         return create_replay(self.observation_space, capacity=capacity, seed=seed, **self._replay)
 

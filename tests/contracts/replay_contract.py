@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +27,9 @@ from agents.replay.log.segments import read_index
 from tests.worlds.plain_data import assert_identical
 
 SHAPE = (2, 3)
+SPACE = Box(-(2**15), 2**15 - 1, SHAPE, np.int16)
+TWO = Dict(a=SPACE, b=Box(-np.inf, np.inf, (), np.float64))
+KEYED = Dict(image=SPACE, history=Dict(delay=Discrete(2**40), actions=Box(-np.inf, np.inf, (2,))))
 Batch = dict[str, Any]
 Transition = dict[str, Any]
 
@@ -227,7 +232,13 @@ class ReplayContract:
     )
 
     def make_replay(
-        self, config: Config, *, seed: int = 0, batch_size: int = 32, shape: Any = SHAPE, dtype: Any = np.int16
+        self,
+        config: Config,
+        *,
+        seed: int = 0,
+        batch_size: int = 32,
+        space: gym.Space[Any] = SPACE,
+        extras: Dict | None = None,
     ) -> Any:
         """A new, empty replay."""
         raise NotImplementedError
@@ -353,9 +364,7 @@ class ReplayContract:
     def test_a_dict_is_kept_key_by_key(self, config: Config, stream: list[Transition]) -> None:
         config = self.possible(config)
         plain = self.make_replay(config)
-        shape = {"image": SHAPE, "told": {"delay": (), "actions": (2,)}}
-        dtype = {"image": np.int16, "told": {"delay": np.int64, "actions": np.float32}}
-        keyed = self.make_replay(config, shape=shape, dtype=dtype)
+        keyed = self.make_replay(config, space=KEYED)
         for transition in stream:
             plain.observe(transition)
             keyed.observe({**transition, **{name: _keyed(transition[name]) for name in _OBSERVATIONS}})
@@ -368,15 +377,14 @@ class ReplayContract:
         for name in one.keys() - set(_OBSERVATIONS):
             np.testing.assert_array_equal(one[name], other[name], err_msg=name)
         for name in _OBSERVATIONS:
-            image, told = one[name], other[name]["told"]
+            image, history = one[name], other[name]["history"]
             np.testing.assert_array_equal(other[name]["image"], image)
-            np.testing.assert_array_equal(told["delay"], image[..., 0, 0])
-            np.testing.assert_array_equal(told["actions"], image[..., 0, :2] / 2)
-            assert (told["delay"].dtype, told["actions"].dtype) == (np.int64, np.float32)
+            np.testing.assert_array_equal(history["delay"], image[..., 0, 0])
+            np.testing.assert_array_equal(history["actions"], image[..., 0, :2] / 2)
+            assert (history["delay"].dtype, history["actions"].dtype) == (np.int64, np.float32)
 
     def test_a_dict_continues_from_its_files(self, tmp_path: Path) -> None:
-        arguments = {"shape": {"a": SHAPE, "b": ()}, "dtype": {"a": np.int16, "b": np.float64}}
-        replay, resumed = (self.make_replay(Config(), seed=seed, **arguments) for seed in (0, 5))
+        replay, resumed = (self.make_replay(Config(), seed=seed, space=TWO) for seed in (0, 5))
         for transition in some_stream():
             both = {name: {"a": transition[name], "b": transition[name].sum()} for name in _OBSERVATIONS}
             replay.observe({**transition, **both})
@@ -396,7 +404,7 @@ class ReplayContract:
         ],
     )
     def test_a_dict_that_does_not_fit_is_refused(self, observation: Any, message: str) -> None:
-        replay = self.make_replay(Config(), shape={"a": SHAPE, "b": ()}, dtype={"a": np.int16, "b": np.float64})
+        replay = self.make_replay(Config(), space=TWO)
         with pytest.raises(ValueError, match=message):
             replay.observe({**some_stream()[0], "observation": observation})
         assert replay.add_count == 0
@@ -426,8 +434,8 @@ class ReplayContract:
         assert_identical(replay.state_dict(), before)
 
     def test_objects_cannot_be_stored(self) -> None:
-        with pytest.raises(ValueError, match="observation_dtype must be a plain dtype"):
-            self.make_replay(Config(), dtype=object)
+        with pytest.raises(ValueError, match="observation must have a plain dtype such as uint8, got object"):
+            self.make_replay(Config(), space=gym.Space(SHAPE, object))
 
     # State in memory.
 
@@ -773,9 +781,9 @@ class ReplayContract:
     def test_files_of_other_observations_are_refused(self, tmp_path: Path) -> None:
         self.filled(Config(), some_stream()).save(tmp_path, 0)
         with pytest.raises(ValueError, match=r"observation_shape must be as in the saved replay, \[2, 3\], got \[3\]"):
-            self.make_replay(Config(), shape=(3,)).load(tmp_path, 0)
+            self.make_replay(Config(), space=Box(0, 1, (3,), np.int16)).load(tmp_path, 0)
         with pytest.raises(ValueError, match=r"observation_dtype must be .*, '<i2', got '\|u1'"):
-            self.make_replay(Config(), dtype=np.uint8).load(tmp_path, 0)
+            self.make_replay(Config(), space=Box(0, 255, SHAPE, np.uint8)).load(tmp_path, 0)
 
     def test_files_hold_no_pickles_and_no_unfinished_work(self, tmp_path: Path) -> None:
         names = self.filled(Config(), some_stream()).save(tmp_path, 7)
@@ -801,5 +809,5 @@ _OBSERVATIONS = ("observation", "next_observation")
 
 def _keyed(observation: npt.NDArray[np.int16]) -> dict[str, Any]:
     """The observation in a nested dict, with two keys that can be worked out from it."""
-    told = {"actions": (observation[0, :2] / 2).astype(np.float32), "delay": int(observation[0, 0])}
-    return {"told": told, "image": observation}
+    history = {"actions": (observation[0, :2] / 2).astype(np.float32), "delay": int(observation[0, 0])}
+    return {"history": history, "image": observation}

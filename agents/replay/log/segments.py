@@ -1,7 +1,7 @@
-"""Append-only files of a replay: segments of slots, and indexes that list the segments of one moment.
+"""Append-only files of a replay: segments of slots, and indexes that list the segments of one save.
 
 A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. What
-changes from moment to moment, such as priorities, is written anew for each index, as a segment that it alone lists.
+changes from save to save, such as priorities, is written anew for each index, as a segment that it alone lists.
 Every file appears under its final name only when it is complete and on disk.
 
 An index holds its number, its own SHA-256, and for each segment the SHA-256 of the names, lengths and CRC-32s of the
@@ -120,21 +120,21 @@ def _array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
 
 
 def write_index(
-    directory: Path, number: int, segments: list[Segment], moment: list[Segment], facts: Mapping[str, Any]
+    directory: Path, number: int, segments: list[Segment], snapshot: list[Segment], facts: Mapping[str, Any]
 ) -> str:
     """Writes `index_{number}.json` over an older one; returns its name.
 
     Args:
         directory: where the file goes; it must exist.
-        number: names the moment.
+        number: names the save.
         segments: what other indexes may list too, oldest first.
-        moment: what this index alone lists.
+        snapshot: what this index alone lists.
         facts: plain data.
 
     Raises:
         OSError: the file could not be written.
     """
-    listed = {"segments": [asdict(segment) for segment in segments], "moment": [asdict(each) for each in moment]}
+    listed = {"segments": [asdict(segment) for segment in segments], "moment": [asdict(each) for each in snapshot]}
     content = {**facts, **listed, **stamp(), "number": number}
     text = json.dumps({**content, "sha256": _sha256(content)}, indent=1, sort_keys=True).encode()
     write_atomically(directory / _index_name(number), lambda file: file.write(text))
@@ -142,7 +142,7 @@ def write_index(
 
 
 def read_index(directory: Path, number: int) -> tuple[list[Segment], list[Segment], dict[str, Any]]:
-    """Reads what `write_index` wrote: the segments, those of the moment, and the facts.
+    """Reads what `write_index` wrote: the segments, those of the snapshot, and the facts.
 
     Raises:
         FileNotFoundError: there is no such index.
