@@ -24,7 +24,8 @@ from agents.decision import Decision
 from agents.dqn import DQN
 from agents.exploration import identity_epsilon
 from agents.learner import DivergedError
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.registry import AGENTS, create_parts
 from agents.trees import each_array
 from agents.turn_based import TurnBasedAgent

@@ -25,7 +25,8 @@ from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner, n
 from agents.exploration import identity_epsilon
 from agents.formats import OtherFormat
 from agents.learner import DivergedError
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.replay.log.segments import read_index
 from async_wrappers import RealtimeDelay
 from async_wrappers.envs import ClipReward, create_atari_environment
