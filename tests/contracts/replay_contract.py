@@ -1,7 +1,11 @@
 """What every replay keeps, whatever it draws and forgets: subclass `ReplayContract` and give it `make_replay`.
 
+    class TestMyReplay(ReplayContract):
+        def make_replay(self, config, *, seed=0, batch_size=32, space=SPACE):
+            return Replay(MyStorage(TransitionSchema(space, config.extras), ...), MySelector(), seed=seed, ...)
+
 A plain list of episodes, `Oracle`, knows every valid transition. Every observation in a stream has a value of its own
-and none is zero, so that an observation tells which transition it belongs to and is never taken for padding.
+and none is zero: the value names the transition, and padding is never mistaken for an observation.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from agents import __version__
 from agents.formats import FORMAT, OtherFormat
 from agents.replay.log.saved import DamagedReplay
 from agents.replay.log.segments import read_index
+from agents.trees import each_array
 from tests.worlds.plain_data import assert_identical
 
 SHAPE = (2, 3)
 SPACE = Box(-(2**15), 2**15 - 1, SHAPE, np.int16)
 TWO = Dict(a=SPACE, b=Box(-np.inf, np.inf, (), np.float64))
+EXTRAS = Dict(log_prob=Box(-np.inf, 0, ()), core=Dict(h=Box(-np.inf, np.inf, (2,))))
 KEYED = Dict(image=SPACE, history=Dict(delay=Discrete(2**40), actions=Box(-np.inf, np.inf, (2,))))
 Batch = dict[str, Any]
 Transition = dict[str, Any]
@@ -39,6 +45,8 @@ class Replay(Protocol):
 
     @property
     def add_count(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
     def observe(self, transition: Transition) -> None: ...
     def sample(self, batch_size: int | None = None) -> Batch: ...
@@ -59,6 +67,7 @@ class Config:
     update_horizon: int = 1
     gamma: float = 0.9
     discount_by: Literal["decision", "frame"] = "decision"
+    extras: Dict | None = None
 
 
 @dataclass(frozen=True)
@@ -85,13 +94,19 @@ def transitions(episodes: list[Episode]) -> Iterator[Transition]:
                 "terminal": last and episode.end == "terminal",
                 "truncated": last and episode.end == "truncated",
                 "next_observation": frame(value + 1),
+                "extras": extras_of(value),
             }
         value += 1
 
 
 def frame(value: int) -> npt.NDArray[np.int16]:
-    """An observation whose pixels tell its value."""
+    """An observation from whose pixels its value can be read."""
     return np.full(SHAPE, value, np.int16) * np.array([1, 2, 3], np.int16)
+
+
+def extras_of(value: int) -> dict[str, Any]:
+    """What the policy left beside its action on the observation of that value."""
+    return {"log_prob": np.float32(-value / 8), "core": {"h": np.array([value, value + 1], np.float32)}}
 
 
 @dataclass
@@ -156,6 +171,7 @@ class Oracle:
             "discount": discount,
             "next_observation": self._stack(episode, end),
             "interval": episode["steps"][t]["interval"],
+            **({"extras": episode["steps"][t]["extras"]} if self.config.extras else {}),
         }
 
     def _stack(self, episode: dict[str, Any], t: int) -> npt.NDArray[np.int16]:
@@ -171,15 +187,20 @@ def assert_same_transition(batch: Batch, row: int, expected: Transition) -> None
     assert batch["interval"][row] == expected["interval"]
     assert batch["reward"][row] == pytest.approx(expected["reward"], rel=1e-5, abs=1e-5)
     assert batch["discount"][row] == pytest.approx(expected["discount"], rel=1e-5)
+    assert ("extras" in batch) == ("extras" in expected)
+    if "extras" in expected:
+        np.testing.assert_equal(row_of(batch["extras"], row), expected["extras"])
+
+
+def row_of(batch: Any, row: int) -> Any:
+    """One row of a batch, in dicts like the batch's."""
+    return each_array(lambda array: array[row], batch)
 
 
 def assert_same_batches(one: Replay, other: Replay, count: int = 3) -> None:
     """Samples from both replays and compares bit for bit."""
     for _ in range(count):
-        first, second = one.sample(16), other.sample(16)
-        assert first.keys() == second.keys()
-        for name in first:
-            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        assert_identical(one.sample(16), other.sample(16))
 
 
 def assert_same_state(one: Replay, other: Replay) -> None:
@@ -195,6 +216,7 @@ configs = st.builds(
     update_horizon=st.integers(1, 4),
     gamma=st.sampled_from([0.5, 0.9, 1.0]),
     discount_by=st.sampled_from(["decision", "frame"]),
+    extras=st.sampled_from([None, EXTRAS]),
 )
 
 
@@ -238,7 +260,6 @@ class ReplayContract:
         seed: int = 0,
         batch_size: int = 32,
         space: gym.Space[Any] = SPACE,
-        extras: Dict | None = None,
     ) -> Any:
         """A new, empty replay."""
         raise NotImplementedError
@@ -248,7 +269,7 @@ class ReplayContract:
         return config
 
     def learn(self, replay: Any) -> Batch | None:
-        """Does what a learner does: draws a batch, if there is one, and tells the replay what it found."""
+        """Does what a learner does: draws a batch, if there is one, and gives the replay new priorities."""
         return replay.sample(4) if len(replay) else None
 
     def filled(self, config: Config, stream: list[Transition], seed: int = 0) -> Any:
@@ -375,7 +396,7 @@ class ReplayContract:
             return
         one, other = plain.sample(16), keyed.sample(16)
         for name in one.keys() - set(_OBSERVATIONS):
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+            assert_identical(one[name], other[name], name)
         for name in _OBSERVATIONS:
             image, history = one[name], other[name]["history"]
             np.testing.assert_array_equal(other[name]["image"], image)
@@ -408,6 +429,65 @@ class ReplayContract:
         with pytest.raises(ValueError, match=message):
             replay.observe({**some_stream()[0], "observation": observation})
         assert replay.add_count == 0
+
+    # Extras.
+
+    @given(configs, streams())
+    @contract_settings
+    def test_extras_change_nothing_else(self, config: Config, stream: list[Transition]) -> None:
+        plain, extended = (self.make_replay(self.possible(replace(config, extras=each))) for each in (None, EXTRAS))
+        for transition in stream:
+            plain.observe(transition)
+            extended.observe(transition)
+            one, other = self.learn(plain), self.learn(extended)
+            assert (one is None) == (other is None)
+            if one is None or other is None:
+                continue
+            extras, value = other.pop("extras"), one["observation"][:, -1, 0, 0]
+            assert_identical(one, other)
+            np.testing.assert_array_equal(extras["log_prob"], -value / 8)
+            np.testing.assert_array_equal(extras["core"]["h"], np.stack([value, value + 1], axis=1))
+            assert (extras["log_prob"].dtype, extras["core"]["h"].dtype) == (np.float32, np.float32)
+
+    def test_extras_take_their_own_bytes_alone(self) -> None:
+        plain, extended = (self.make_replay(Config(capacity=100, extras=each)) for each in (None, EXTRAS))
+        assert extended.nbytes - plain.nbytes == 100 * 4 * (1 + 2)
+        for replay in (plain, extended):
+            for transition in some_stream():
+                replay.observe(transition)
+        names = {"extras/log_prob", "extras/core/h"}
+        assert extended.state_dict()["slots"].keys() - plain.state_dict()["slots"].keys() == names
+
+    @pytest.mark.parametrize(
+        ("extras", "error", "message"),
+        [
+            (None, KeyError, "extras"),
+            ({"log_prob": 0.0}, ValueError, r"extras must be a dict with the keys \['core', 'log_prob'\], got"),
+            (
+                {"log_prob": 0.0, "core": {"h": np.zeros(3)}},
+                ValueError,
+                r"extras\['core'\]\['h'\] must have shape \(2,\), got \(3,\)",
+            ),
+        ],
+    )
+    def test_extras_that_do_not_fit_are_refused(self, extras: Any, error: type[Exception], message: str) -> None:
+        replay = self.filled(Config(extras=EXTRAS), some_stream(episodes=1))
+        before = replay.state_dict()
+        transition = {name: value for name, value in some_stream()[0].items() if name != "extras"}
+        with pytest.raises(error, match=message):
+            replay.observe(transition if extras is None else {**transition, "extras": extras})
+        assert_identical(replay.state_dict(), before)
+
+    def test_files_with_other_extras_are_refused(self, tmp_path: Path) -> None:
+        for name, extras in (("without", None), ("with", EXTRAS)):
+            self.filled(Config(extras=extras), some_stream()).save(tmp_path / name, 0)
+        message = "must be of the same kind, but only one of the two has extras_dtype, extras_shape"
+        with pytest.raises(ValueError, match=message):
+            self.make_replay(Config()).load(tmp_path / "with", 0)
+        with pytest.raises(ValueError, match=message):
+            self.make_replay(Config(extras=EXTRAS)).load(tmp_path / "without", 0)
+        with pytest.raises(ValueError, match="extras_shape must be as in the saved replay"):
+            self.make_replay(Config(extras=Dict(h=Box(-1, 1, (2,))))).load(tmp_path / "with", 0)
 
     # Errors.
 
@@ -568,7 +648,7 @@ class ReplayContract:
         if not len(replay):
             return {}
         batch = replay.transitions(replay.valid_slots())
-        return {index: {name: batch[name][row] for name in batch} for row, index in enumerate(batch["index"].tolist())}
+        return {index: row_of(batch, row) for row, index in enumerate(batch["index"].tolist())}
 
     def survivors(self, replay: Any, oracle: Oracle, lost: set[int]) -> set[int]:
         """The indexes of what can still be drawn from a replay that has lost these slots or, a reservoir, entries."""

@@ -50,6 +50,7 @@ def prioritized(
     """A replay of the oracle's observations."""
     return create_replay(
         space,
+        extras=config.extras,
         prioritized=True,
         capacity=config.capacity,
         stack_size=config.stack_size,

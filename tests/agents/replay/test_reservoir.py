@@ -35,6 +35,7 @@ def reservoir(config: Config, *, space: gym.Space[Any] = SPACE, **arguments: Any
     """A reservoir of the oracle's observations."""
     return create_replay(
         space,
+        extras=config.extras,
         eviction="reservoir",
         capacity=config.capacity,
         update_horizon=config.update_horizon,

@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.replay import Replay, create_replay
+from agents.replay.ring import FINAL
 from tests.contracts.replay_contract import (
+    EXTRAS,
     SPACE,
     Batch,
     Config,
@@ -34,6 +36,7 @@ def ring(config: Config, *, space: gym.Space[Any] = SPACE, **arguments: Any) -> 
     """A uniform replay of the oracle's observations."""
     return create_replay(
         space,
+        extras=config.extras,
         capacity=config.capacity,
         stack_size=config.stack_size,
         update_horizon=config.update_horizon,
@@ -111,6 +114,16 @@ class TestRing:
         for slot in wrong:
             with pytest.raises(ValueError, match=f"slots must be those of valid transitions, got {slot}"):
                 replay.transitions(np.array([slots[0], slot]))
+
+    def test_a_final_slot_holds_no_extras(self) -> None:
+        # The ring is full and its final slots lie where decisions were.
+        replay = filled(Config(capacity=12, extras=EXTRAS), some_stream(length=4) + some_stream(length=6))
+        slots = replay.state_dict()["slots"]
+        final = slots["kind"] == FINAL
+        assert 0 < final.sum() < 12
+        for name in ("extras/log_prob", "extras/core/h"):
+            assert (slots[name][final] == 0).all()
+            assert (slots[name][~final] != 0).all()
 
     def test_truncated_and_terminal_is_terminal(self) -> None:
         transition = next(transitions([Episode([1.0], [1], "terminal")]))
