@@ -19,8 +19,8 @@
 #     age            0     1     2         3      |  0     1     2
 #     kind           STEP  STEP  TERMINAL  FINAL  |  STEP  STEP  STEP
 #
-# The age counts the observations before this one in its episode; it is what tells one episode from the next. The final
-# slot costs one observation per episode, and in exchange every stack and every return is read in one way, whether the
+# The age counts the observations before this one in its episode: a slot of age 0 begins an episode. The final slot
+# costs one observation per episode. In exchange every stack and every return is read in the same way, whether the
 # episode goes on, terminated or was truncated: a return bootstraps on the observation at its end, with discount 0 if a
 # TERMINAL slot lies on the way.
 #
@@ -51,11 +51,12 @@
 #
 # What breaks the pattern
 # -----------------------
-# Two things, both of a ring that comes from files. Slots whose file was damaged are LOST: they end the run of slots
-# before them without a final slot, and the slots after them have no beginning, so that whole stacks are told by the
-# run and not by the age. And an episode that was under way when the files were written is over, for the process that
-# lived it is gone: its last slot holds an action, but nobody knows what that action led to, so the slot serves as the
-# final observation. Joining it to the next observation would make a transition that never happened.
+# Two things break it, both in a ring that comes from files. Slots whose file was damaged are LOST. The run of slots
+# before them ends without a final slot. The run after them may begin in the middle of an episode, so whether a stack is
+# whole depends on where the run begins, and not on the age alone. And an episode that was under way when the files were
+# written is over, because the process that played it is gone. Its last slot holds an action, but nobody knows what that
+# action led to, so the slot serves as the final observation. To join it to the next observation that is stored would
+# make a transition that never happened.
 #
 # Several environments
 # --------------------

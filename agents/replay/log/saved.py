@@ -15,7 +15,7 @@ from agents.replay.log.segments import Arrays, Segment
 
 
 class DamagedReplay(ValueError):
-    """Some of a replay's segments are damaged or missing; `load(..., partial=True)` does without them."""
+    """Some segments of a replay are damaged or missing; `load(..., partial=True)` loads the others."""
 
 
 class LoggedStorage(Protocol):
@@ -87,7 +87,7 @@ class SavedReplay(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Number of transitions that can be drawn."""
+        """Return how many transitions can be drawn."""
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class SavedReplay(ABC):
         self._segments = []
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that `load_state_dict` needs to continue bit for bit; the arrays are copies, oldest slot first."""
+        """Return all that `load_state_dict` needs to continue bit for bit, in copies, oldest entry first."""
         log = self._log
         pieces = list(log.pieces(log.oldest))
         slots = {name: np.concatenate([piece[name] for piece in pieces]) for name in log.names()} if pieces else {}
@@ -122,7 +122,7 @@ class SavedReplay(ABC):
         return {**self._all_counters(), "first": log.oldest, "slots": slots, "snapshot": snapshot}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues where `state_dict` was called; the replay's own seed is forgotten.
+        """Continue where `state_dict` was called; the generators go on from the state's, whatever the replay's seed.
 
         Raises:
             ValueError: the state comes from a replay with other constructor arguments; nothing is changed then.
@@ -134,7 +134,7 @@ class SavedReplay(ABC):
         self._restore(state, state["snapshot"])
 
     def save(self, directory: Path, number: int) -> list[str]:
-        """Writes what is new since the last save or load, and the index `index_{number}.json`.
+        """Write what is new since the last save or load, and the index `index_{number}.json`.
 
         Args:
             directory: where the files go; made if missing. In a new directory everything live is written.
@@ -163,9 +163,9 @@ class SavedReplay(ABC):
         return [*(segment.name for segment in listed + snapshot), index]
 
     def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """Rebuilds the replay and its generators as at `save(directory, number)`; later saves go on from there.
+        """Rebuild the replay and its generators as at `save(directory, number)`; later saves go on from there.
 
-        An episode that was under way then is ended: what is observed next is of another one.
+        An episode that was under way at that save is ended: the next transition belongs to another one.
 
         Args:
             directory: where the files are.
@@ -176,11 +176,10 @@ class SavedReplay(ABC):
             How many transitions that could be drawn at that `save` are lost; 0 unless `partial`.
 
         Raises:
-            FileNotFoundError: the index or what belongs to it alone is missing.
+            FileNotFoundError: the index or its snapshot is missing.
             DamagedReplay: a segment is missing or torn, unless `partial`.
-            ValueError: the index comes from a replay with other constructor arguments, or it is torn, or what belongs
-                to it alone is. The replay is left empty if a segment's checksum fails half-way, and unchanged by
-                every other error.
+            ValueError: the index comes from a replay with other constructor arguments, or it is torn, or its snapshot
+                is. The replay is left empty if a segment's checksum fails half-way, and unchanged by every other error.
         """
         directory = Path(directory)
         listed, of_snapshot, counters = segments.read_index(directory, number)
@@ -199,7 +198,7 @@ class SavedReplay(ABC):
         return lost
 
     def _is_whole(self, directory: Path, segment: Segment, partial: bool) -> bool:
-        """Whether a segment seems to be whole, as far as can be told without reading all of it."""
+        """Return whether a segment seems to be whole; its arrays are not read for that."""
         try:
             segments.check_segment(directory, segment)
         except (OSError, ValueError) as error:
@@ -207,7 +206,7 @@ class SavedReplay(ABC):
         return True
 
     def _take(self, directory: Path, segment: Segment, partial: bool) -> bool:
-        """Whether a segment could be put where it belongs; it may be there in part otherwise."""
+        """Put a segment's entries into the storage; return whether all of them could be read."""
         first = segment.first
         try:
             for piece in segments.read_segment(directory, segment):
@@ -232,7 +231,7 @@ class SavedReplay(ABC):
         return {**self._counters(), "transitions": len(self)}
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """Deletes the indexes in `directory` whose number is not in `keep`, and the segments no kept index lists.
+        """Delete the indexes in `directory` whose number is not in `keep`, and the segments that no kept index lists.
 
         Where a kept index cannot be read nothing is deleted, and a warning is logged.
 
@@ -256,7 +255,7 @@ class SavedReplay(ABC):
 
 
 def check_snapshot(directory: Path, number: int) -> None:
-    """Checks what `load(directory, number, partial=True)` cannot do without: the index and what is its alone.
+    """Check the files that `load(directory, number, partial=True)` needs: the index, and the snapshot that it lists.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -265,11 +264,11 @@ def check_snapshot(directory: Path, number: int) -> None:
     for segment in segments.read_index(directory, number)[1]:
         segments.check_segment(directory, segment)
         for _ in segments.read_segment(directory, segment):
-            pass  # the checksum is compared on the way
+            pass  # reading compares the checksums
 
 
 def _done_without(error: Exception, partial: bool) -> bool:
-    """Logs why a segment is left out, and returns False; raises where none may be."""
+    """Log why a segment is left out, and return False; raise `DamagedReplay` unless `partial`."""
     if not partial:
         raise DamagedReplay(str(error)) from error
     logging.warning("the replay is loaded without a segment: %s", error)
@@ -277,7 +276,7 @@ def _done_without(error: Exception, partial: bool) -> bool:
 
 
 def _gaps(first: int, stop: int, held: Iterable[Segment]) -> Iterator[tuple[int, int]]:
-    """The runs of `first <= entry < stop` that no segment holds; segments are in order."""
+    """Yield the runs of `first <= entry < stop` that no segment holds; segments are in order."""
     for segment in held:
         if first < segment.first:
             yield first, min(segment.first, stop)

@@ -44,7 +44,7 @@ def seeded_network(torso: str, head: str = "linear", shape: tuple[int, ...] = AT
 
 
 def sentence(caught: pytest.ExceptionInfo[Exception]) -> str:
-    """The message without gin's second line, which tells the configurable in whose call it was raised."""
+    """The message without gin's second line, which names the configurable that raised it."""
     return str(caught.value).splitlines()[0]
 
 
