@@ -165,7 +165,7 @@ import gymnasium as gym
 from async_wrappers import AsyncRunner
 
 def policy(observation):
-    time.sleep(0.02 + 0.01 * abs(float(observation[0])))
+    time.sleep(0.02 + 0.05 * abs(float(observation[1])))
     return int(observation[2] > 0)
 
 if __name__ == "__main__":
