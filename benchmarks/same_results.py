@@ -102,7 +102,12 @@ DELAYED_ATARI = (
     "DQNAgent.min_replay_history = 200",
     "DQNAgent.target_update_period = 100",
 )
-RECORDED = (*CARTPOLE, "RealtimeDelay.latency = @Trace()", "Trace.latencies = '{latencies}'")
+RECORDED = (
+    *CARTPOLE,
+    "Runner.training_steps = 3_000",
+    "RealtimeDelay.latency = @Trace()",
+    "Trace.latencies = '{latencies}'",
+)
 DICTS = (
     "Runner.num_iterations = 2",
     "Runner.report_episodes = 0",
