@@ -61,10 +61,8 @@ import gymnasium as gym
 
 import agents.configurables
 import async_wrappers.configurables
-from agents.create import AGENTS
 from agents.demonstrations.dataset import DatasetWriter
 from agents.experiment.checkpoint import NoCheckpointLoads
-from agents.experiment.compare import compare, comparison_table
 from agents.experiment.config import (
     CONFIG,
     ConfigError,
@@ -74,30 +72,38 @@ from agents.experiment.config import (
     refuse_strangers,
     save_config,
 )
-from agents.experiment.extras import extra
-from agents.experiment.grid import make_points, parse_axis
-from agents.experiment.ladder import make_ladders, why_no_ladder
-from agents.experiment.ladder_figure import draw_ladders
+from agents.experiment.create_runner import create_runner
 from agents.experiment.lock import DirectoryInUse, alone_in
-from agents.experiment.record import Recording, bound_environment, import_demonstrations, record_agent, record_player
+from agents.experiment.optional_imports import extra
+from agents.experiment.record_demonstrations import (
+    Recording,
+    bound_environment,
+    import_demonstrations,
+    record_agent,
+    record_player,
+)
 from agents.experiment.report import compare_with_baselines, draw_learning_curve, evaluation_facts, table
-from agents.experiment.results import read_rows
 from agents.experiment.runner import Runner
-from agents.experiment.schedules import create_runner
-from agents.experiment.sweep import run_sweep
-from agents.experiment.sweep_figures import draw_learning_curves, draw_scores, draw_workers, write_figure
-from agents.experiment.sweep_plan import PLAN, SweepPlan, read_plan
-from agents.experiment.sweep_report import write_report
-from agents.experiment.sweep_settings import Sweep, check_engine
-from agents.experiment.sweep_view import make_view
-from agents.experiment.trial import GinTrial, state
 from agents.experiment.trust import code_in, strangers
 from agents.files import write_text_atomically
 from agents.learner import DivergedError
-from async_wrappers.planning import workers_against_latency
-from async_wrappers.runner.job import RunFailed
-from async_wrappers.scaling import GAME_BOY_FPS, processes_needed
-from async_wrappers.scaling_picture import PUBLISHED_TIMES, scaling_picture
+from agents.registry import AGENTS
+from agents.sweep.compare import compare, comparison_table
+from agents.sweep.figures import draw_learning_curves, draw_scores, draw_workers, write_figure
+from agents.sweep.grid import make_points, parse_axis
+from agents.sweep.ladder import make_ladders, why_no_ladder
+from agents.sweep.ladder_figure import draw_ladders
+from agents.sweep.page import write_report
+from agents.sweep.plan import PLAN, SweepPlan, read_plan
+from agents.sweep.results import read_rows
+from agents.sweep.run import run_sweep
+from agents.sweep.settings import Sweep, check_engine
+from agents.sweep.trial import GinTrial, state
+from agents.sweep.view import make_view
+from async_wrappers.analysis.planning import workers_against_latency
+from async_wrappers.analysis.scaling import GAME_BOY_FPS, processes_needed
+from async_wrappers.analysis.scaling_picture import PUBLISHED_TIMES, scaling_picture
+from async_wrappers.live.run_spec import RunFailed
 
 FLAGS = flags.FlagValues()  # type: ignore[no-untyped-call]
 flags.DEFINE_string("base_dir", None, "Directory of the run.", flag_values=FLAGS)
@@ -271,7 +277,7 @@ def _new_plan(arguments: Sequence[str]) -> tuple[SweepPlan, Sweep]:
     draw = None
     if told.search == "random":
         with extra("Sweep.search = 'random'", "ray"):
-            from agents.experiment.search import draw_bindings
+            from agents.sweep.search import draw_bindings
         draw = partial(draw_bindings, num_samples=told.num_samples)
     points = make_points(grid, told.arms, told.exclude, draw)
     if any(key.endswith("Runner.seed") for point in points for key in point.bindings):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from agents.compute import Compute
 from agents.decision import Decision
 from agents.exploration import DecisionRandom
-from agents.noisy import noisy_layers, resample_noise
+from agents.networks.noisy import noisy_layers, resample_noise
 from agents.observations import each_array
 
 __all__ = ["EpsilonGreedyPolicy"]

@@ -17,7 +17,7 @@ from agents import losses
 from agents.compute import Compute
 from agents.exploration import DecisionRandom
 from agents.files import write_atomically
-from agents.noisy import noisy_layers, resample_noise
+from agents.networks.noisy import noisy_layers, resample_noise
 from agents.observations import are_equal, copied, each_array
 from agents.optimizers import create_optimizer
 

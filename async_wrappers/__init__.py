@@ -8,7 +8,7 @@
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `probe_delay`: finds the hidden delay of an environment.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
-* `async_wrappers.latency`, `async_wrappers.stagger`: latency models and stagger strategies.
+* `async_wrappers.latency`, `async_wrappers.schedule.stagger`: latency models and stagger strategies.
 * `async_wrappers.testing`: the contract tests of backends and strategies, for those of your own.
 
 Importing it registers ``async_wrappers/FallingBlocks-v0`` and the Game Boy's games with Gymnasium.
@@ -17,16 +17,16 @@ Importing it registers ``async_wrappers/FallingBlocks-v0`` and the Game Boy's ga
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from async_wrappers.delay import RealtimeDelay
-from async_wrappers.observation import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.registration import register_environments
+from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
+from async_wrappers.wrappers.delay import RealtimeDelay
 
 if TYPE_CHECKING:
-    from async_wrappers.planning import plan
-    from async_wrappers.probing import probe_delay
-    from async_wrappers.regret import decompose
-    from async_wrappers.runner import AsyncRunner
-    from async_wrappers.vector import VectorRealtimeDelay
+    from async_wrappers.analysis.planning import plan
+    from async_wrappers.analysis.probing import probe_delay
+    from async_wrappers.analysis.regret import decompose
+    from async_wrappers.live import AsyncRunner
+    from async_wrappers.wrappers.vector import VectorRealtimeDelay
 
 __all__ = [
     "AppliedActions",
@@ -43,11 +43,11 @@ __all__ = [
 __version__ = "0.1.0"
 
 _WHERE = {
-    "AsyncRunner": "runner",
-    "VectorRealtimeDelay": "vector",
-    "decompose": "regret",
-    "plan": "planning",
-    "probe_delay": "probing",
+    "AsyncRunner": "live",
+    "VectorRealtimeDelay": "wrappers.vector",
+    "decompose": "analysis.regret",
+    "plan": "analysis.planning",
+    "probe_delay": "analysis.probing",
 }
 
 

@@ -10,12 +10,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from async_wrappers.analysis.planning import Need, Plan, plan, workers_against_latency
+from async_wrappers.analysis.scaling import (
+    GAME_BOY_FPS,
+    PUBLISHED,
+    PUBLISHED_LIVE,
+    Processes,
+    processes_needed,
+    read_networks,
+)
+from async_wrappers.analysis.scaling_picture import PUBLISHED_TIMES, scaling_picture
+from async_wrappers.analysis.timeline import timeline
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
-from async_wrappers.planning import Need, Plan, plan, workers_against_latency
-from async_wrappers.scaling import GAME_BOY_FPS, PUBLISHED, PUBLISHED_LIVE, Processes, processes_needed, read_networks
-from async_wrappers.scaling_picture import PUBLISHED_TIMES, scaling_picture
-from async_wrappers.simulation import SimulatedSchedule
-from async_wrappers.timeline import timeline
+from async_wrappers.schedule.simulated import SimulatedSchedule
 
 TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 MOST_DRAWN = 20_000  # frames in a picture

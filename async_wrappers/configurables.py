@@ -5,12 +5,12 @@ from __future__ import annotations
 import gin
 from gymnasium.wrappers import DelayObservation, ResizeObservation
 
-from async_wrappers.delay import RealtimeDelay
 from async_wrappers.envs import create_atari_environment, create_gym_environment
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
-from async_wrappers.observation import AppliedActions, CommittedActions, DecisionDelay
-from async_wrappers.runner import AsyncRunner
-from async_wrappers.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
+from async_wrappers.live import AsyncRunner
+from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
+from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
+from async_wrappers.wrappers.delay import RealtimeDelay
 
 __all__ = ["CONFIGURABLES"]
 

@@ -47,13 +47,13 @@ import agents.configurables
 import async_wrappers.configurables
 from agents.dqn import DQNAgent
 from agents.experiment.config import load_config
+from agents.experiment.create_runner import create_runner
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner
-from agents.experiment.schedules import create_runner
 from agents.learner import Learner
-from agents.networks import MLPTorso, create_network
+from agents.networks.q_network import MLPTorso, create_network
 from agents.turn_based import TurnBasedAgent
-from async_wrappers.runner.children import _restore, _save
+from async_wrappers.live.backends.children import _restore, _save
 
 ROOT = Path(__file__).parents[1]
 ITERATIONS = 5
@@ -120,14 +120,14 @@ class Restored:
 
     def put_states(self, directory: Path, iteration: int, states: list[Any]) -> None:
         """Write the states where a learner's process looks for them."""
-        from async_wrappers.runner.state import state_file, write_state
+        from async_wrappers.live.learning.learner_state import state_file, write_state
 
         for number, state in enumerate(states):
             write_state(state_file(directory, iteration, number), state)
 
     def take_states(self, directory: Path, iteration: int) -> list[Any]:
         """Read and delete what the learners wrote."""
-        from async_wrappers.runner.state import read_state, state_file
+        from async_wrappers.live.learning.learner_state import read_state, state_file
 
         paths = [state_file(directory, iteration, number) for number in range(len(self.learners))]
         states = [read_state(path) for path in paths]
@@ -136,7 +136,7 @@ class Restored:
 
     def drop_states(self, directory: Path, iteration: int) -> None:
         """Delete what `put_states` wrote."""
-        from async_wrappers.runner.state import state_file
+        from async_wrappers.live.learning.learner_state import state_file
 
         for number in range(len(self.learners)):
             state_file(directory, iteration, number).unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from agents.dqn import DQNAgent
 from agents.experiment.episode import Phase, episode_seed, play_episode
 from agents.experiment.evaluate import bootstrap_interval, evaluate
 from agents.exploration import identity_epsilon
-from agents.networks import MLPTorso, create_network
+from agents.networks.q_network import MLPTorso, create_network
 from agents.optimizers import create_optimizer
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 

@@ -88,7 +88,7 @@ def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = F
 def play_cartpole(overlap: bool = False) -> None:
     """Train our agent on CartPole for ever, with the network, the batch and the periods of configs/dqn/cartpole.gin."""
     from agents.dqn import DQNAgent
-    from agents.networks import MLPTorso, create_network
+    from agents.networks.q_network import MLPTorso, create_network
 
     environment = Turnstile(gym.make("CartPole-v1"))
     agent = DQNAgent(

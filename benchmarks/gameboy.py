@@ -30,7 +30,7 @@ import cv2
 from async_wrappers.envs.gameboy import GameBoyEnv, Rom, find_spec
 from async_wrappers.envs.gameboy.roms import sha256
 from benchmarks.interleave import interleave, median_ratio, print_hold, print_load, print_table
-from tests.async_wrappers.gameboy.cartridge import add_score, cartridge, store
+from tests.worlds.gameboy.cartridge import add_score, cartridge, store
 
 BARE_DRAWN, RGB, GRAY, BARE, RAM = "PyBoy, drawn", "rgb", "grayscale", "PyBoy, not drawn", "ram"
 PRESS_A, NOOP = 0, 6

@@ -30,7 +30,7 @@ import torch
 
 from agents.decision import Decision
 from agents.dqn.parts import DQN
-from agents.networks import count_parameters, create_network
+from agents.networks.q_network import count_parameters, create_network
 from async_wrappers import AsyncRunner, plan
 from async_wrappers.envs import create_atari_environment
 from async_wrappers.latency import measure

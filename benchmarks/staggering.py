@@ -13,7 +13,7 @@ import argparse
 import math
 
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes
-from async_wrappers.simulation import Counts, SimulatedSchedule
+from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
 
 FPS = 60
 MODELS: dict[str, Latency] = {

@@ -13,7 +13,7 @@ import statistics
 import time
 
 from async_wrappers.latency import Constant, Latency, LogNormal
-from async_wrappers.simulation import SimulatedSchedule
+from async_wrappers.schedule.simulated import SimulatedSchedule
 
 FPS = 60
 CASES: dict[str, tuple[Latency, int, int]] = {  # latency, workers, simulated seconds

@@ -65,9 +65,9 @@ def test_stable_baselines3_trains_and_is_evaluated_with_and_without_delay(capsys
 
 def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
-    from agents.experiment.results import read_rows
-    from agents.experiment.sweep_plan import read_plan
-    from agents.experiment.sweep_view import make_view
+    from agents.sweep.plan import read_plan
+    from agents.sweep.results import read_rows
+    from agents.sweep.view import make_view
 
     grid = [{"delay": 2, "noops": 0}, {"delay": 2, "noops": 2}]
     example("sb3_sweep.py")["main"](str(tmp_path), total_timesteps=200, episodes=2, grid=grid, seeds=1)

@@ -25,13 +25,13 @@ from agents.dqn.learner import DQNLearner
 from agents.dqn.policy import DQNPolicy
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.exploration import Epsilon, has_warmup, linearly_decaying_epsilon
-from agents.fit import check_fit
+from agents.gin_values import resolved
 from agents.learner import Learner, Replay
-from agents.networks import create_network
+from agents.networks.check import check_fit
+from agents.networks.q_network import create_network
 from agents.observations import Reader
 from agents.optimizers import create_optimizer
 from agents.replay import ReservoirReplay, RingReplay, create_replay
-from agents.resolved import resolved
 from agents.worker_policy import WorkerPolicy
 
 __all__ = ["DQN", "check_count", "check_flags", "check_numbers"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
-from agents.experiment.tally import go_to_encounter
+from agents.experiment.phase_stats import go_to_encounter
 
 __all__ = ["STATISTICS", "bootstrap_interval", "difference_interval", "evaluate", "interquartile_mean"]
 

@@ -16,10 +16,10 @@ from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase
 from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
+from agents.experiment.phase_stats import Played
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
-from agents.experiment.tally import Played
-from agents.replay.saved import check_moment
-from agents.resolved import resolved
+from agents.gin_values import resolved
+from agents.replay.log.saved import check_moment
 from agents.turn_based import TurnBasedAgent
 
 __all__ = ["LiveRunner"]

@@ -14,7 +14,7 @@ import torch
 from agents.agent import Agent
 from agents.configurables import CONFIGURABLES
 from agents.experiment.config import CONFIG, gin_of_its_own, load_config
-from agents.experiment.schedules import create_runner
+from agents.experiment.create_runner import create_runner
 
 __all__ = ["load_agent"]
 

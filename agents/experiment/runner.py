@@ -21,16 +21,16 @@ from absl import logging
 from tqdm import tqdm
 
 from agents.agent import Agent
-from agents.create import create_agent
 from agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
 from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 from agents.experiment.evaluate import evaluate
 from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
+from agents.experiment.phase_stats import Played, closing_line, encounter_of, facts, go_to_encounter
 from agents.experiment.pretraining import Pretraining
-from agents.experiment.tally import Played, closing_line, encounter_of, facts, go_to_encounter
 from agents.experiment.video import check_recordable, recorded
-from agents.replay.saved import DamagedReplay
+from agents.registry import create_agent
+from agents.replay.log.saved import DamagedReplay
 from agents.turn_based import TurnBasedAgent
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]

@@ -13,7 +13,7 @@ from agents.dqn.parts import DQN, check_flags, check_numbers
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.exploration import linearly_decaying_epsilon, zero_epsilon
 from agents.learner import Learner, Replay
-from agents.noisy import make_noisy
+from agents.networks.noisy import make_noisy
 from agents.rainbow.parts import Rainbow
 
 __all__ = ["FullRainbow"]

@@ -14,8 +14,8 @@ from agents.dqn.parts import DQN, check_count, check_numbers
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.implicit_quantile.learner import ImplicitQuantileLearner
 from agents.implicit_quantile.policy import ImplicitQuantilePolicy
-from agents.implicit_quantile_network import ImplicitQuantileNetwork
 from agents.learner import Learner, Replay
+from agents.networks.implicit_quantile import ImplicitQuantileNetwork
 
 __all__ = ["ImplicitQuantile"]
 

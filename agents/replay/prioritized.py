@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from agents.replay.log.segments import Arrays
 from agents.replay.ring import RingReplay
-from agents.replay.segments import Arrays
 from agents.replay.sum_tree import SumTree
 
 _LARGEST = 1e290  # a priority: the sum of as many as fit into memory is finite

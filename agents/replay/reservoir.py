@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from agents.replay.log.saved import SavedReplay
+from agents.replay.log.segments import Arrays, Segment
 from agents.replay.observations import ObservationArrays
 from agents.replay.ring import RingReplay
-from agents.replay.saved import SavedReplay
-from agents.replay.segments import Arrays, Segment
 
 _PIECE = 4096  # transitions that go to or come from a file at a time, which bounds the memory a load needs
 

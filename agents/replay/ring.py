@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from agents.replay.log.saved import SavedReplay
+from agents.replay.log.segments import Arrays, Segment
 from agents.replay.observations import ObservationArrays
-from agents.replay.saved import SavedReplay
-from agents.replay.segments import Arrays, Segment
 
 # What a slot holds: an action, one that terminated the episode, no action, nothing: its file was damaged.
 _STEP, _TERMINAL, _FINAL, _LOST = 0, 1, 2, 3

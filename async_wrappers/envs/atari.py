@@ -11,8 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 
+from async_wrappers.checks import whole_frames
 from async_wrappers.envs.wrapping import Wrapper, wrap
-from async_wrappers.schedule import whole_frames
 
 __all__ = ["create_atari_environment", "find_atari_game"]
 

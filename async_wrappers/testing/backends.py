@@ -23,9 +23,9 @@ import numpy as np
 import psutil
 import pytest
 
-from async_wrappers.runner import AsyncRunner, Decision
-from async_wrappers.runner.loop import episode_seed
-from async_wrappers.timing import TimingReport
+from async_wrappers.live import AsyncRunner, Decision
+from async_wrappers.live.loop import episode_seed
+from async_wrappers.live.report.timing import TimingReport
 
 __all__ = ["BackendContract", "PolicyError", "Watching", "Witness"]
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
-from async_wrappers.schedule import decisions
-from async_wrappers.simulation import Inference, SimulatedSchedule
-from async_wrappers.stagger import Conditions, Stagger
+from async_wrappers.schedule.plain import decisions
+from async_wrappers.schedule.simulated import Inference, SimulatedSchedule
+from async_wrappers.schedule.stagger import Conditions, Stagger
 from async_wrappers.testing.played import ChangesLater, Played
 
 __all__ = ["Closing", "StaggerContract", "Workshop"]

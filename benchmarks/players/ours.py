@@ -37,7 +37,7 @@ def peers_network(agent: str) -> Any:
     """Return a factory of the network that the agent's peers have."""
     from torch import nn
 
-    from agents.networks import DuelingHead, NatureTorso, create_network
+    from agents.networks.q_network import DuelingHead, NatureTorso, create_network
 
     class Convolutions(NatureTorso):
         def __init__(self, observation_shape: Any) -> None:
@@ -74,7 +74,7 @@ def peers_network(agent: str) -> Any:
 def make_agent(player: Told, environment: Any) -> Any:
     """Make an agent for Pong."""
     from agents.full_rainbow import FullRainbowAgent
-    from agents.networks import create_network
+    from agents.networks.q_network import create_network
     from agents.optimizers import create_optimizer
     from agents.rainbow import RainbowAgent
 

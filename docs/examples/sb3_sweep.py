@@ -17,7 +17,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
-from agents.experiment.sweep import sweep
+from agents.sweep.run import sweep
 from async_wrappers import AppliedActions, RealtimeDelay
 
 GRID = [{"delay": delay, "noops": noops} for delay in (1, 2, 4) for noops in (0, delay)]

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from agents.dqn.parts import DQN
-from tests.agents.drifting_env import DriftingEnv
 from tests.agents.test_family import AGENTS, hyperparameters
+from tests.worlds.drifting_env import DriftingEnv
 
 pytestmark = pytest.mark.timeout(120)  # a value that hangs is a failure
 

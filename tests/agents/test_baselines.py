@@ -12,8 +12,8 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from agents.agent import Agent
 from agents.baselines import NoopAgent, RandomAgent, discrete_actions
-from tests.agents.agent_contract import AgentContract, play
-from tests.agents.drifting_env import DriftingEnv
+from tests.contracts.agent_contract import AgentContract, play
+from tests.worlds.drifting_env import DriftingEnv
 
 
 class TestRandomContract(AgentContract):
@@ -89,7 +89,7 @@ class TestNoop:
             NoopAgent(env)
 
     def test_names_of_another_action_space_are_not_believed(self) -> None:
-        # async_wrappers.default_action.find_noop does not believe them either.
+        # async_wrappers.wrappers.default_action.find_noop does not believe them either.
         with pytest.raises(ValueError, match="agent 'noop' needs an environment whose actions include NOOP"):
             NoopAgent(Narrowed(DriftingEnv(actions=5, noop=True)))
 

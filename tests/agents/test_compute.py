@@ -12,8 +12,8 @@ from torch import nn
 
 from agents.compute import Compute
 from agents.decision import Decision
-from tests.agents.drifting_env import DriftingEnv
 from tests.agents.test_family import make_parts, transitions
+from tests.worlds.drifting_env import DriftingEnv
 
 
 def test_auto_is_cuda_where_there_is_one_and_else_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agents.decision import Decision, Outcome, Turns, frames_per_decision
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import LogNormal
-from tests.agents.drifting_env import DriftingEnv
+from tests.worlds.drifting_env import DriftingEnv
 
 
 def report(start: int, frame: int, interval: int = 1, applied: bool = True) -> dict[str, Any]:

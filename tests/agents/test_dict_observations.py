@@ -18,13 +18,13 @@ from agents.agent import Agent
 from agents.compute import Compute
 from agents.decision import Decision
 from agents.learner import DivergedError
-from agents.networks import DictTorso, ImpalaTorso, MLPTorso, NatureTorso, create_network, output_size
+from agents.networks.q_network import DictTorso, ImpalaTorso, MLPTorso, NatureTorso, create_network, output_size
 from agents.observations import Reader, are_equal, copied, stacked
 from async_wrappers import AppliedActions, AsyncRunner, CommittedActions, DecisionDelay, RealtimeDelay
-from tests.agents.agent_contract import WORLDS, World, play
-from tests.agents.dict_env import DictEnv
-from tests.agents.plain_data import assert_identical
 from tests.agents.test_family import FAMILY, ApartAgent, FamilyContract, make_agent, make_parts
+from tests.contracts.agent_contract import WORLDS, World, play
+from tests.worlds.dict_env import DictEnv
+from tests.worlds.plain_data import assert_identical
 
 pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
 

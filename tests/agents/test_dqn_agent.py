@@ -22,12 +22,12 @@ from agents.agent import Agent
 from agents.dqn import DQNAgent
 from agents.experiment.episode import play_episode
 from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
-from agents.networks import create_network
+from agents.networks.q_network import create_network
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import LogNormal
-from tests.agents.agent_contract import AgentContract, Environment, play
-from tests.agents.drifting_env import SHAPE, DriftingEnv, Life
-from tests.agents.plain_data import assert_identical, differs
+from tests.contracts.agent_contract import AgentContract, Environment, play
+from tests.worlds.drifting_env import SHAPE, DriftingEnv, Life
+from tests.worlds.plain_data import assert_identical, differs
 
 TRUNCATED, TERMINATED = (False, True), (True, False)
 

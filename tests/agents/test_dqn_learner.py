@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from agents.compute import Compute
 from agents.dqn import DQNLearner
 from agents.replay import RingReplay
-from tests.agents.plain_data import assert_identical, differs
+from tests.worlds.plain_data import assert_identical, differs
 
 CPU = Compute("cpu")
 

@@ -11,7 +11,7 @@ import torch
 from agents.compute import Compute
 from agents.decision import Decision
 from agents.dqn import DQNPolicy
-from agents.networks import create_network
+from agents.networks.q_network import create_network
 
 ACTIONS = 5
 

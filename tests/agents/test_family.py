@@ -20,18 +20,18 @@ import torch
 import agents.configurables  # noqa: F401 - the gin names
 from agents.agent import Agent
 from agents.c51.learner import SupportWarning
-from agents.create import AGENTS, create_parts
 from agents.decision import Decision
 from agents.dqn import DQN
 from agents.exploration import identity_epsilon
 from agents.learner import DivergedError
-from agents.networks import MLPTorso, create_network
+from agents.networks.q_network import MLPTorso, create_network
 from agents.observations import each_array
+from agents.registry import AGENTS, create_parts
 from agents.turn_based import TurnBasedAgent
 from async_wrappers import AsyncRunner, RealtimeDelay
-from tests.agents.agent_contract import WORLDS, AgentContract, World, play
-from tests.agents.drifting_env import DriftingEnv
-from tests.agents.plain_data import assert_identical, differs
+from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.plain_data import assert_identical, differs
 
 pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
 

@@ -13,9 +13,9 @@ import torch
 from agents.compute import Compute
 from agents.learner import DivergedError, Learner
 from agents.optimizers import NAMES, create_optimizer
-from tests.agents.drifting_env import DriftingEnv
-from tests.agents.plain_data import assert_identical
 from tests.agents.test_family import FAMILY, make_parts, transitions
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.plain_data import assert_identical
 
 pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
 PRIORITIZED = "dqn, double, dueling, prioritized"

@@ -18,10 +18,10 @@ import torch
 from agents.agent import Agent
 from agents.learner import DivergedError
 from agents.turn_based import TurnBasedAgent
-from tests.agents.agent_contract import WORLDS, AgentContract, World, in_a_file, play
-from tests.agents.drifting_env import DriftingEnv
-from tests.agents.plain_data import assert_identical, differs
 from tests.agents.test_family import FAMILY, make_agent
+from tests.contracts.agent_contract import WORLDS, AgentContract, World, in_a_file, play
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.plain_data import assert_identical, differs
 
 pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
 

@@ -14,15 +14,15 @@ import torch
 
 import agents.configurables  # noqa: F401 - the gin names
 import async_wrappers.configurables  # noqa: F401
-from agents.create import create_parts
 from agents.decision import Decision
 from agents.dqn import DQN, DQNAgent
+from agents.gin_values import resolved
 from agents.optimizers import create_optimizer
-from agents.resolved import resolved
+from agents.registry import create_parts
 from async_wrappers import RealtimeDelay
-from tests.agents.agent_contract import play
-from tests.agents.drifting_env import DriftingEnv
-from tests.agents.plain_data import assert_identical, differs
+from tests.contracts.agent_contract import play
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.plain_data import assert_identical, differs
 
 CONFIG = """
 create_agent.agent_name = "dqn"

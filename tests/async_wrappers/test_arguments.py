@@ -28,10 +28,11 @@ from async_wrappers import (
     probe_delay,
 )
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform, measure, summary
-from async_wrappers.schedule import FrameClock, PlainSchedule
-from async_wrappers.simulation import MOST_WORKERS, SimulatedSchedule
-from async_wrappers.stagger import ExpectedTime, MaxTime, Sequential, Tickets, make_stagger
-from tests.async_wrappers.recording_env import RecordingEnv
+from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.plain import PlainSchedule
+from async_wrappers.schedule.simulated import MOST_WORKERS, SimulatedSchedule
+from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Tickets, make_stagger
+from tests.worlds.recording_env import RecordingEnv
 
 pytestmark = pytest.mark.timeout(120)  # a value that hangs is a failure
 

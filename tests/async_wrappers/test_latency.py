@@ -1,4 +1,4 @@
-"""Tests of async_wrappers/latency.py."""
+"""Tests of async_wrappers/latency/models.py."""
 
 import copy
 import json
@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import latency
 from async_wrappers.latency import (
     Constant,
     Correlated,
@@ -28,7 +27,8 @@ from async_wrappers.latency import (
     measure,
     summary,
 )
-from async_wrappers.schedule import FrameClock
+from async_wrappers.latency import models as latency
+from async_wrappers.schedule.frames import FrameClock
 
 FAST = settings(deadline=None, database=None)
 DRAWS = 20_000

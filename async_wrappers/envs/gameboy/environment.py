@@ -16,7 +16,7 @@ from async_wrappers.envs.gameboy.picture import grayscale, rgb
 from async_wrappers.envs.gameboy.roms import read_rom
 from async_wrappers.envs.gameboy.source import StateSource
 from async_wrappers.envs.gameboy.spec import Memory, Spec
-from async_wrappers.schedule import FrameClock
+from async_wrappers.schedule.frames import FrameClock
 
 __all__ = ["GameBoyEnv"]
 

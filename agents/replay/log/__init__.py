@@ -1,0 +1,1 @@
+"""A replay on disk: append-only segments, and an index for each checkpoint."""

@@ -1,0 +1,1 @@
+"""Sweeps: many trials of one experiment, and the figures they end in."""

@@ -1,0 +1,238 @@
+"""The pictures of a sweep: score against delay, learning curves, workers against latency.
+
+Curves differ in colour (Okabe and Ito's, which the colour-blind tell apart), in line and in marker, so that they can be
+read in black and white too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from agents.experiment.evaluate import STATISTICS, bootstrap_interval
+from agents.files import write_atomically
+from agents.sweep.view import BASELINES, View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "COLOURS",
+    "draw_learning_curves",
+    "draw_scores",
+    "draw_workers",
+    "make_panels",
+    "put_legend",
+    "write_figure",
+]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+LINES = ("-", "--", "-.", ":")
+MARKERS = "osD^vPX"
+LEVELS = {"random": (0, (6, 2)), "no-op": (0, (1, 1.5))}
+MOST_PANELS = 12
+
+
+def draw_scores(view: View) -> Figure:
+    """Draw the score along the axis, a curve per arm, with the baselines as lines across."""
+    panels = view.panels
+    figure, places = make_panels(len(panels), view.x_label, view.metric_label)
+    styles = _styles(name for panel in panels for name in panel.curves)
+    for panel, axes in zip(panels, places, strict=True):
+        for name, curve in panel.curves.items():
+            errors = [[score.value - score.low for score in curve], [score.high - score.value for score in curve]]
+            xs, values = [score.x for score in curve], [score.value for score in curve]
+            axes.errorbar(xs, values, errors, label=name, capsize=3, **styles[name])
+        for level in panel.levels:
+            axes.axhline(
+                level.value,
+                color="0.25",
+                linestyle=LEVELS[level.name.partition(",")[0]],
+                linewidth=1.2,
+                label=level.name,
+            )
+            axes.axhspan(level.low, level.high, color="0.5", alpha=0.15, linewidth=0)
+        _scale(axes, sorted({score.x for curve in panel.curves.values() for score in curve}))
+        axes.set_title(panel.title, fontsize="medium")
+    put_legend(figure, places, view.statistic_label)
+    return figure
+
+
+def draw_learning_curves(view: View, metric: str) -> Figure:
+    """Draw a metric of the iterations against training frames, a panel per value along the axis."""
+    rows = [row for row in view.rows if row["metric"] in (metric, "frames") and row["iteration"] is not None]
+    rows = [row for row in rows if row["arm"] not in BASELINES]
+    curves: dict[tuple[str, float], dict[str, dict[int, list[tuple[float, float]]]]] = {}
+    frames = {(row["trial"], row["iteration"]): row["value"] for row in rows if row["metric"] == "frames"}
+    for row in rows:
+        if row["metric"] == metric:
+            for name in view.names(row):
+                panel = curves.setdefault((view.title(row), row[view.x]), {})
+                at = (frames.get((row["trial"], row["iteration"]), row["iteration"]), row["value"])
+                panel.setdefault(name, {}).setdefault(row["iteration"], []).append(at)
+    shown = _spread(sorted(curves))
+    along = "training frames" if frames else "iteration"
+    label = {"train_average_return": "return of an episode in training"}.get(metric, metric.replace("_", " "))
+    figure, places = make_panels(len(shown), along, label)
+    styles = _styles(name for panel in curves.values() for name in panel)
+    for (title, x), axes in zip(shown, places, strict=True):
+        for name, iterations in curves[title, x].items():
+            _draw_band(axes, iterations, view.statistic, label=name, **{**styles[name], "markersize": 3})
+        axes.set_title(", ".join(filter(None, [title, _x_in_words(view, x)])), fontsize="medium")
+    _same_heights(dict(zip(shown, places, strict=True)))
+    seeds = max(len(found) for panel in curves.values() for curve in panel.values() for found in curve.values())
+    spread = "one seed" if seeds == 1 else f"{view.statistic} of up to {seeds} seeds, bands: 95 % bootstrap interval"
+    left_out = f"; {len(shown)} of {len(curves)} panels" if len(shown) < len(curves) else ""
+    put_legend(figure, places, spread + left_out)
+    return figure
+
+
+def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str) -> Figure:
+    """Draw the workers that a latency needs.
+
+    Args:
+        needs: Mean latency in seconds, the workers of the usual rule, and those that are enough.
+        fps: Frames per second.
+        title: What was simulated.
+    """
+    figure, (axes,) = make_panels(1, "mean latency of an inference (ms)", "workers")
+    latencies = [1000 * latency for latency, _, _ in needs]
+    curves = {
+        "enough for a fresh action on 99 % of the frames": [enough for _, _, enough in needs],
+        "the usual rule: mean latency x frame rate, rounded up": [rule for _, rule, _ in needs],
+    }
+    styles = _styles(curves)
+    for name, workers in curves.items():
+        axes.plot(latencies, workers, label=name, **styles[name])
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    per_ms = fps / 1000
+    frames = axes.secondary_xaxis("top", functions=(partial(np.multiply, per_ms), partial(np.multiply, 1 / per_ms)))
+    frames.xaxis.set_major_formatter("{x:g}")
+    frames.set_xlabel(f"the same in frames at {fps:g} frames a second", fontsize="small")
+    put_legend(figure, [axes], title)
+    return figure
+
+
+def write_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as ``path.png`` and ``path.svg``."""
+    import matplotlib
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    paths = [path.with_suffix(f".{kind}") for kind in ("png", "svg")]
+    with matplotlib.rc_context({"svg.hashsalt": path.stem}):  # the same figure is the same file
+        for each in paths:
+            kind = each.suffix[1:]
+            about = {"Date": None} if kind == "svg" else {}
+            write_atomically(each, partial(figure.savefig, format=kind, dpi=130, metadata=about))
+    return paths
+
+
+def make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many panels, and the panels."""
+    from matplotlib.figure import Figure  # a third of a second to import
+
+    columns = min(panels, 3)
+    lines = math.ceil(panels / columns)
+    width = 6.4 if columns == 1 else 3.6 * columns + 0.6
+    figure = Figure(figsize=(width, 0.9 + (3.6 if panels == 1 else 2.7 * lines)), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False)
+    places = [axes for line in grid for axes in line]
+    for axes in places[panels:]:
+        axes.remove()
+    for axes in places[:panels]:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="0.9", linewidth=0.6)
+        axes.set_axisbelow(True)
+    for axes in places[max(0, panels - columns) : panels]:
+        axes.set_xlabel(x_label)
+    figure.supylabel(y_label, fontsize="medium")
+    return figure, places[:panels]
+
+
+def _styles(names: Any) -> dict[str, dict[str, Any]]:
+    distinct = list(dict.fromkeys(names))
+    looks = islice(zip(cycle(COLOURS), cycle(LINES), cycle(MARKERS), strict=False), len(distinct))
+    return {
+        name: {"color": colour, "linestyle": line, "marker": marker, "markersize": 5, "linewidth": 1.5}
+        for name, (colour, line, marker) in zip(distinct, looks, strict=True)
+    }
+
+
+def _scale(axes: Axes, xs: Sequence[float]) -> None:
+    """Scale by logarithm, where the values span enough, with ticks at values that were tried."""
+    positive = [x for x in xs if x > 0]
+    logarithmic = len(positive) > 1 and xs[0] >= 0 and positive[-1] / positive[0] >= 4
+    if logarithmic and xs[0] == 0:  # zero has no logarithm: it lies to the left of the least
+        axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
+        axes.set_xlim(-0.3 * positive[0], 1.3 * positive[-1])
+    elif logarithmic:
+        axes.set_xscale("log")
+    where = axes.transScale.transform([(x, 0) for x in xs])[:, 0]
+    ticks = _apart(dict(zip(xs, where, strict=True)), (max(where) - min(where)) / 16)
+    axes.set_xticks([], minor=True)
+    axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize="small")
+
+
+def _apart(where: Mapping[float, float], least: float) -> list[float]:
+    """Return values whose places, given in order, are at least so far apart that their labels can be read."""
+    kept: list[float] = []
+    for x, place in where.items():
+        if not kept or place - where[kept[-1]] >= least:
+            kept.append(x)
+    return kept
+
+
+def _draw_band(axes: Axes, iterations: Mapping[int, list[tuple[float, float]]], statistic: str, **style: Any) -> None:
+    xs = [sum(at for at, _ in found) / len(found) for found in iterations.values()]
+    values = [[value for _, value in found] for found in iterations.values()]
+    axes.plot(xs, [float(STATISTICS[statistic](found)) for found in values], **style)
+    if max(map(len, values)) > 1:
+        low, high = zip(*(bootstrap_interval(found, STATISTICS[statistic]) for found in values), strict=True)
+        axes.fill_between(xs, low, high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def put_legend(figure: Figure, places: Sequence[Axes], note: str) -> None:
+    """Put one legend under all panels, and above them what markers and bars are."""
+    entries: dict[str, Any] = {}
+    for axes in places:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    room = figure.get_figwidth() * 9  # letters in a line
+    columns = max(1, min(len(entries), int(room / (max(map(len, entries)) + 8))))
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
+    figure.suptitle(note, fontsize="small", color="0.3")
+
+
+def _x_in_words(view: View, x: float) -> str:
+    return f"delay {x:g} frames" if view.x_label.startswith("delay") else f"{view.x} {x:g}"
+
+
+def _spread(keys: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return at most so many as fit, evenly spread along the axis of each title."""
+    titles = list(dict.fromkeys(title for title, _ in keys))
+    most = max(2, MOST_PANELS // len(titles))
+    shown = []
+    for title in titles:
+        own = [key for key in keys if key[0] == title]
+        last = min(most, len(own)) - 1
+        shown += [own[round(index * (len(own) - 1) / max(last, 1))] for index in range(last + 1)]
+    return shown
+
+
+def _same_heights(places: Mapping[tuple[str, float], Axes]) -> None:
+    """Give the panels of one title the same range, so that they can be compared."""
+    for title in {title for title, _ in places}:
+        own = [axes for (name, _), axes in places.items() if name == title]
+        low, high = zip(*(axes.get_ylim() for axes in own), strict=True)
+        for axes in own:
+            axes.set_ylim(min(low), max(high))

@@ -1,0 +1,1 @@
+"""Tools that answer questions before anything is trained: how many workers, how late, at what cost."""

@@ -1,0 +1,502 @@
+"""`plan`: how many workers a latency needs, what each way of running them gives, and whether the machine can.
+
+The usual rules are formulas: so many workers as frames pass in the mean, or the longest, inference. Whether an action
+then lands on each frame depends on how latencies scatter, so every number here but the first is simulated, with the
+schedule that the wrapper and the runner use.
+
+* `plan`: all rules for one latency or one policy, the workers that are enough, cores, memory, and advice.
+* `workers_against_latency`: the workers that are enough over a range of latencies.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from async_wrappers.latency import Latency, LogNormal, as_latency, measure, nanoseconds, summary
+from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
+from async_wrappers.schedule.stagger import MaxTime
+
+__all__ = ["Forecast", "Need", "Plan", "plan", "workers_against_latency"]
+
+FRESH = 0.99  # the share of frames with an action that is enough
+PLAYOUTS = ("p99", "p99.5", "p99.9", "p100")  # the first with which enough workers are enough
+LEAST_FRAMES = 10_000  # simulated: a share of 0.99 is then known to 0.001
+MOST_FRAMES = 1_000_000  # simulated, however long an episode lasts
+LONGEST_FRAMES = 100_000  # a latency that can still be simulated in seconds
+MEASURED_WORKER_MB = 13.0  # private memory of a worker process beside shared weights, on a 200 MB model
+BUDGET_WORKER_MB = 300.0  # what a worker may take at most
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the simulation says of one rule, once the first inferences are through.
+
+    Attributes:
+        rule: Its name.
+        workers: How many.
+        stagger: The strategy they run under.
+        playout_frames: Frames from an observation to its action, where the rule fixes them.
+        fresh_share: Share of the frames that receive an action of the policy's.
+        mean_delay_frames: Mean age of the observation behind an applied action; None if none was applied.
+        mean_delay_ms: The same in milliseconds.
+        p99_delay_frames: The age that 99 % of the applied actions do not exceed.
+        p99_delay_ms: The same in milliseconds.
+        dropped_per_second: Actions computed in full and never applied.
+        late_per_second: Actions that missed their playout, applied or not.
+        busy_workers: Workers that infer at a time, on average: the cores they use.
+        inferences_per_second: Begun by all workers.
+        first_action_s: When an episode's first action lands, in seconds; None if not while the simulation settled.
+    """
+
+    rule: str
+    workers: int
+    stagger: str
+    playout_frames: int | None
+    fresh_share: float
+    mean_delay_frames: float | None
+    mean_delay_ms: float | None
+    p99_delay_frames: float | None
+    p99_delay_ms: float | None
+    dropped_per_second: float
+    late_per_second: float
+    busy_workers: float
+    inferences_per_second: float
+    first_action_s: float | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `plan` found.
+
+    Attributes:
+        latency: The model, as text.
+        latency_ms: mean, std, p50, p95, p99 and max of 10,000 draws, in milliseconds.
+        fps: Frames per second.
+        seconds: As given: how long an episode lasts.
+        simulated_frames: Frames that the forecasts count.
+        rules: A forecast for each: ``sequential`` and ``never_resting`` (one worker), ``max_time`` (``ceil(max latency
+            * fps)`` workers, with the largest of 10,000 draws, which it learns on the way), ``max_time_known`` (which
+            is told), ``expected_time`` (``ceil(mean latency * fps)``) and ``tickets`` (two more, at playout p99).
+        enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames; None if none found.
+        playout: The playout of `enough`, as a quantile of the latency.
+        learners: That make one update per frame together; None if not asked for.
+        cores: That there are.
+        cores_needed: Busy workers, learners, and one for the environment loop.
+        memory_mb: ``weights`` (two copies), ``workers_measured`` and ``workers_budget`` (13 and 300 MB per worker), in
+            megabytes; None if the size of the model is not known.
+        memory_gbs: Gigabytes of weights read per second; None if the size of the model is not known.
+        advice: Sentences.
+    """
+
+    latency: str
+    latency_ms: dict[str, float]
+    fps: float
+    seconds: float
+    simulated_frames: int
+    rules: tuple[Forecast, ...]
+    enough: Forecast | None
+    playout: str
+    learners: int | None
+    cores: int
+    cores_needed: int
+    memory_mb: dict[str, float] | None
+    memory_gbs: float | None
+    advice: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, None where there is no number."""
+        return {**asdict(self), "rules": [asdict(rule) for rule in self.rules], "advice": list(self.advice)}
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the plan as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        """Summarize for a person."""
+        return "\n".join(
+            (*self._head(), "", _HEADER, *map(_line, self._forecasts()), "", *self._machine(), *self._said())
+        )
+
+    def _forecasts(self) -> tuple[Forecast, ...]:
+        return self.rules if self.enough is None else (*self.rules, self.enough)
+
+    def _head(self) -> Iterator[str]:
+        d = {name: f"{value:.4g}" for name, value in self.latency_ms.items()}
+        yield f"latency   {self.latency}"
+        yield f"          mean {d['mean']}, p50 {d['p50']}, p95 {d['p95']}, p99 {d['p99']}, max {d['max']} ms"
+        yield f"          mean {self.latency_ms['mean'] * self.fps / 1000:.4g} frames at {self.fps:g} fps"
+
+    def _machine(self) -> Iterator[str]:
+        learners = "" if self.learners is None else f"{self.learners} learners (one update per frame), "
+        busy = self.cores_needed - (self.learners or 0) - 1
+        needed = f"{self.cores_needed} needed: {busy} busy workers, {learners}1 environment loop"
+        yield f"cores     {needed}; {self.cores} here"
+        if self.memory_mb is not None:
+            m = self.memory_mb
+            yield (
+                f"memory    {m['weights']:.0f} MB of weights in two copies, {m['workers_measured']:.0f} MB of workers "
+                f"({m['workers_budget']:.0f} at most); {self.memory_gbs:.1f} GB/s are read"
+            )
+
+    def _said(self) -> Iterator[str]:
+        yield from ("", *(f"* {sentence}" for sentence in self.advice)) if self.advice else ()
+
+
+@dataclass(frozen=True)
+class Need:
+    """The workers that one latency needs.
+
+    Attributes:
+        latency_s: Mean latency, in seconds.
+        mean_rule: ``ceil(mean latency * fps)``.
+        playout: The playout of `enough`, as a quantile of the latency.
+        enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames.
+    """
+
+    latency_s: float
+    mean_rule: int
+    playout: str
+    enough: Forecast | None
+
+
+def plan(
+    latency_or_policy: Any,
+    observation: Any = None,
+    fps: Any = 60,
+    *,
+    learn_ms: float | None = None,
+    cores: int | None = None,
+    model_mb: float | None = None,
+    memory_gbs: float = 20.0,
+    seconds: float = 60,
+    seed: int = 0,
+) -> Plan:
+    """Tell how many workers a latency needs at a frame rate, and what they give.
+
+    Example:
+        >>> from async_wrappers.analysis.planning import plan
+        >>> found = plan(0.120, fps=60, cores=16)
+        >>> found.enough.workers, found.enough.fresh_share, found.enough.mean_delay_frames
+        (8, 1.0, 8.0)
+
+    Args:
+        latency_or_policy: A latency model, a number or a list of seconds; or, with `observation`, a policy, which is
+            then measured (53 inferences).
+        observation: What the policy is given.
+        fps: Frames per second.
+        learn_ms: How long one update of the weights takes, in milliseconds.
+        cores: Cores of the machine; None means those of this one.
+        model_mb: Size of the weights, in megabytes.
+        memory_gbs: Gigabytes per second that the machine reads from memory; 20 is a desktop's two channels in use.
+        seconds: How long an episode lasts. At least 10,000 frames and three mean latencies are simulated.
+        seed: Of the simulated latencies.
+
+    Returns:
+        Forecasts for each rule, the number of workers that is enough, and advice.
+
+    Raises:
+        ValueError: An argument out of range, a policy without an observation, or a latency above 100,000 frames.
+    """
+    given_cores = os.cpu_count() or 1 if cores is None else cores
+    _check_machine(given_cores, learn_ms, model_mb, memory_gbs)
+    world = _World.of(_latency_of(latency_or_policy, observation), fps, seconds, seed)
+    rules = tuple(world.rules())
+    playout, enough = world.enough()
+    chosen = enough or rules[-1]
+    learners = None if learn_ms is None else max(1, world.clock.frame_at(round(learn_ms * 1e6)))
+    found = Plan(
+        latency=repr(world.latency),
+        latency_ms={name: value * 1000 for name, value in world.draws.items()},
+        fps=float(world.clock.fps),
+        seconds=float(seconds),
+        simulated_frames=world.frames,
+        rules=rules,
+        enough=enough,
+        playout=playout,
+        learners=learners,
+        cores=int(given_cores),
+        cores_needed=math.ceil(chosen.busy_workers - 1e-9) + (learners or 0) + 1,
+        memory_mb=None if model_mb is None else _memory(chosen.workers, model_mb),
+        memory_gbs=None if model_mb is None else chosen.inferences_per_second * model_mb / 1000,
+        advice=(),
+    )
+    return _advised(found, chosen, memory_gbs)
+
+
+def workers_against_latency(
+    latencies_s: Iterable[float], fps: Any = 60, *, cv: float = 0.2, seconds: float = 600, seed: int = 0
+) -> list[Need]:
+    """Tell how many workers are enough over a range of log-normal latencies.
+
+    Args:
+        latencies_s: Mean latencies, in seconds.
+        fps: Frames per second.
+        cv: Coefficient of variation of each.
+        seconds: How long to simulate each. In a minute, shares at the edge of 99 % are known to 0.2 % only, and the
+            numbers of workers do not grow evenly.
+        seed: Of the simulated latencies.
+
+    Raises:
+        ValueError: As `plan`.
+    """
+    needs = []
+    for latency_s in latencies_s:
+        world = _World.of(LogNormal(latency_s, cv), fps, seconds, seed)
+        playout, enough = world.enough()
+        needs.append(Need(latency_s, world.mean_rule, playout, enough))
+    return needs
+
+
+@dataclass(frozen=True)
+class _World:
+    """A latency at a frame rate, and how long to simulate it."""
+
+    latency: Latency
+    clock: FrameClock
+    draws: dict[str, float]  # of the latency, in seconds
+    settle: int  # frames until everything has been through once
+    frames: int  # that count, after those
+    seed: int
+
+    @classmethod
+    def of(cls, latency: Latency, fps: Any, seconds: float, seed: int) -> _World:
+        clock, draws = FrameClock(fps), summary(latency)
+        longest = clock.frame_at(nanoseconds(draws["max"]))
+        if longest > LONGEST_FRAMES:
+            raise ValueError(
+                f"latency must stay under {LONGEST_FRAMES} frames to be simulated, got up to {longest} at "
+                f"{float(clock.fps):g} fps: plan with fewer frames per second"
+            )
+        episode = clock.frame_at(nanoseconds(_positive("seconds", seconds, "seconds")))
+        frames = max(min(episode, MOST_FRAMES), 3 * clock.frame_at(nanoseconds(latency.mean)), LEAST_FRAMES)
+        try:
+            whole = operator.index(seed)
+        except TypeError:
+            whole = -1
+        if whole < 0:
+            raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
+        return cls(latency, clock, draws, longest + 1, frames, whole)
+
+    @property
+    def mean_rule(self) -> int:
+        return max(1, self.clock.frame_at(nanoseconds(self.latency.mean)))
+
+    def rules(self) -> Iterator[Forecast]:
+        """Yield a forecast for each rule; the last is of tickets. The largest latency is that of 10,000 draws."""
+        largest = self.draws["max"]
+        max_rule = max(1, self.clock.frame_at(nanoseconds(largest)))
+        yield self.forecast("sequential", 1, "sequential")
+        yield self.forecast("never_resting", 1, "none")
+        yield self.forecast("max_time", max_rule, "max_time")
+        yield self.forecast("max_time_known", max_rule, MaxTime(initial_latency=largest))
+        yield self.forecast("expected_time", self.mean_rule, "expected_time")
+        yield self.forecast("tickets", self.mean_rule + 2, "tickets")
+
+    def enough(self) -> tuple[str, Forecast | None]:
+        """Search the least number of tickets workers with enough fresh frames, and the playout that this takes."""
+        for playout in PLAYOUTS:
+            if (found := self._least(playout)) is not None:
+                return playout, found
+        return PLAYOUTS[-1], None
+
+    def _least(self, playout: str) -> Forecast | None:
+        """Search between a number that is too small and one that is enough; None if more workers change nothing."""
+        too_few = self.mean_rule - 1  # with fewer than the mean rule, a slot is two frames: half of them at most
+        step = max(1, math.isqrt(self.mean_rule) // 2)
+        trial = self.forecast("enough", self.mean_rule, "tickets", playout)
+        while trial.fresh_share < FRESH:
+            if trial.inferences_per_second >= self._per_second(self.frames):
+                return None  # every frame was read: what is missing came later than its playout
+            too_few = trial.workers
+            trial = self.forecast("enough", trial.workers + step, "tickets", playout)
+            step *= 2
+        best = trial
+        while best.workers - too_few > 1:
+            trial = self.forecast("enough", (too_few + best.workers) // 2, "tickets", playout)
+            if trial.fresh_share >= FRESH:
+                best = trial
+            else:
+                too_few = trial.workers
+        return best
+
+    def forecast(self, rule: str, workers: int, stagger: Any, playout: str = PLAYOUTS[0]) -> Forecast:
+        schedule = SimulatedSchedule(self.latency, workers, self.clock.fps, stagger, playout, seed=self.seed)
+        steps = schedule.steps()
+        effects = (effect for effect, (applied, _) in enumerate(islice(steps, self.settle)) if applied is not None)
+        first = next(effects, None)
+        deque(effects, maxlen=0)
+        before = deepcopy(schedule.counts)
+        deque(islice(steps, self.frames), maxlen=0)
+        counts = _difference(schedule.counts, before)
+        mean, p99 = _number(counts.mean_delay), _number(counts.delay_quantile(0.99))
+        return Forecast(
+            rule=rule,
+            workers=workers,
+            stagger=stagger if isinstance(stagger, str) else repr(stagger),
+            playout_frames=schedule.stagger.playout if stagger == "tickets" else None,
+            fresh_share=counts.fresh_share,
+            mean_delay_frames=mean,
+            mean_delay_ms=self._milliseconds(mean),
+            p99_delay_frames=p99,
+            p99_delay_ms=self._milliseconds(p99),
+            dropped_per_second=self._per_second(counts.dropped),
+            late_per_second=self._per_second(counts.late),
+            busy_workers=self._per_second(sum(counts.busy.values())) / 1e9,
+            inferences_per_second=self._per_second(sum(counts.inferences.values())),
+            first_action_s=None if first is None else float(first / self.clock.fps),
+        )
+
+    def _per_second(self, count: int) -> float:
+        return float(count * self.clock.fps / self.frames)
+
+    def _milliseconds(self, frames: float | None) -> float | None:
+        return None if frames is None else frames * 1000 / float(self.clock.fps)
+
+
+def _difference(after: Counts, before: Counts) -> Counts:
+    """Return what happened between two counts of one schedule."""
+    return Counts(
+        after.frames - before.frames,
+        after.fresh - before.fresh,
+        after.dropped - before.dropped,
+        after.late - before.late,
+        {age: n - before.delay.get(age, 0) for age, n in after.delay.items()},
+        {worker: n - before.inferences.get(worker, 0) for worker, n in after.inferences.items()},
+        {worker: n - before.busy.get(worker, 0) for worker, n in after.busy.items()},
+    )
+
+
+def _latency_of(latency_or_policy: Any, observation: Any) -> Latency:
+    if observation is not None:
+        return measure(latency_or_policy, observation)
+    is_policy = callable(latency_or_policy) or hasattr(latency_or_policy, "act")
+    if is_policy and not (isinstance(latency_or_policy, Latency) and not isinstance(latency_or_policy, type)):
+        raise ValueError(
+            f"observation must be given for a policy to be measured on, got None with {latency_or_policy!r}"
+        )
+    return as_latency(latency_or_policy)
+
+
+def _check_machine(cores: Any, learn_ms: Any, model_mb: Any, memory_gbs: Any) -> None:
+    if not isinstance(cores, int | np.integer) or isinstance(cores, bool) or cores < 1:
+        raise ValueError(f"cores must be a whole number >= 1, got {cores!r}")
+    if learn_ms is not None:
+        _positive("learn_ms", learn_ms, "milliseconds")
+    if model_mb is not None:
+        _positive("model_mb", model_mb, "megabytes")
+    _positive("memory_gbs", memory_gbs, "gigabytes per second")
+
+
+def _memory(workers: int, model_mb: float) -> dict[str, float]:
+    """Return megabytes for processes that read two copies of the weights in shared memory; learners come on top."""
+    return {
+        "weights": 2.0 * model_mb,
+        "workers_measured": workers * MEASURED_WORKER_MB,
+        "workers_budget": workers * BUDGET_WORKER_MB,
+    }
+
+
+def _advised(found: Plan, chosen: Forecast, memory_gbs: float) -> Plan:
+    advice = (
+        *_on_time(found, chosen),
+        *_on_cores(found, chosen),
+        *_on_bandwidth(found, memory_gbs),
+        *_on_rules(found, chosen),
+    )
+    return replace(found, advice=advice)
+
+
+def _on_time(found: Plan, chosen: Forecast) -> Iterator[str]:
+    if chosen.workers == 1:
+        yield "The latency is under a frame: one worker suffices, and staggering buys nothing."
+    earliest = min((rule.first_action_s for rule in found.rules if rule.first_action_s is not None), default=None)
+    if earliest is None or earliest >= found.seconds:
+        when = "" if earliest is None else f": the earliest comes after {earliest:.4g} s"
+        yield f"No action lands within {found.seconds:g} s{when}. Only a faster policy helps."
+    elif chosen.first_action_s is None or chosen.first_action_s >= found.seconds:
+        yield (
+            f"Within {found.seconds:g} s no action of tickets workers lands, whose playout is the latency's "
+            f"{found.playout}: the earliest of any rule comes after {earliest:.4g} s."
+        )
+
+
+def _on_cores(found: Plan, chosen: Forecast) -> Iterator[str]:
+    if found.cores < chosen.busy_workers:
+        yield (
+            f"This cannot work on {found.cores} {'core' if found.cores == 1 else 'cores'}: {chosen.busy_workers:.1f} "
+            "workers are busy at a time, and more of them only slow each other down. Make the policy faster, let "
+            "frames last longer, or add machines."
+        )
+    elif found.cores < found.cores_needed:
+        yield (
+            f"The loop and the learners share cores with workers: {found.cores_needed} are needed, {found.cores} here."
+        )
+
+
+def _on_bandwidth(found: Plan, memory_gbs: float) -> Iterator[str]:
+    if found.memory_gbs is not None and found.memory_gbs > memory_gbs:
+        yield (
+            f"Reading the weights takes {found.memory_gbs:.3g} GB/s where about {memory_gbs:g} are typical: unless "
+            "they stay in a cache, each inference slows down as workers are added. Measure with all of them running."
+        )
+
+
+def _on_rules(found: Plan, chosen: Forecast) -> Iterator[str]:
+    p95, due = math.ceil(found.latency_ms["p95"] * found.fps / 1000 - 1e-6), chosen.playout_frames or 0
+    if found.enough is None:
+        yield f"No number of workers gives {FRESH:.0%} fresh frames, whatever the playout."
+    elif found.playout != PLAYOUTS[0]:
+        yield (
+            f"At playout 'p99' no number of workers gives {FRESH:.0%} fresh frames, as up to 1 % of the actions come "
+            f"late: use playout {found.playout!r}."
+        )
+    if due >= 1.5 * p95 > 0:
+        yield (
+            f"A few slow inferences set the delay: playout 'p95' is {p95} frames instead of {due}, "
+            "but then more actions come late."
+        )
+    learned, known = (next(r for r in found.rules if r.rule == name) for name in ("max_time", "max_time_known"))
+    if known.fresh_share > learned.fresh_share + 0.05:
+        yield (
+            f"max_time loses its even spacing while it learns the maximum ({learned.fresh_share:.1%} fresh); "
+            f"given as initial_latency={found.latency_ms['max'] / 1000:.4g}, it keeps it ({known.fresh_share:.1%})."
+        )
+
+
+_HEADER = "rule             workers   fresh   delay (p99) frames       ms   dropped/s   late/s      busy"
+
+
+def _line(row: Forecast) -> str:
+    delay = "none" if row.mean_delay_frames is None else f"{row.mean_delay_frames:.1f} ({row.p99_delay_frames:.0f})"
+    ms = "" if row.mean_delay_ms is None else f"{row.mean_delay_ms:.0f}"
+    return (
+        f"{row.rule:<17}{row.workers:>7}{row.fresh_share:>8.3f}{delay:>21}{ms:>9}"
+        f"{row.dropped_per_second:>12.2f}{row.late_per_second:>9.2f}{row.busy_workers:>10.1f}"
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _positive(name: str, value: Any, unit: str) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError(f"{name} must be a finite number of {unit} > 0, got {value!r}")
+    return number

@@ -1,0 +1,256 @@
+"""The regret ladder: what delay and inaction each cost a policy, found by playing it with and without them.
+
+Riemer, Subbaraj, Berseth, Rish, "Enabling Realtime Reinforcement Learning at Scale with Staggered Asynchronous
+Inference", arXiv 2412.14355, Theorem 1: the realtime regret splits into a part from not having learnt yet, a part from
+inaction (frames on which the default action stands) and a part from delay (acting on an old observation).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import TimeLimit
+from numpy.typing import NDArray
+
+from async_wrappers.checks import whole_frames
+from async_wrappers.live.protocols import Decision, as_act
+from async_wrappers.wrappers.delay import RealtimeDelay
+
+__all__ = ["Decomposition", "Estimate", "decompose"]
+
+RESAMPLES = 10_000
+AGENT_METHODS = ("begin_episode", "step", "end_episode")
+
+
+class Estimate(NamedTuple):
+    """A mean over episodes and its 95 % percentile-bootstrap interval (Efron 1979), in units of return."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """What `decompose` found. A cost is a loss of return per episode: positive where the policy does worse.
+
+    Attributes:
+        delay: Age of the observation behind an action, in frames, on the rungs that have it.
+        noops: Frames between two actions, on the rungs that have them.
+        default_action: What filled the other frames.
+        scores: Return of each episode, by rung: ``no_delay``, ``delay_only``, ``noops_only``, ``both``. The same place
+            in each tuple is the same seed.
+        returns: Their means, by rung.
+        costs: Paired differences: ``delay`` (no_delay - delay_only), ``inaction`` (no_delay - noops_only), ``both``
+            (no_delay - both) and ``interaction`` (the cost of both less the sum of the two).
+    """
+
+    delay: int
+    noops: int
+    default_action: Any
+    scores: Mapping[str, tuple[float, ...]]
+    returns: Mapping[str, Estimate]
+    costs: Mapping[str, Estimate]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for JSON but for a default action that is an array or a function."""
+        return {
+            "delay": self.delay,
+            "noops": self.noops,
+            "default_action": self.default_action,
+            "episodes": len(self.scores["both"]),
+            "scores": {rung: list(scores) for rung, scores in self.scores.items()},
+            "returns": {rung: estimate._asdict() for rung, estimate in self.returns.items()},
+            "costs": {name: estimate._asdict() for name, estimate in self.costs.items()},
+        }
+
+    def __str__(self) -> str:
+        """Return a small table."""
+        rows = {f"return, {rung.replace('_', ' ')}": estimate for rung, estimate in self.returns.items()}
+        rows |= {f"cost of {name}": estimate for name, estimate in self.costs.items() if name != "interaction"}
+        rows["interaction"] = self.costs["interaction"]
+        return "\n".join(
+            [
+                f"delay {self.delay} frames, noops {self.noops} frames, default action {self.default_action!r}, "
+                f"{len(self.scores['both'])} episodes",
+                f"{'':<20}{'mean':>10}   95 % interval",
+                *(f"{name:<20}{x.mean:>10.2f}   {x.low:.2f} to {x.high:.2f}" for name, x in rows.items()),
+            ]
+        )
+
+
+def decompose(
+    make_env: Callable[[], gym.Env[Any, Any]],
+    policy: Any,
+    delay: int,
+    noops: int,
+    episodes: int = 20,
+    *,
+    seed: int = 0,
+    default_action: Any = "noop",
+    max_frames: int | None = None,
+) -> Decomposition:
+    """Play a fixed policy without delay, with the delay alone, with the noops alone and with both.
+
+    Theorem 1 of arXiv 2412.14355 splits the realtime regret, which compares with the best policy, into learning,
+    inaction and delay. This measures the last two as differences of return between rungs, for one policy, which is the
+    same on each: nothing is retrained. A policy that was trained on the rung where it plays may lose less. The
+    theorem's terms add up; measured costs need not, and ``interaction`` is what is missing.
+
+    Episode n has the same environment seed on every rung, and its decisions have the same keys (episode, start), so an
+    exploring policy draws the same numbers. Two scores of one seed are a pair, and intervals of costs are of the
+    paired differences. They speak of the spread between seeds, for this policy.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers.analysis.regret import decompose
+        >>> def balance(observation):
+        ...     return int(observation[2] + 0.3 * observation[3] > 0)
+        >>> found = decompose(lambda: gym.make("CartPole-v1"), balance, delay=4, noops=1, default_action="repeat")
+        >>> found.returns["no_delay"].mean, found.costs["both"].low > 0
+        (500.0, True)
+
+    Args:
+        make_env: Makes the environment, which is stepped once per frame; called once per rung.
+        policy: One of three: an object with ``act(observation, decision)``; a function of the observation; an agent
+            with ``begin_episode(observation, realtime)``, ``step(reward, observation, realtime)``,
+            ``end_episode(reward, terminal, observation, realtime)`` and ``eval_mode``, which is set. An agent is copied
+            for each rung, with its counts, generators and replay, and is itself left as it is. A decision's ``frame``
+            is its ``start``: frames of earlier episodes differ between rungs.
+        delay: Age of the observation behind an action, in frames.
+        noops: Frames between two actions, filled by the default action.
+        episodes: Episodes on each rung.
+        seed: Of the episodes: episode n is reset with a seed made of (seed, 0, n), as in `AsyncRunner`.
+        default_action: As in `RealtimeDelay`.
+        max_frames: Frames after which an episode is cut, the same on every rung.
+
+    Returns:
+        Scores, mean returns and costs. A score is ``info["episode_return"]`` where the environment tells it, else the
+        sum of the rewards.
+
+    Raises:
+        ValueError: A number is too small or not whole, `policy` is none of the three or cannot be copied, `make_env`
+            makes no environment, or the default action does not fit the environment.
+    """
+    delay, noops = whole_frames("delay", delay), whole_frames("noops", noops)
+    episodes, seed = _at_least(2, "episodes", episodes), _at_least(0, "seed", seed)
+    max_frames = max_frames if max_frames is None else _at_least(1, "max_frames", max_frames)
+    seeds = [int(np.random.SeedSequence((seed, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(episodes)]
+
+    def climb(delay: int, noops: int) -> tuple[float, ...]:
+        player = _player(policy)
+        env = RealtimeDelay(_limited(_made(make_env), max_frames), delay, noops, default_action)
+        try:
+            return tuple(_play(player, env, episode_seed) for episode_seed in seeds)
+        finally:
+            env.close()
+
+    both = climb(delay, noops)  # first: where the default action does not fit, nothing has been played yet
+    scores = {"no_delay": climb(0, 0), "delay_only": climb(delay, 0), "noops_only": climb(0, noops), "both": both}
+    return Decomposition(delay, noops, default_action, scores, *_estimates(scores))
+
+
+class _Asked:
+    """A policy, asked in turn: it keeps nothing but the number of the episode."""
+
+    def __init__(self, policy: Any) -> None:
+        self._act = as_act(policy)
+        self._episode = -1
+
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any]) -> Any:
+        self._episode += 1
+        return self.step(0.0, observation, realtime)
+
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any]) -> Any:
+        start = realtime["start"]
+        return self._act(observation, Decision(self._episode, start, start, eval_mode=True))
+
+    def end_episode(self, reward: float, terminal: bool, observation: Any, realtime: Mapping[str, Any]) -> None:
+        pass
+
+
+def _player(policy: Any) -> Any:
+    """Return an agent that has played no episode of this ladder."""
+    if isinstance(policy, type) or not (_is_agent(policy) or hasattr(policy, "act") or callable(policy)):
+        raise ValueError(
+            "policy must be an object with act(observation, decision), a function of the observation or an agent with "
+            f"{', '.join(AGENT_METHODS)}, got {policy!r}"
+        )
+    if not _is_agent(policy):
+        return _Asked(policy)
+    if not hasattr(policy, "eval_mode"):
+        raise ValueError(f"policy must have eval_mode, so that it does not learn while it is measured, got {policy!r}")
+    try:
+        agent = deepcopy(policy)
+    except Exception as error:
+        raise ValueError(
+            f"policy must be an agent that can be copied, once per rung, got {policy!r} ({error}): give a function of "
+            "the observation instead"
+        ) from error
+    agent.eval_mode = True
+    return agent
+
+
+def _is_agent(policy: Any) -> bool:
+    return all(hasattr(policy, name) for name in AGENT_METHODS)
+
+
+def _made(make_env: Any) -> gym.Env[Any, Any]:
+    env = make_env() if callable(make_env) else make_env
+    if not callable(make_env) or not isinstance(env, gym.Env):
+        raise ValueError(f"make_env must be a function that makes a gymnasium.Env, got {env!r}")
+    return env
+
+
+def _limited(env: gym.Env[Any, Any], max_frames: int | None) -> gym.Env[Any, Any]:
+    """Put the limit inside the delay, where a step is a frame: outside, a rung with noops would play on longer."""
+    return env if max_frames is None else TimeLimit(env, max_frames)
+
+
+def _play(player: Any, env: gym.Env[Any, Any], seed: int) -> float:
+    """Return the score of one episode."""
+    observation, info = env.reset(seed=seed)
+    action = player.begin_episode(observation, info["realtime"])
+    score = 0.0
+    while True:
+        observation, reward, terminated, truncated, info = env.step(action)
+        score += float(reward)
+        if terminated or truncated:
+            player.end_episode(float(reward), bool(terminated), observation, info["realtime"])
+            return float(info.get("episode_return", score))
+        action = player.step(float(reward), observation, info["realtime"])
+
+
+def _estimates(scores: Mapping[str, Sequence[float]]) -> tuple[dict[str, Estimate], dict[str, Estimate]]:
+    """Return the means by rung, and the costs."""
+    rungs = {rung: np.asarray(values) for rung, values in scores.items()}
+    costs = {
+        "delay": rungs["no_delay"] - rungs["delay_only"],
+        "inaction": rungs["no_delay"] - rungs["noops_only"],
+        "both": rungs["no_delay"] - rungs["both"],
+    }
+    costs["interaction"] = costs["both"] - (costs["delay"] + costs["inaction"])
+    episodes = len(rungs["both"])
+    drawn = np.random.default_rng(0).integers(episodes, size=(RESAMPLES, episodes))  # the same episodes for all
+
+    def estimate(values: NDArray[np.float64]) -> Estimate:
+        low, high = np.percentile(values[drawn].mean(axis=1), (2.5, 97.5))
+        return Estimate(float(values.mean()), float(low), float(high))
+
+    return {rung: estimate(rungs[rung]) for rung in rungs}, {name: estimate(costs[name]) for name in costs}
+
+
+def _at_least(least: int, name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number (an int), got {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be >= {least}, got {number}")
+    return number

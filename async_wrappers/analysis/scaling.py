@@ -1,0 +1,148 @@
+"""How many workers and learners networks of several sizes need: Fig. 8 of arXiv 2412.14355.
+
+An action on each frame needs as many workers as frames pass in an inference; an update on each frame needs as many
+learners as frames pass in an update. What the times are is measured, or taken from what was published.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from async_wrappers.analysis.planning import Need, workers_against_latency
+from async_wrappers.latency import nanoseconds
+from async_wrappers.schedule.frames import FrameClock
+
+__all__ = [
+    "GAME_BOY_FPS",
+    "PUBLISHED",
+    "PUBLISHED_LIVE",
+    "UPDATE_INFERENCES",
+    "Network",
+    "Processes",
+    "processes_needed",
+    "read_networks",
+]
+
+GAME_BOY_FPS = 59.7275  # frames per second, of the published live experiments
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network's size, and how long it takes.
+
+    Attributes:
+        name: What it is called.
+        parameters: How many it has.
+        latency_s: Mean time of an inference, in seconds.
+        update_s: Mean time of an update, in seconds; None if it is not known.
+    """
+
+    name: str
+    parameters: int
+    latency_s: float
+    update_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Processes:
+    """What a network needs.
+
+    Attributes:
+        network: The network.
+        need: The workers that its inference takes.
+        learners: ``ceil(update time * fps)``, for one update per frame; None if the update time is not known.
+    """
+
+    network: Network
+    need: Need
+    learners: int | None
+
+
+UPDATE_INFERENCES = 16 * 4
+"""An update on a batch of 16, in inferences: for each transition network, target and backward, which is about two."""
+
+
+def _published(name: str, parameters: int, latency_frames: int) -> Network:
+    latency = latency_frames / GAME_BOY_FPS
+    return Network(name, parameters, latency, UPDATE_INFERENCES * latency)
+
+
+PUBLISHED = (
+    _published("55k", 54_178, 1),
+    _published("1m", 903_718, 5),
+    _published("10m", 10_368_742, 8),
+    _published("100m", 104_682_918, 70),
+    _published("1b", 1_008_092_742, 596),
+)
+"""The published networks of 15 layers, with the inference times of the table: frames of a Game Boy, rounded up there.
+
+Update times were not published, and are estimated by `UPDATE_INFERENCES`.
+"""
+
+PUBLISHED_LIVE = {"1m": (7, 1), "10m": (12, 3), "100m": (72, 33)}
+"""Workers and learners of the published live runs, by network."""
+
+
+def processes_needed(
+    networks: Iterable[Network] = PUBLISHED,
+    fps: Any = GAME_BOY_FPS,
+    *,
+    cv: float = 0.2,
+    seconds: float = 600,
+    seed: int = 0,
+) -> list[Processes]:
+    """Tell how many workers and learners networks need for an action, and for an update, on each frame.
+
+    Args:
+        networks: What is asked about, the smallest first.
+        fps: Frames per second.
+        cv: Coefficient of variation of each network's latency, log-normal; 0 is a constant.
+        seconds: How long to simulate each, as in `workers_against_latency`.
+        seed: Of the simulated latencies.
+
+    Raises:
+        ValueError: As `plan`.
+    """
+    networks, clock = list(networks), FrameClock(fps)
+    needs = workers_against_latency([network.latency_s for network in networks], fps, cv=cv, seconds=seconds, seed=seed)
+    return [Processes(network, need, _learners(network, clock)) for network, need in zip(networks, needs, strict=True)]
+
+
+def read_networks(path: str | Path) -> list[Network]:
+    """Read networks from a JSON file: a list of objects with name, parameters, latency_ms and, if known, update_ms.
+
+    Returns:
+        The networks, the smallest first.
+
+    Raises:
+        OSError: There is no such file.
+        ValueError: It holds something else.
+    """
+    try:
+        networks = [_network(**entry) for entry in json.loads(Path(path).read_text(encoding="utf-8"))]
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} must be a JSON list of objects with name, parameters, latency_ms and, if known, update_ms, and "
+            f"is not: {error}"
+        ) from None
+    if not networks:
+        raise ValueError(f"{path} must hold at least one network, got an empty list")
+    return sorted(networks, key=lambda network: network.parameters)
+
+
+def _network(name: str, parameters: int, latency_ms: float, update_ms: float | None = None) -> Network:
+    if not isinstance(parameters, int) or parameters < 1:
+        raise ValueError(f"parameters is {parameters!r} and no whole number >= 1")
+    for key, value in (("latency_ms", latency_ms), ("update_ms", update_ms)):
+        if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+            raise ValueError(f"{key} is {value!r} and no number of milliseconds > 0")
+    return Network(str(name), parameters, latency_ms / 1000, None if update_ms is None else update_ms / 1000)
+
+
+def _learners(network: Network, clock: FrameClock) -> int | None:
+    return None if network.update_s is None else max(1, clock.frame_at(nanoseconds(network.update_s)))

@@ -1,0 +1,335 @@
+"""What runs in the process backend's children: the environment loop, a worker, a learner."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+
+from async_wrappers.live.backends import signals
+from async_wrappers.live.inference.transport import SharedTransport
+from async_wrappers.live.inference.worker import Worker
+from async_wrappers.live.learning.learner_loop import Learning
+from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
+from async_wrappers.live.loop import EnvironmentLoop
+from async_wrappers.live.memory.block import Block
+from async_wrappers.live.memory.frame_ring import FrameRing
+from async_wrappers.live.memory.journal import Journal
+from async_wrappers.live.memory.slots import ActionSlots, Controls
+from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
+from async_wrappers.live.run_spec import RING_DEPTH, made_environment
+
+__all__ = ["Blocks", "Shape", "run_environment", "run_learner", "run_worker"]
+
+_GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The shared memory of a run; sized when the environment and the learner have said what they hold."""
+
+    ring: Block
+    slots: Block
+    controls: Block
+    journal: Block
+    board: Block
+    shared: Block
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the blocks hold."""
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    workers: int
+    learners: int
+    journal: int
+    layout: WeightsLayout | None = None
+
+    def resize(self, blocks: Blocks) -> None:
+        """Size all blocks but those of weights."""
+        blocks.ring.resize(FrameRing.size(self.observation_space, RING_DEPTH))
+        blocks.slots.resize(ActionSlots.size(self.action_space, self.workers))
+        blocks.controls.resize(Controls.size(self.workers, self.learners))
+        if self.learners:
+            blocks.journal.resize(Journal.size(self.observation_space, self.action_space, self.journal))
+
+    def ring(self, blocks: Blocks) -> FrameRing:
+        """Return the frame ring."""
+        return FrameRing(blocks.ring, self.observation_space, RING_DEPTH)
+
+    def slots(self, blocks: Blocks) -> ActionSlots:
+        """Return the action slots."""
+        return ActionSlots(blocks.slots, self.action_space, self.workers)
+
+    def controls(self, blocks: Blocks) -> Controls:
+        """Return the controls."""
+        return Controls(blocks.controls, self.workers, self.learners)
+
+    def journal_of(self, blocks: Blocks) -> Journal | None:
+        """Return the journal, if anybody learns."""
+        if not self.learners:
+            return None
+        return Journal(blocks.journal, self.observation_space, self.action_space, self.journal)
+
+    def board(self, blocks: Blocks) -> WeightsBoard | None:
+        """Return the weights that workers read, if anybody learns."""
+        return None if self.layout is None else WeightsBoard(blocks.board, self.layout, self.workers)
+
+    def shared(self, blocks: Blocks) -> WeightsBoard | None:
+        """Return the weights that several learners share."""
+        return WeightsBoard(blocks.shared, self.layout, 1) if self.layout is not None and self.learners > 1 else None
+
+
+def run_environment(
+    payload: bytes, blocks: Blocks, inboxes: Sequence[socket], outbox: socket, supervisor: connection.Connection
+) -> None:
+    """Be the environment's process: make it, tell its spaces, then play the phases that come."""
+    gone = threading.Event()
+    with _child(supervisor, gone.set):
+        make_env, terms = cloudpickle.loads(payload)
+        env = made_environment(make_env)
+        try:
+            supervisor.send(("spaces", env.observation_space, env.action_space))
+            shape: Shape = supervisor.recv()
+            ring, controls = shape.ring(blocks), shape.controls(blocks)
+            ring.clear()
+            transport = SharedTransport(ring, shape.slots(blocks), controls, inboxes, outbox)
+            number = 0
+            loop = EnvironmentLoop(
+                env,
+                transport,
+                terms,
+                shape.journal_of(blocks),
+                controls,
+                stops=lambda: controls.stop >= number or gone.is_set(),
+                warns=lambda sentence: supervisor.send(("warning", number, sentence)),
+            )
+            while (order := supervisor.recv()) is not None:
+                number, phase = order
+                supervisor.send(("record", number, loop.play(phase)))
+        finally:
+            env.close()
+
+
+def run_worker(
+    payload: Block,
+    worker: int,
+    incarnation: int,
+    shape: Shape,
+    blocks: Blocks,
+    inbox: socket,
+    outbox: socket,
+    core: int | None,
+    supervisor: connection.Connection,
+) -> None:
+    """Be a worker's process."""
+    with _child(supervisor):
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+        _one_thread()
+        with _making(supervisor):
+            policy = _loaded(payload)()
+            _one_thread()
+            made = Worker(
+                worker,
+                incarnation,
+                policy,
+                shape.action_space,
+                shape.ring(blocks),
+                shape.slots(blocks),
+                shape.board(blocks),
+                inbox,
+                outbox,
+            )
+        made.run()
+
+
+def run_learner(
+    payload: Block,
+    number: int,
+    shape: Shape,
+    blocks: Blocks,
+    updates_per_transition: float | None,
+    supervisor: connection.Connection,
+) -> None:
+    """Be a learner's process: make it, agree on its weights' layout, then learn, and answer commands in between.
+
+    A run's first learners tell the layout and wait for it, so nothing else may be sent to them before. One that is
+    started later has it in its shape, and finds the commands that were sent while it was being made.
+    """
+    with _child(supervisor):
+        _one_thread()
+        learner = _made(_loaded(payload), number, shape.learners)
+        _one_thread()
+        if shape.layout is None:
+            supervisor.send(("layout", WeightsLayout.of(learner.weights())))
+            shape = replace(shape, layout=supervisor.recv())
+        board, shared, journal = shape.board(blocks), shape.shared(blocks), shape.journal_of(blocks)
+        assert board is not None and board.layout is not None and journal is not None
+        board.layout.check(learner.weights())
+        controls = shape.controls(blocks)
+        learning = Learning(
+            number, shape.learners, learner, journal, board, shared, blocks.shared, controls, updates_per_transition
+        )
+        take_over = getattr(learner, "take_over", getattr(learner, "load_weights", None))
+        if board.version and take_over is not None:  # another learner was here before
+            take_over((shared or board).snapshot())
+            learning.tell_counts()
+        try:
+            while True:
+                while supervisor.poll(0):
+                    number_of_it, command, argument = supervisor.recv()
+                    if command == "close":
+                        return
+                    supervisor.send(("answer", number_of_it, _answer(command, learning, learner, argument)))
+                controls.paused[number] = learning.rests()
+                learning.turn()
+        finally:
+            learner.close()
+
+
+def _answer(command: str, learning: Learning, learner: Any, argument: Any) -> Any:
+    """Do what a command says; an error of the system is the answer too.
+
+    The learner lives on: another one in its place would meet the same full disk, and would have lost the replay.
+    """
+    try:
+        return _ANSWERS[command](learning, learner, argument)
+    except OSError as error:
+        if error.errno is None:
+            return OSError(str(error))
+        return OSError(error.errno, error.strerror, error.filename)
+
+
+def _publish(learning: Learning, learner: Any, _: None) -> None:
+    learning.publish_first()
+
+
+def _statistics(learning: Learning, learner: Any, _: None) -> tuple[list[int], dict[str, float]]:
+    steps, learning.steps = learning.steps, []
+    return steps, {name: float(value) for name, value in learning.scalars.items()}
+
+
+def _save(learning: Learning, learner: Any, where: tuple[Path, int, int]) -> None:
+    directory, iteration, number = where
+    learning.drain()
+    learning.catch_up()
+    write_state(state_file(directory, iteration, number), learner.state_dict())
+    if hasattr(learner, "save_replay"):
+        learner.save_replay(directory / f"replay_{number}", iteration)
+
+
+def _restore(learning: Learning, learner: Any, where: tuple[Path, int, int, bool]) -> int | str:
+    """Return how many transitions are lost with damaged files, or why the files will not do."""
+    directory, iteration, number, replays = where
+    lost = 0
+    try:
+        learner.load_state_dict(read_state(state_file(directory, iteration, number)))
+        if replays and hasattr(learner, "load_replay"):
+            lost = learner.load_replay(directory / f"replay_{number}", iteration) or 0
+    except (OSError, ValueError) as error:
+        return str(error)
+    learning.take_count()
+    learning.publish_again()
+    return lost
+
+
+def _forget(learning: Learning, learner: Any, what: tuple[Path, set[int], int]) -> None:
+    directory, keep, number = what
+    if hasattr(learner, "forget_replays"):
+        learner.forget_replays(directory / f"replay_{number}", keep)
+
+
+_ANSWERS: dict[str, Callable[[Learning, Any, Any], Any]] = {
+    "publish": _publish,
+    "statistics": _statistics,
+    "save": _save,
+    "restore": _restore,
+    "forget": _forget,
+}
+
+
+def _loaded(payload: Block) -> Any:
+    """Return a factory, which may hold a large model: of its bytes no copy stays."""
+    with payload.content() as content:
+        return cloudpickle.loads(content)
+
+
+def _made(make_learner: Callable[..., Any], number: int, learners: int) -> Any:
+    """Call a learner's factory, with its number if it takes one."""
+    try:
+        inspect.signature(make_learner).bind(number=number, learners=learners)
+    except (TypeError, ValueError):
+        return make_learner()
+    return make_learner(number=number, learners=learners)
+
+
+def _one_thread() -> None:
+    """Keep torch, where it is loaded, to one thread: workers share the cores."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(1)
+
+
+@contextmanager
+def _making(supervisor: connection.Connection) -> Iterator[None]:
+    """Say of what is raised here that it was raised before the first inference, in making the policy."""
+    try:
+        yield
+    except Exception:
+        with suppress(OSError):
+            supervisor.send(("unmade",))
+        raise
+
+
+@contextmanager
+def _child(supervisor: connection.Connection, on_orphaned: Callable[[], None] | None = None) -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM, exit when the parent exits, report exceptions."""
+    signals.ignore()
+    threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError) and _is_over(supervisor):
+            return
+        try:
+            pickled = cloudpickle.dumps(error)
+        except Exception:
+            pickled = None
+        with suppress(OSError):
+            supervisor.send(("failed", pickled, traceback.format_exc()))
+        os._exit(1)
+
+
+def _is_over(supervisor: connection.Connection) -> bool:
+    """Return whether the supervisor is gone, or has asked this child to end."""
+    try:
+        return supervisor.poll(0)
+    except OSError:
+        return True
+
+
+def _watch_parent(on_orphaned: Callable[[], None] | None) -> None:
+    """End this process when its parent is gone, however that ended."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    if on_orphaned is not None:
+        on_orphaned()
+        time.sleep(_GRACE)
+    os._exit(1)

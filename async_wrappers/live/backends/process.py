@@ -1,0 +1,620 @@
+"""The process backend: the supervisor of an environment process, N workers and L learners.
+
+The supervisor is the calling process. It starts the others, restarts what dies, and sees to it that nothing is left.
+The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
+server that has torch loaded, so that they start in a moment and share its pages.
+
+Messages: to the environment ``(number, phase)`` or None, from it ``("record", number, record)`` and
+``("warning", number, sentence)``; to a learner ``(number, command, argument)``, from it ``("answer", number, ...)``. If
+the wait for an answer was interrupted, the answer is known by its number when it comes, and dropped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import multiprocessing
+import os
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from multiprocessing import connection, forkserver, resource_tracker, util
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from async_wrappers.live.backends import signals
+from async_wrappers.live.backends.children import Blocks, Shape, run_environment, run_learner, run_worker
+from async_wrappers.live.backends.descriptors import assure_room, enough_descriptors
+from async_wrappers.live.backends.supervised import Child
+from async_wrappers.live.learning.learner_state import NotRestored
+from async_wrappers.live.loop import Phase
+from async_wrappers.live.memory.block import Block
+from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
+from async_wrappers.live.report.measurements import Record
+from async_wrappers.live.run_spec import Job, RunFailed
+
+__all__ = ["ProcessBackend", "RunFailed"]
+
+_BACKOFF = (
+    0.0,
+    0.1,
+    0.3,
+    0.6,
+    1.2,
+)  # seconds before the next restart, by failures in a row; after these it is given up
+_PATIENCE = 3.0  # seconds that children have to end when they are told to
+_SETTLED = 10.0  # seconds after which a learner is not taken for one that cannot even begin
+_LOOK = 1.0  # seconds between two looks at who is stopped
+_TRIES = 5  # starts of one process, where the fork server ends meanwhile
+_NO_GUARD = 86  # exit code of a child that was about to start children of its own
+
+
+class ProcessBackend:
+    """See the module.
+
+    Args:
+        job: What is to be done.
+
+    Raises:
+        ValueError: A factory that cannot be sent to another process.
+        RuntimeError: A script without a main guard.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """See the class."""
+        if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+            os._exit(_NO_GUARD)  # our parent says why
+        if not sys.platform.startswith("linux") and sys.platform != "darwin":
+            raise RuntimeError(f"backend='process' needs Linux, got {sys.platform}: use backend='thread'")
+        self._job = job
+        _pickled("make_env", job.make_env)
+        _pickled("a default action, strategy or latency", job.terms)
+        self._environment_payload = cloudpickle.dumps((job.make_env, job.terms))
+        policy = _pickled("make_policy", job.make_policy)  # all of them before anything is opened
+        learner = _pickled("make_learner", job.make_learner)
+        self._spawn = multiprocessing.get_context("spawn")
+        self._fork = multiprocessing.get_context("forkserver")
+        self._workers: list[Child] = []
+        self._learners: list[Child] = []
+        self._environment: Child | None = None
+        self._inboxes: list[socket.socket] = []
+        self._tickets: list[socket.socket] = []  # by worker: its end of its inbox
+        self._numbers = itertools.count(1)  # of phases and commands
+        self._phase = 0  # the newest one's number
+        self._restarts = 0  # since the last record
+        self._errors_told: set[str] = set()
+        self._stopped_told = False
+        self._looked = 0.0  # when who is stopped was looked at, in monotonic seconds
+        self._begun = False  # whether all learners have published
+        self._held = ExitStack()  # what was opened
+        self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest process, perhaps not yet up
+        # multiprocessing ends those that nobody has closed with SIGTERM, which they ignore, and would wait for ever
+        util.Finalize(self, _kill_all, (self._started,), exitpriority=10)
+        try:
+            with enough_descriptors(job.terms.workers):
+                self._policy_payload = self._keep(Block.holding(policy))
+                self._learner_payload = self._keep(Block.holding(learner))
+                self._blocks = Blocks(*(self._keep(Block()) for _ in range(6)))
+                self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def play(self, phase: Phase) -> Record:
+        """Play a phase.
+
+        Raises:
+            RunFailed: The environment's process has died, or a worker or learner dies again and again.
+            KeyboardInterrupt: The run was interrupted; the phase has been ended.
+        """
+        environment = self._environment
+        assert environment is not None
+        with self._interruptible():
+            self._controls.learning = not phase.eval_mode
+            updates = int(self._controls.updates.sum())
+            if phase.eval_mode:
+                self._let_learners_rest()
+            self._phase = next(self._numbers)
+            try:
+                with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
+                    environment.pipe.send((self._phase, phase))
+                record = self._await_record(environment)
+            except BaseException:
+                self._controls.stop = self._phase
+                with suppress(OSError):
+                    environment.pipe.poll(1)  # its record, which the next phase drops
+                raise
+            finally:
+                self._controls.learning = False
+            if self._learners:
+                record.updates = int(self._controls.updates.sum()) - updates
+                record.learner_steps, record.scalars = self._statistics()
+            record.restarts, self._restarts = self._restarts, 0  # those between two phases included
+            return record
+
+    def _let_learners_rest(self) -> None:
+        """Wait until all that was learnt is published, except by the dead: an evaluation is of one set of weights."""
+        for number in range(len(self._learners)):
+            while True:
+                learner = self._learners[number]
+                if learner.restart_at is not None or self._controls.paused[number]:
+                    break
+                if learner.join(0.005):
+                    self._died(learner)
+                else:
+                    self._look_after(learner)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Where the caller is interrupted, let stopped processes go on, so that they can end, and save before that."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            for child in self._children():
+                if child.restart_at is None:
+                    child.go_on()
+            raise
+
+    def save(self, directory: Path, iteration: int) -> None:
+        """Let the learners write their state, between phases; see `AsyncRunner.save`."""
+        self._ask_all("save", directory, iteration)
+
+    def restore(self, directory: Path, iteration: int, replays: bool) -> list[int]:
+        """Let the learners read their state and publish their weights, between phases; see `AsyncRunner.restore`."""
+        answers = self._ask_all("restore", directory, iteration, replays)
+        for number, answer in enumerate(answers):
+            if isinstance(answer, str):
+                raise NotRestored(f"learner {number} cannot be restored: {answer}")
+        return answers
+
+    def forget(self, directory: Path, keep: set[int]) -> None:
+        """Let the learners delete the replays of all other iterations."""
+        self._ask_all("forget", directory, keep)
+
+    def _ask_all(self, command: str, directory: Path, what: Any, *more: Any) -> list[Any]:
+        """Return what each learner answers.
+
+        Raises:
+            OSError: A file could not be written or deleted; all learners have been asked, and live on.
+        """
+        with self._interruptible():
+            answers = [
+                self._ask(number, command, (directory, what, number, *more)) for number in range(len(self._learners))
+            ]
+        for answer in answers:
+            if isinstance(answer, OSError):
+                raise answer
+        return answers
+
+    def close(self) -> None:
+        """End all children, at the latest by force, and release the memory; by force at once if it is interrupted."""
+        held, self._held = self._held, ExitStack()
+        try:
+            if hasattr(self, "_controls"):
+                self._controls.stop = 1 << 62
+            for child in self._children():
+                with suppress(OSError):
+                    child.pipe.send((0, "close", None) if child in self._learners else None)
+            self._close_inboxes()
+            deadline = time.monotonic() + _PATIENCE
+            for child in reversed(self._children()):  # the environment first: when it is gone, workers end
+                child.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            _kill_all(self._started)
+            # the start of one that was interrupted may have put it into no list
+            children = {*self._children(), *(each for each in self._started.values() if isinstance(each, Child))}
+            self._workers, self._learners, self._environment = [], [], None
+            for child in children:
+                child.close()
+            self._started.clear()
+            held.close()
+
+    def _children(self) -> list[Child]:
+        environment = [] if self._environment is None else [self._environment]
+        return [*self._learners, *self._workers, *environment]
+
+    def _keep(self, opened: Any) -> Any:
+        """Return something that is to be closed in the end."""
+        self._held.callback(opened.close)
+        return opened
+
+    def _close_inboxes(self) -> None:
+        """The environment alone writes to workers: when it ends, so do they."""
+        for inbox in self._inboxes:
+            inbox.close()
+
+    def _start(self) -> None:
+        """Start everything: the environment says what its spaces are, the learner what its weights are."""
+        workers, learners = self._job.terms.workers, self._job.learners
+        messages, self._outbox = map(self._keep, socket.socketpair())
+        for _ in range(workers):
+            inbox, tickets = map(self._keep, socket.socketpair())
+            self._inboxes.append(inbox)
+            self._tickets.append(tickets)
+        self._environment = environment = self._child(
+            self._spawn,
+            "the environment",
+            run_environment,
+            self._environment_payload,
+            self._blocks,
+            self._inboxes,
+            messages,
+        )
+        self._close_inboxes()
+        messages.close()
+        _, observation_space, action_space = self._from_environment(environment, "spaces")
+        self._shape = Shape(observation_space, action_space, workers, learners, self._job.journal)
+        self._shape.resize(self._blocks)
+        self._controls = self._shape.controls(self._blocks)
+        self._controls.granted = -1 if self._job.terms.stagger.granted is None else 0
+        self._controls.patience = 1 << 62  # nobody knows yet how long an inference takes
+        for number in range(learners):
+            self._learners.append(self._learner(number))
+        for number in range(learners):
+            self._ask(number, "publish", None)
+        self._begun = True
+        for number in range(workers):
+            self._workers.append(self._worker(number, 0))
+        environment.pipe.send(self._shape)
+
+    def _lay_out(self, layout: WeightsLayout) -> None:
+        self._shape = replace(self._shape, layout=layout)
+        self._blocks.board.resize(WeightsBoard.size(layout, self._shape.workers))
+        if self._shape.learners > 1:
+            self._blocks.shared.resize(WeightsBoard.size(layout, 1))
+
+    def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> Child:
+        """Start a process; again, if the fork server ends over it.
+
+        Raises:
+            RunFailed: It cannot be started.
+        """
+        spawned = context is self._spawn
+        for _ in range(_TRIES):
+            assure_room()
+            ours, theirs = multiprocessing.Pipe()
+            process = context.Process(target=target, args=(*arguments, theirs), name=name, daemon=True)
+            self._started[name] = process
+            try:
+                resource_tracker.ensure_running()  # before signals are blocked, as its start unblocks them
+                if not spawned:
+                    _start_fork_server()
+                # a process that is spawned inherits the mask; one that is forked has the server's
+                with _main_without_file(), signals.blocked() if spawned else nullcontext():
+                    process.start()
+                child = self._started[name] = Child(name, process, ours)
+                return child
+            except (EOFError, ConnectionError) as error:
+                ours.close()
+                if spawned:
+                    raise RunFailed(f"{name} ended while it was being started: see what it said above") from error
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                theirs.close()
+        raise RunFailed(
+            f"{name} could not be started, as the fork server ended {_TRIES} times over it: see what it said above, "
+            "and whether there is room for more processes (`ulimit -u`) and memory"
+        )
+
+    def _worker(self, number: int, incarnation: int) -> Child:
+        cores = sorted(os.sched_getaffinity(0)) if self._job.pin else []
+        child = self._child(
+            self._fork,
+            f"worker {number}",
+            run_worker,
+            self._policy_payload,
+            number,
+            incarnation,
+            self._shape,
+            self._blocks,
+            self._tickets[number],
+            self._outbox,
+            cores[number % len(cores)] if cores else None,
+        )
+        child.incarnation = incarnation
+        return child
+
+    def _learner(self, number: int) -> Child:
+        child = self._child(
+            self._fork,
+            f"learner {number}",
+            run_learner,
+            self._learner_payload,
+            number,
+            self._shape,
+            self._blocks,
+            self._job.updates_per_transition,
+        )
+        child.awaits_layout = self._shape.layout is None
+        child.updates = int(self._controls.updates[number])
+        return child
+
+    def _message(self, child: Child, what: str, number: int | None = None) -> Any:
+        """Return a child's next message of this kind, and with this number if one is given; take in the others.
+
+        Raises:
+            _Lost: It has ended, has raised, or is taken for dead.
+        """
+        while True:
+            while not child.pipe.poll(0.1):
+                if not child.is_alive() and not child.pipe.poll(0):
+                    raise _Lost
+                self._look_after(child)
+                if child.restart_at is not None:
+                    raise _Lost
+            try:
+                message = child.pipe.recv()
+            except (EOFError, ConnectionResetError):
+                raise _Lost from None
+            if message[0] == what and (number is None or message[1] == number):
+                return message
+            self._hear(child, message)
+            if child.error is not None:
+                raise _Lost
+
+    def _from_environment(self, environment: Child, what: str) -> Any:
+        """Return the environment's next message of this kind.
+
+        Raises:
+            RunFailed: It has ended.
+            Exception: What it raised.
+        """
+        try:
+            return self._message(environment, what)
+        except _Lost:
+            raise self._ended(environment) if environment.error is None else self._failed(environment) from None
+
+    def _hear(self, child: Child, message: Any) -> None:
+        """Take in what a child says unasked: that it raised, a warning, or what its weights are."""
+        if message[0] == "failed":
+            child.error = _unpickled(message[1]), message[2]
+        elif message[0] == "unmade":
+            child.unmade = True
+        elif message[0] == "warning":
+            warnings.warn(message[2], RuntimeWarning, stacklevel=2)
+        elif message[0] == "layout":
+            if self._shape.layout is None:
+                self._lay_out(message[1])
+            child.pipe.send(self._shape.layout)
+            child.awaits_layout = False
+
+    def _ask(self, number: int, command: str, argument: Any) -> Any:
+        """Return a learner's answer; one that dies over it, or has died, is asked again when it is back."""
+        while True:
+            learner = self._learners[number]
+            if learner.restart_at is None:
+                try:
+                    if learner.awaits_layout:
+                        self._hear(learner, self._message(learner, "layout"))
+                    serial = next(self._numbers)
+                    learner.pipe.send((serial, command, argument))
+                    return self._message(learner, "answer", serial)[2]
+                except (_Lost, OSError):
+                    if learner.error is not None and not self._begun:
+                        raise self._failed(learner) from None  # five more would not do better
+                    if learner.restart_at is None:
+                        self._died(learner)
+            time.sleep(self._next_restart() or 0.0)
+            self._restart_due()
+
+    def _statistics(self) -> tuple[list[int], dict[str, float]]:
+        answers = [self._ask(number, "statistics", None) for number in range(len(self._learners))]
+        return [step for steps, _ in answers for step in steps], answers[0][1]
+
+    def _await_record(self, environment: Child) -> Record:
+        """Wait for the environment loop's record, and look after the others meanwhile."""
+        while True:
+            self._restart_due()
+            living = [child for child in [*self._workers, *self._learners] if child.restart_at is None]
+            waits: list[Any] = [environment.pipe, environment.sentinel]
+            waits += [each for child in living for each in (child.pipe, child.sentinel)]
+            ready = connection.wait(waits, min(_LOOK, self._next_restart() or _LOOK))
+            if environment.pipe in ready or environment.sentinel in ready:
+                record = self._record_of(environment)
+                if record is not None:
+                    return record
+            for child in living:
+                if child.sentinel in ready or (child.pipe in ready and not self._listen(child)):
+                    self._died(child)
+            self._look_after()
+
+    def _record_of(self, environment: Child) -> Record | None:
+        """Return the phase's record if it has come; older ones are dropped.
+
+        Raises:
+            RunFailed: The environment has ended.
+            Exception: What it raised.
+        """
+        ended = not environment.is_alive()  # asked first: what it said before is still in the pipe
+        try:
+            while environment.pipe.poll(0):
+                message = environment.pipe.recv()
+                if message[:2] == ("record", self._phase):
+                    record: Record = message[2]
+                    return record
+                self._hear(environment, message)
+        except (EOFError, ConnectionResetError):
+            ended = True
+        if environment.error is not None:
+            raise self._failed(environment)
+        if ended:
+            raise self._ended(environment)
+        return None
+
+    def _look_after(self, waited_for: Child | None = None) -> None:
+        """See now and then who is stopped, or hangs over an answer, and take that one for dead.
+
+        One that is stopped may hold up others (learners have a lock), so all are looked at, whoever is waited for.
+        """
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
+            return
+        self._looked = now
+        for child in self._children():
+            if child.restart_at is not None:
+                continue
+            child.pulse.look(child is waited_for)
+            if child is self._environment:
+                self._tell_of_a_stopped_environment(child)
+            elif ailment := child.pulse.ailment():
+                warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
+                child.kill()
+                self._died(child)
+
+    def _tell_of_a_stopped_environment(self, environment: Child) -> None:
+        """Say once that an environment is stopped: it cannot be started again, for nobody knows what it had in mind."""
+        if (ailment := environment.pulse.ailment()) and not self._stopped_told:
+            self._stopped_told = True
+            remedy = f"`kill -CONT {environment.process.pid}` lets it go on"
+            warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)
+
+    def _listen(self, child: Child) -> bool:
+        """Hear what a child has to say; return False if it has ended."""
+        try:
+            while child.pipe.poll(0):
+                self._hear(child, child.pipe.recv())
+        except (EOFError, OSError):
+            return False
+        return child.error is None
+
+    def _died(self, child: Child) -> None:
+        """Take note of a worker's or learner's death, and settle when it is to be restarted."""
+        self._listen(child)
+        if child.error is not None:
+            if child.unmade and not child.incarnation and not self._have_inferred():
+                raise self._failed(child)  # make_policy would raise again
+            self._tell(child)
+        if not child.join(1):
+            child.kill()
+            child.join(_PATIENCE)
+        if child in self._workers:
+            number = self._workers.index(child)
+            worked = self._shape.slots(self._blocks).read_end(number) > child.started
+            if self._shape.layout is not None:
+                board = self._shape.board(self._blocks)
+                assert board is not None
+                board.forget_reader(number)
+            self._controls.incarnations[number] = child.incarnation + 1
+        else:
+            number = self._learners.index(child)
+            # one that raises may do so at each second update; one that is killed from outside has nothing to do with it
+            learnt = child.error is None and int(self._controls.updates[number]) > child.updates
+            worked = learnt or time.monotonic_ns() - child.started > _SETTLED * 1e9
+        child.failures = 1 if worked else child.failures + 1
+        if child.failures > len(_BACKOFF):
+            raise self._failed(child)
+        child.restart_at = time.monotonic() + _BACKOFF[child.failures - 1]
+
+    def _have_inferred(self) -> bool:
+        """Return whether any worker has ever inferred."""
+        slots = self._shape.slots(self._blocks)
+        return any(slots.read_end(number) for number in range(self._shape.workers))
+
+    def _tell(self, child: Child) -> None:
+        """Show what a child raised, once."""
+        assert child.error is not None
+        text = child.error[1]
+        if text not in self._errors_told:
+            self._errors_told.add(text)
+            warnings.warn(f"{child.name} raised, and is started again:\n{text}", RuntimeWarning, stacklevel=2)
+
+    def _next_restart(self) -> float | None:
+        times = [child.restart_at for child in [*self._workers, *self._learners] if child.restart_at is not None]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _restart_due(self) -> None:
+        now = time.monotonic()
+        for number, child in enumerate(self._workers):
+            if child.restart_at is not None and child.restart_at <= now:
+                self._workers[number] = self._replaced(child, self._worker(number, child.incarnation + 1))
+        for number, child in enumerate(self._learners):
+            if child.restart_at is not None and child.restart_at <= now:
+                self._learners[number] = self._replaced(child, self._learner(number))
+
+    def _replaced(self, dead: Child, child: Child) -> Child:
+        dead.close()
+        child.failures = dead.failures
+        self._restarts += 1
+        return child
+
+    def _failed(self, child: Child) -> BaseException:
+        """Return what to raise for a child that raised: its own error where that could travel."""
+        error, text = child.error or (None, "")
+        if error is None:
+            again = f"{child.name} {child.how_it_ended()}, {child.failures} times in a row before it had done anything"
+            return RunFailed(again if not text else f"{child.name} raised:\n{text}")
+        error.add_note(f"raised in {child.name}; its traceback:\n{text}")
+        return error
+
+    def _ended(self, child: Child) -> BaseException:
+        how = child.how_it_ended()
+        if child.process.exitcode == _NO_GUARD:
+            return RuntimeError(
+                "AsyncRunner starts processes, which import the main script again: put what the script does under "
+                "`if __name__ == '__main__':`"
+            )
+        return RunFailed(f"{child.name} {how}")
+
+
+class _Lost(Exception):
+    """The child that was waited for was taken for dead."""
+
+
+def _kill_all(started: Mapping[str, Child | BaseProcess]) -> None:
+    """End by force all that have not ended."""
+    left = [each for each in started.values() if each.is_alive()]
+    for each in left:
+        each.kill()
+    for each in left:
+        each.join(_PATIENCE)
+
+
+def _start_fork_server() -> None:
+    """Let the fork server be there; see `fork_server` for why signals are blocked while it starts."""
+    names = ("torch", "async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server")
+    forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
+    with signals.blocked():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _main_without_file() -> Iterator[None]:
+    """Let children not look for a main script that is no file, as where it came from standard input."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None or os.path.exists(file):
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = file
+
+
+def _pickled(name: str, value: Any) -> bytes:
+    """Return a factory's bytes, or say what in it cannot travel."""
+    try:
+        payload: bytes = cloudpickle.dumps(value)
+    except Exception as error:
+        raise ValueError(
+            f"{name} cannot be sent to another process: {error}; make what cannot be pickled inside the function"
+        ) from error
+    return payload
+
+
+def _unpickled(payload: bytes | None) -> BaseException | None:
+    try:
+        error: BaseException | None = None if payload is None else cloudpickle.loads(payload)
+    except Exception:
+        return None
+    return error

@@ -1,0 +1,1 @@
+"""Workers, and the sockets that carry tickets to them and messages back."""

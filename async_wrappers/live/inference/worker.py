@@ -1,0 +1,143 @@
+"""A worker: takes tickets, reads the frame, infers, and says so. Policy only: no optimiser, no replay."""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import gymnasium as gym
+
+from async_wrappers.live.actions import RefusedAction, as_action, refusal
+from async_wrappers.live.memory.frame_ring import FrameRing
+from async_wrappers.live.memory.slots import ActionSlots, Fate, Finished, Ticket
+from async_wrappers.live.memory.weights import Reading, WeightsBoard
+from async_wrappers.live.protocols import Decision, as_act
+
+__all__ = ["MESSAGE", "TICKET", "Worker", "infer"]
+
+TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
+MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
+READY, FINISHED = 0, 1
+
+
+def infer(
+    worker: int,
+    ticket: Ticket,
+    observation: Any,
+    act: Callable[[Any, Decision], Any],
+    action_space: gym.Space[Any],
+    began: int | None = None,
+) -> Finished:
+    """Return what comes of a ticket: the action, or why it was refused.
+
+    Args:
+        worker: Who infers.
+        ticket: The order.
+        observation: Of the ticket's frame; a copy that the policy may keep.
+        act: Of the policy.
+        action_space: What the policy answers is converted to it (`async_wrappers.live.actions`), or refused.
+        began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
+    """
+    began = time.monotonic_ns() if began is None else began
+    with _inference_mode():
+        answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        try:
+            fate, action = Fate.DONE, as_action(action_space, answer)  # on the host: then the inference has ended
+        except RefusedAction as reason:
+            fate, action = Fate.REFUSED, refusal(worker, answer, action_space, reason)
+    return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0)
+
+
+class Worker:
+    """One worker of a policy, in whatever thread or process.
+
+    Args:
+        worker: Its number.
+        incarnation: How many were there before it under that number.
+        policy: A `Policy`, or a function of the observation.
+        action_space: What the policy answers is converted to it, or refused.
+        ring: Where frames are.
+        slots: Where its action goes.
+        board: Where the newest weights are; None if nobody learns.
+        inbox: Tickets come from here; its end ends the worker.
+        outbox: Messages go here.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        incarnation: int,
+        policy: Any,
+        action_space: gym.Space[Any],
+        ring: FrameRing,
+        slots: ActionSlots,
+        board: WeightsBoard | None,
+        inbox: socket.socket,
+        outbox: socket.socket,
+    ) -> None:
+        """See the class."""
+        self._worker, self._incarnation = worker, incarnation
+        self._policy, self._act = policy, as_act(policy)
+        self._action_space = action_space
+        self._ring, self._slots, self._board = ring, slots, board
+        self._inbox, self._outbox = inbox, outbox
+        self._version = 0
+        if board is not None:
+            if not hasattr(policy, "load_weights"):
+                raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
+            self._weights = [board.weights(0), board.weights(1)]
+            if board.version and (reading := self._load_weights()) is not None:
+                board.end_reading(worker, reading)
+                _return_freed_memory()  # the weights that the policy came with
+
+    def run(self) -> None:
+        """Infer until the other end closes."""
+        self._say(READY)
+        while len(message := self._inbox.recv(TICKET.size, socket.MSG_WAITALL)) == TICKET.size:
+            ticket = Ticket(*TICKET.unpack(message))
+            if ticket.incarnation == self._incarnation:
+                self._slots.write(self._infer(ticket))
+                self._say(FINISHED)
+
+    def _say(self, what: int) -> None:
+        self._outbox.sendall(MESSAGE.pack(self._worker, self._incarnation & 0xFFFF, what))
+
+    def _infer(self, ticket: Ticket) -> Finished:
+        began = time.monotonic_ns()
+        try:
+            observation = self._ring.read(ticket.number)
+        except LookupError:
+            return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version)
+        reading = self._load_weights()
+        finished = infer(self._worker, ticket, observation, self._act, self._action_space, began)
+        if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
+            finished = finished._replace(fate=Fate.DISCARDED)
+        return finished._replace(version=self._version)
+
+    def _load_weights(self) -> Reading | None:
+        if self._board is None:
+            return None
+        reading = self._board.begin_reading(self._worker)
+        if reading.version != self._version:
+            self._policy.load_weights(self._weights[reading.copy], reading.version)
+            self._version = reading.version
+        return reading
+
+
+def _return_freed_memory() -> None:
+    """Hand back to the system what the C library keeps for later: without this, half a large model's size."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
+
+
+def _inference_mode() -> AbstractContextManager[Any]:
+    """Return torch's inference mode, if the policy has brought torch."""
+    torch = sys.modules.get("torch")
+    return nullcontext() if torch is None else torch.inference_mode()

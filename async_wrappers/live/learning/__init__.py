@@ -1,0 +1,1 @@
+"""Learners beside the game."""

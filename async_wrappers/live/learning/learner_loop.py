@@ -1,0 +1,195 @@
+"""A learner beside the game: observes transitions, updates weights of its own, and publishes them."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from async_wrappers.live.learning.shard import Share
+from async_wrappers.live.memory.journal import Journal
+from async_wrappers.live.memory.slots import Controls
+from async_wrappers.live.memory.weights import WeightsBoard
+
+__all__ = ["Learning"]
+
+_AT_ONCE = 256  # transitions observed before the next look at what else is to be done
+_REST = 0.001  # seconds between two looks while there is nothing to do
+
+
+class Learning:
+    """One of L learners, which share the transitions (`Share`).
+
+    One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
+    weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
+    Updates are counted over all learners, restarted and restored ones included, and a learner that has ``note_updates``
+    is told.
+
+    Args:
+        number: Which learner this is, from 0.
+        learners: L.
+        learner: A `Learner`.
+        journal: Where transitions come from.
+        board: Where workers read weights.
+        shared: Where several learners keep the newest weights; None for one learner.
+        controls: Shared with the environment loop and the supervisor.
+        updates_per_transition: At most so many updates for each of this learner's transitions.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        learners: int,
+        learner: Any,
+        journal: Journal,
+        board: WeightsBoard,
+        shared: WeightsBoard | None,
+        lock: Any,
+        controls: Controls,
+        updates_per_transition: float | None = None,
+    ) -> None:
+        """See the class."""
+        self._number, self._learners, self._learner = number, learners, learner
+        self._transitions = Share(journal, number, learners)
+        self._board, self._shared, self._lock = board, shared, lock
+        self._controls, self._ratio = controls, updates_per_transition
+        self._observed = 0
+        self._updates_here = 0  # made by this process
+        self._unpublished = False
+        self.steps: list[int] = []
+        """How long each update took, in nanoseconds, until somebody clears it."""
+        self.scalars: Mapping[str, Any] = {}
+        """What the last update returned."""
+
+    def publish_first(self) -> None:
+        """Publish the learner's weights as the first version."""
+        if self._shared is not None and not self._shared.version:
+            self._shared.publish(self._learner.weights())
+        if not self._board.version:
+            self._board.publish(self._learner.weights())
+
+    def publish_again(self) -> None:
+        """Publish the learner's weights, which have been restored."""
+        with self._alone():
+            if self._shared is not None:
+                self._shared.publish(self._learner.weights())
+            self._board.publish(self._learner.weights())
+
+    def drain(self) -> None:
+        """Observe all that the journal holds: what is saved then lacks nothing that was lived through.
+
+        The run may have been interrupted in the middle of an episode, which is over for the learner then.
+        """
+        for transition in self._transitions.remaining():
+            self._learner.observe(transition)
+            self._observed += 1
+
+    def catch_up(self) -> None:
+        """Take over what the other learners have learnt."""
+        if self._shared is not None:
+            self._load_newest()
+
+    def tell_counts(self) -> None:
+        """Tell the learner how many updates were made, if it wants to know: by itself, and by all."""
+        self._tell(self._controls.updates)
+
+    def take_count(self) -> None:
+        """Go on counting from the updates of a learner that has been restored, if it counts them."""
+        if hasattr(self._learner, "note_updates"):
+            self._controls.updates[self._number] = self._learner.updates
+
+    def rests(self) -> bool:
+        """Return whether learning is off and all that was learnt is published."""
+        return not self._controls.learning and not self._unpublished
+
+    def turn(self) -> None:
+        """Do what is to be done next: observe, update once, publish; or rest a little."""
+        self._observe()
+        turn = self._has_turn()
+        owes = self._unpublished and turn is not None  # the last turn's weights come first
+        if turn is not False and not owes and self._may_learn():
+            self._learn()
+        else:
+            time.sleep(_REST)
+        self._publish()
+        if turn and not self._unpublished:
+            self._controls.turns[self._number] += 1
+
+    def _has_turn(self) -> bool | None:
+        """Return whether a turn is granted and not yet used; None where turns are not granted one by one."""
+        granted = self._controls.granted
+        return None if granted < 0 else bool(self._controls.turns[self._number] < granted)
+
+    def _learn(self) -> None:
+        began = time.monotonic_ns()
+        self._update()
+        self.steps.append(time.monotonic_ns() - began)
+        self._updates_here += 1
+        self._unpublished = True
+        if self._updates_here == 1 and self._number:  # spread the learners over the length of an update
+            time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
+
+    def _observe(self) -> None:
+        for _ in range(_AT_ONCE):
+            if (transition := self._transitions.next()) is None:
+                return
+            self._learner.observe(transition)
+            self._observed += 1
+
+    def _may_learn(self) -> bool:
+        if not self._controls.learning or not getattr(self._learner, "ready", True):
+            return False
+        return self._ratio is None or self._updates_here < self._ratio * self._observed
+
+    def _update(self) -> None:
+        if self._shared is None:
+            self.scalars = self._learner.update()
+            self._controls.updates[self._number] += 1
+            return
+        self._load_newest()
+        gradients = self._learner.gradients()
+        with self._alone():
+            self._load_newest()
+            self.scalars = self._learner.apply(gradients) or getattr(self._learner, "scalars", {})
+            self._shared.publish(self._learner.weights())
+            self._controls.updates[self._number] += 1  # while nobody else applies: the next one counts on from here
+
+    def _load_newest(self) -> None:
+        """Load the newest weights that the learners share, and tell how many updates they have seen."""
+        assert self._shared is not None
+        counts = self._controls.updates.copy()  # taken first: these updates at least are in the weights
+        self._learner.load_weights(self._shared.snapshot())
+        self._tell(counts)
+
+    def _tell(self, counts: npt.NDArray[np.int64]) -> None:
+        if hasattr(self._learner, "note_updates"):
+            self._learner.note_updates(int(counts[self._number]), int(counts.sum()))
+
+    def _publish(self) -> None:
+        """Publish if nobody reads the copy that is to be written, or has had time enough since the last flip."""
+        if not (self._unpublished and self._may_publish()):
+            return
+        with self._alone():
+            if self._may_publish():  # still: another learner may have flipped the copies before it gave the lock away
+                self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
+                self._unpublished = False
+
+    def _may_publish(self) -> bool:
+        return self._board.idle() or self._board.age() > self._controls.patience
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the learners' lock; the kernel frees it when its holder dies."""
+        if self._shared is None:
+            yield
+            return
+        fcntl.lockf(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._lock, fcntl.LOCK_UN)

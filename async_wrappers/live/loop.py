@@ -1,0 +1,385 @@
+"""The environment loop: publish the frame, hand out starts, collect actions, choose one, step; on every deadline.
+
+It waits for nobody: where no action is due the environment receives the default action, and a late frame never shifts
+later ones.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from async_wrappers.latency import Latency
+from async_wrappers.live.memory.journal import Journal
+from async_wrappers.live.memory.slots import Controls, Fate, Finished
+from async_wrappers.live.oracles import refuse_oracles
+from async_wrappers.live.protocols import Ready, Transport
+from async_wrappers.live.report.measurements import Record
+from async_wrappers.live.report.timing import EpisodeTiming, Span, Standing
+from async_wrappers.live.transitions import Transitions
+from async_wrappers.live.workers import Crew, Running
+from async_wrappers.schedule.dispatch import Dispatcher, Due
+from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.simulated import modelled_conditions
+from async_wrappers.schedule.stagger import Conditions, Stagger
+from async_wrappers.wrappers.default_action import make_default_action, written_call
+
+__all__ = ["EnvironmentLoop", "Phase", "Terms", "encounter_of", "episode_seed"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """On what terms an environment is played; see `AsyncRunner` for what each means."""
+
+    workers: int
+    fps: Any
+    stagger: Stagger
+    default_action: Any = "noop"
+    between_episodes: str = "drain"
+    latency: Latency | None = None
+    start_timeout: float = 60.0
+    calibration_time: float = 5.0
+    seed: int = 0
+
+    @property
+    def line(self) -> str:
+        """The runner's call with a place for a default action, for a message."""
+        return written_call("AsyncRunner", "make_env", "make_policy", workers=self.workers, fps=self.fps)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What to play: so many frames or so many episodes.
+
+    Attributes:
+        number: Of the phase's kind, a part of its episodes' seeds.
+        frames: At most so many frames (at least, with `whole_episodes`).
+        episodes: So many episodes.
+        whole_episodes: Whether the last episode is played to its end.
+        eval_mode: What policies are told; nothing is learnt from an evaluation.
+        first_episode: Number of the first episode.
+        frames_before: Frames lived through before, as policies are told.
+        max_episode_frames: Frames after which an episode is cut, which is a truncation.
+        encounter: Number of the encounter to begin with, where the environment has an order of them; None for the next.
+        standing_at: Frame (those lived through before included) at whose beginning the run's standing is noted.
+    """
+
+    number: int = 0
+    frames: int | None = None
+    episodes: int | None = None
+    whole_episodes: bool = False
+    eval_mode: bool = False
+    first_episode: int = 0
+    frames_before: int = 0
+    max_episode_frames: int | None = None
+    encounter: int | None = None
+    standing_at: int | None = None
+
+    def goes_on(self, frames: int, episodes: int) -> bool:
+        """Return whether there is more to play after so many frames and episodes."""
+        return (self.frames is None or frames < self.frames) and (self.episodes is None or episodes < self.episodes)
+
+    def limit(self, frames: int) -> int | None:
+        """Return how many frames the next episode may have before the phase ends."""
+        return None if self.frames is None or self.whole_episodes else self.frames - frames
+
+
+def episode_seed(seed: int, phase: int, episode: int) -> int:
+    """Return the seed that episode number `episode` of a phase is reset with."""
+    return int(np.random.SeedSequence((seed, phase, episode)).generate_state(1)[0]) & 0x7FFFFFFF
+
+
+def encounter_of(env: gym.Env[Any, Any]) -> int | None:
+    """Return the number of the present or next encounter, where the environment has an order of them."""
+    return env.get_wrapper_attr("encounter") if env.has_wrapper_attr("encounter") else None
+
+
+class _Moment(NamedTuple):
+    """What policies are told of a frame."""
+
+    episode: int
+    start: int
+    frame: int
+    eval_mode: bool
+
+
+class EnvironmentLoop:
+    """Plays an environment against the monotonic clock.
+
+    Args:
+        env: Stepped once per frame.
+        transport: Carries frames to workers and actions back.
+        terms: Workers, frames per second, strategy and so on.
+        journal: Where transitions go; None if nobody learns.
+        controls: What is shared with the supervisor and the learners; None if there are none.
+        stops: Asked on every frame whether to end.
+        now: The clock, in nanoseconds; that of the transport.
+        warns: Is told, once, that an answer of the policy's was refused, in a sentence.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        transport: Transport,
+        terms: Terms,
+        journal: Journal | None = None,
+        controls: Controls | None = None,
+        stops: Callable[[], bool] = lambda: False,
+        now: Callable[[], int] = time.monotonic_ns,
+        warns: Callable[[str], None] | None = None,
+    ) -> None:
+        """See the class."""
+        refuse_oracles(env)
+        self._env, self._transport, self._terms = env, transport, terms
+        self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
+        self._clock, self._stagger = FrameClock(terms.fps), deepcopy(terms.stagger)  # a strategy serves one loop
+        self._dispatcher = Dispatcher(self._clock, self._stagger)
+        self._crew = Crew(transport, terms.workers, now, self._refuse)
+        self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
+        self._warned = False
+        self._default_action = make_default_action(terms.default_action, env, terms.line)
+        if journal is not None:
+            journal.begin_writing()
+        if terms.latency is not None:
+            self._prepare(modelled_conditions(terms.latency, terms.workers, self._clock))
+        self._number = -1  # of the frame published last
+        self._first = 0  # number of the episode's first frame
+        self._since: float = math.inf  # what was ordered before that time is not of this phase
+        self._last_deadline = 0  # of the frame after the last one played
+
+    def play(self, phase: Phase) -> Record:
+        """Play a phase; garbage is collected between its episodes and never inside a frame."""
+        self._record = record = Record(float(self._clock.fps), self._terms.workers)
+        self._since = math.inf
+        before = self._dispatcher.dropped, self._dispatcher.late
+        self._updates = self._updates_made()
+        if phase.encounter is not None:
+            self._env.set_wrapper_attr("encounter", phase.encounter, force=False)
+        frames = episodes = 0
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            while phase.goes_on(frames, episodes) and not record.stopped:
+                gc.collect()
+                gc.freeze()  # what has lived until now is never looked at again by a collection
+                frames += self._play_episode(phase, phase.first_episode + episodes, frames)
+                episodes += 1
+        finally:
+            gc.unfreeze()
+            if collects:
+                gc.enable()
+        record.dropped += self._dispatcher.dropped - before[0]
+        record.late = self._dispatcher.late - before[1]
+        record.playout = self._stagger.playout or 0
+        record.encounter = encounter_of(self._env)
+        return record
+
+    def _updates_made(self) -> int:
+        return 0 if self._controls is None else int(self._controls.updates.sum())
+
+    def _standing(self, frame: int, score: float, actions: int) -> Standing:
+        """Return how the run stands, in the middle of an episode of so many actions."""
+        episodes = self._record.episodes
+        return Standing(
+            frame,
+            len(episodes),
+            sum(episode.won is True for episode in episodes),
+            sum(episode.won is False for episode in episodes),
+            score,
+            encounter_of(self._env),
+            actions + sum(map(len, self._record.effects)),
+            self._updates_made() - self._updates,
+        )
+
+    def _play_episode(self, phase: Phase, episode: int, played: int) -> int:
+        """Play an episode, or what of it the phase has room for; return its frames."""
+        seed = episode_seed(self._terms.seed, phase.number, episode)
+        observation, _ = self._env.reset(seed=seed)
+        self._default_action.reset(seed)
+        self._begin_episode(observation, episode)
+        learns = self._journal is not None and not phase.eval_mode
+        transitions = Transitions(self._journal if learns else None)
+        limit = phase.limit(played)
+        effects: list[tuple[int, int]] = []
+        last_action: Any = None
+        info: dict[str, Any] = {}
+        score, frame, terminated, truncated = 0.0, 0, False, False
+        while not (terminated or truncated or frame == limit):
+            if self._stops() or self._record.hopeless:
+                self._record.stopped = True
+                break
+            self._wait_for(frame)
+            self._moment = _Moment(episode, frame, phase.frames_before + played + frame, phase.eval_mode)
+            if self._moment.frame == phase.standing_at:
+                self._record.standing = self._standing(self._moment.frame, score, len(effects))
+            self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
+            self._publish(observation)
+            self._take_turns()
+            self._dispatcher.frame(frame)
+            self._listen(0)
+            self._start_workers()
+            due = self._dispatcher.choose()
+            if due is None:
+                action = self._default_action(observation, last_action)
+            else:
+                action = self._take(due)
+                last_action = deepcopy(action)  # an environment may write into what it receives
+                effects.append((due.start, frame))
+                transitions.apply(self._seen.get(due.start), action, frame)
+            observation, reward, terminated, truncated, info = self._env.step(action)
+            transitions.reward(float(reward))
+            score += float(reward)
+            frame += 1
+            truncated = truncated or frame == phase.max_episode_frames
+        if terminated or truncated:
+            in_flight = self._dispatcher.in_flight(running.ticket.start for running in self._at_work())
+            transitions.end(terminated, self._seen.get(in_flight, observation), frame)
+        else:
+            transitions.abandon()
+        self._last_deadline = self._begin + self._clock.begin(frame)
+        self._record.end = max(self._last_deadline, self._now())
+        self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin, info.get("won")))
+        self._record.effects.append(effects)
+        return frame
+
+    def _begin_episode(self, observation: Any, episode: int) -> None:
+        """See to it that the right workers are free, settle the strategy's estimates, and set time zero."""
+        terms, drains = self._terms, self._terms.between_episodes == "drain"
+        if self._number < 0:
+            self._publish(observation)
+            # in evaluation mode, as exploring may need no inference
+            infer = partial(self._crew.start, number=0, episode=episode, start=0, frame=0, eval_mode=True)
+            calibration_time = terms.calibration_time if terms.latency is None else 0.0
+            self._crew.warm_up(infer, terms.start_timeout, calibration_time, self._stops)
+        if drains:
+            for event, running in self._crew.drain(terms.start_timeout, self._stops):
+                self._note(event, running)
+        if terms.latency is None:
+            self._prepare(self._measured())
+        self._first = self._number + 1
+        self._actions: dict[Due, Finished] = {}  # that may be applied
+        self._seen: dict[int | None, Any] = {}  # the observations of decisions in flight, by start
+        self._begin = max(self._now(), self._last_deadline)  # the last frame has its full length
+        if self._record.episodes and not drains:  # the next deadline of the same clock
+            late = self._begin - self._last_deadline
+            self._begin = self._last_deadline + self._clock.begin(self._clock.frame_at(late))
+        if not self._record.episodes:
+            self._record.begin = self._since = self._begin
+        self._dispatcher.begin(self._crew.free)
+
+    def _measured(self) -> Conditions:
+        """Return what the newest response times say."""
+        known = sorted(self._crew.responses) or [0]
+
+        def quantile(q: float) -> int:
+            return known[min(int(q * len(known)), len(known) - 1)]
+
+        return Conditions(self._terms.workers, self._clock, sum(known) // len(known), quantile)
+
+    def _prepare(self, conditions: Conditions) -> None:
+        self._stagger.prepare(conditions)
+        if self._controls is not None:
+            self._controls.patience = conditions.quantile(0.99)
+
+    def _wait_for(self, frame: int) -> None:
+        """Sleep until the frame's deadline; workers that become free before it may start on the frame before."""
+        deadline = self._begin + self._clock.begin(frame)
+        while (now := self._now()) < deadline:
+            event = self._dispatcher.next_event() if frame else None
+            self._listen(deadline if event is None else min(deadline, self._begin + event))
+            if frame > 0 and self._now() < deadline:
+                self._start_workers()
+        self._record.lateness.append(now - deadline)
+
+    def _publish(self, observation: Any) -> None:
+        self._number += 1
+        self._transport.publish(self._number, observation)
+
+    def _start_workers(self) -> None:
+        """Let the workers that may start infer the frame published last."""
+        workers = self._dispatcher.starts(self._now() - self._begin)
+        if workers and self._shown is not None:
+            self._seen.setdefault(self._moment.start, self._shown)
+        for worker in workers:
+            self._crew.start(worker, self._number, *self._moment)
+
+    def _take(self, due: Due) -> Any:
+        """Return the action that is applied now, and forget what can no longer be."""
+        finished = self._actions[due]
+        self._record.versions.append(finished.version)
+        self._actions = {key: value for key, value in self._actions.items() if key.start > due.start}
+        self._seen = {start: value for start, value in self._seen.items() if start is not None and start >= due.start}
+        return finished.action
+
+    def _take_turns(self) -> None:
+        """Tell learners how many turns are granted, and the strategy how many they have taken."""
+        if self._controls is not None and (granted := self._stagger.granted) is not None:
+            self._controls.granted = granted
+            self._stagger.learned(int(self._controls.turns.min()))
+
+    def _listen(self, until: int) -> None:
+        """Take in what has happened; wait for it until a monotonic time."""
+        self._take_turns()
+        for event, running in self._crew.collect(until):
+            self._note(event, running)
+            if isinstance(event, Ready):
+                self._dispatcher.free(event.worker, self._now() - self._begin)
+            else:
+                self._take_in(event, running)
+
+    def _note(self, event: Ready | Finished, running: Running | None) -> None:
+        """Record an inference of this phase."""
+        if isinstance(event, Ready) or running is None or running.sent < self._since:
+            return
+        if event.fate == Fate.DONE:
+            ticket, latency = running.ticket, event.ended - event.began
+            self._record.accepted += 1
+            self._record.spans.append(Span(event.worker, ticket.episode, ticket.start, event.began, event.ended))
+            self._record.latencies.append(latency)
+            self._record.exchanges.append(self._now() - running.sent - latency)
+        else:
+            fate = event.fate.name.lower()
+            self._record.fates[fate] = self._record.fates.get(fate, 0) + 1
+
+    def _refuse(self, sentence: str | None) -> None:
+        """Take note that an answer of the policy's is no action, and say so the first time."""
+        sentence = sentence or "an answer of the policy's is no action of the environment's"
+        self._record.refusal = self._record.refusal or sentence
+        if not self._warned:
+            self._warned = True
+            self._warns(f"{sentence}; the default action takes the place of each that is refused")
+
+    def _take_in(self, event: Finished, running: Running | None) -> None:
+        """Let the dispatcher know: of an action, or that there will be none, and of the worker."""
+        if event.fate == Fate.LOST:
+            self._dispatcher.gone(event.worker)
+        if running is None:
+            return
+        start, current, done = running.ticket.start, self._is_current(running), event.fate == Fate.DONE
+        if current and done:
+            self._actions[Due(start, event.worker)] = event
+            self._dispatcher.finished(event.worker, start, event.began - self._begin, event.ended - self._begin)
+            return
+        if current:
+            self._dispatcher.lost(start)
+        elif done and running.sent >= self._since:
+            self._record.dropped += 1
+        if event.fate != Fate.LOST:
+            self._dispatcher.free(event.worker, self._now() - self._begin)
+
+    def _is_current(self, running: Running) -> bool:
+        """Return whether an inference was begun in the present episode."""
+        return running.ticket.number >= self._first
+
+    def _at_work(self) -> list[Running]:
+        return [running for running in self._crew.running.values() if self._is_current(running)]

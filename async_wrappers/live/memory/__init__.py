@@ -1,0 +1,1 @@
+"""Shared memory: fixed layouts of bytes, one writer for every number."""

@@ -1,0 +1,178 @@
+"""Weights in two shared copies: learners write one while workers read the other in place.
+
+Version n of the weights lies in copy n mod 2. A copy's generation is odd while it is written; a worker notes it before
+an inference and checks it after: if it has changed, the inference may have mixed two versions, and its action is
+discarded. N workers cost no N copies of a large model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from async_wrappers.live.memory.block import Block
+from async_wrappers.live.memory.tensors import as_array, as_given, is_dense
+
+__all__ = ["Reading", "WeightsBoard", "WeightsLayout"]
+
+Array = npt.NDArray[Any]
+_ALIGNMENT = 64  # bytes
+
+
+class _Entry(NamedTuple):
+    """Where one array lies in a copy: strides in bytes, and its torch type's name (None for NumPy arrays)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    torch_dtype: str | None
+
+
+@dataclass(frozen=True)
+class WeightsLayout:
+    """Name, type, shape and memory format of each array, in the order in which they lie; picklable."""
+
+    entries: tuple[_Entry, ...]
+    size: int
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Any]) -> WeightsLayout:
+        """Return the layout of tensors or arrays, their memory format (such as channels last) included."""
+        entries: list[_Entry] = []
+        offset = 0
+        for name, value in weights.items():
+            array, torch_dtype = as_array(value)
+            strides = array.strides if is_dense(array) else np.empty(array.shape, array.dtype).strides
+            entries.append(_Entry(name, array.dtype.str, array.shape, strides, offset, torch_dtype))
+            offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return cls(tuple(entries), offset)
+
+    def check(self, weights: Mapping[str, Any]) -> None:
+        """Raise a ValueError if weights of this layout are not what a policy or learner needs."""
+        ours = {entry.name: entry.shape for entry in self.entries}
+        theirs = {name: tuple(value.shape) for name, value in weights.items()}
+        for name in [*ours, *theirs]:
+            if ours.get(name) != theirs.get(name):
+                raise ValueError(
+                    f"weights {name!r} have shape {theirs.get(name)} in one process and {ours.get(name)} in another: "
+                    "make_policy and make_learner must make the same network"
+                )
+
+
+class Reading(NamedTuple):
+    """What a worker notes before an inference."""
+
+    version: int
+    copy: int
+    generation: int
+
+
+class WeightsBoard:
+    """Both copies, and who reads which.
+
+    Args:
+        block: Shared memory of `size(layout, workers)` bytes.
+        layout: Of the weights.
+        workers: How many read.
+    """
+
+    def __init__(self, block: Block, layout: WeightsLayout, workers: int) -> None:
+        """See the class."""
+        self.layout = layout
+        self._latest = block.array(np.int64, 1)
+        self._generations = block.array(np.int64, 2, 8)
+        self._flipped = block.array(np.int64, 1, 24)  # when the newest version became the newest
+        self._reading = block.array(np.int8, workers, 32)  # 1 + the copy that a worker reads, 0 for none
+        begin = self._header(workers)
+        self._copies = [
+            [self._view(block, entry, begin + copy * layout.size) for entry in layout.entries] for copy in (0, 1)
+        ]
+
+    @staticmethod
+    def _header(workers: int) -> int:
+        return -(-(32 + workers) // _ALIGNMENT) * _ALIGNMENT
+
+    @classmethod
+    def size(cls, layout: WeightsLayout, workers: int) -> int:
+        """Return the bytes that the board takes."""
+        return cls._header(workers) + 2 * layout.size
+
+    @staticmethod
+    def _view(block: Block, entry: _Entry, begin: int) -> Array:
+        flat = block.array(np.uint8, int(np.prod(entry.shape)) * np.dtype(entry.dtype).itemsize, begin + entry.offset)
+        return np.ndarray(entry.shape, entry.dtype, flat.data, strides=entry.strides)
+
+    @property
+    def version(self) -> int:
+        """The newest whole version, from 1; 0 before the first."""
+        return int(self._latest[0])
+
+    def publish(self, weights: Mapping[str, Any]) -> int:
+        """Write a new version into the copy that is not the newest, and make it the newest; by one writer at a time.
+
+        Whoever still reads that copy finds out: look at `idle` first.
+        """
+        version = self.version + 1
+        copy = version % 2
+        self._generations[copy] |= 1
+        for entry, target in zip(self.layout.entries, self._copies[copy], strict=True):
+            target[...] = as_array(weights[entry.name])[0]
+        self._generations[copy] += 1
+        self._latest[0] = version
+        self._flipped[0] = time.monotonic_ns()
+        return version
+
+    def idle(self) -> bool:
+        """Return whether no worker reads the copy that `publish` would write."""
+        return not bool((self._reading == 1 + (self.version + 1) % 2).any())
+
+    def age(self) -> int:
+        """Return for how long the newest version has been the newest, in nanoseconds."""
+        return time.monotonic_ns() - int(self._flipped[0])
+
+    def begin_reading(self, worker: int) -> Reading:
+        """Note which version a worker is about to read in place."""
+        while True:
+            version = self.version
+            copy = version % 2
+            generation = int(self._generations[copy])
+            self._reading[worker] = 1 + copy
+            if version == self.version and generation % 2 == 0:
+                return Reading(version, copy, generation)
+
+    def end_reading(self, worker: int, reading: Reading) -> bool:
+        """Return whether the copy has stayed as it was since `begin_reading`."""
+        whole = int(self._generations[reading.copy]) == reading.generation
+        self._reading[worker] = 0
+        return whole
+
+    def forget_reader(self, worker: int) -> None:
+        """A worker has died."""
+        self._reading[worker] = 0
+
+    def weights(self, copy: int) -> dict[str, Any]:
+        """Return views of one copy by name: tensors where tensors were laid out."""
+        return {
+            entry.name: as_given(view, entry.torch_dtype)
+            for entry, view in zip(self.layout.entries, self._copies[copy], strict=True)
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return a copy of the newest version, whole even if a writer is at work."""
+        while True:
+            copy = self.version % 2
+            generation = int(self._generations[copy])
+            copied = {name: _cloned(value) for name, value in self.weights(copy).items()}
+            if generation % 2 == 0 and int(self._generations[copy]) == generation:
+                return copied
+
+
+def _cloned(value: Any) -> Any:
+    return value.copy(order="K") if isinstance(value, np.ndarray) else value.clone()

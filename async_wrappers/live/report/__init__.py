@@ -1,0 +1,1 @@
+"""What a run measures, and the timing report that it ends with."""

@@ -1,0 +1,73 @@
+"""What a backend is told to do, and what it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium as gym
+
+from async_wrappers.live.loop import Phase, Terms
+from async_wrappers.live.report.measurements import Record
+
+__all__ = ["RING_DEPTH", "Backend", "Job", "RunFailed", "made_environment"]
+
+RING_DEPTH = 64  # frames that a worker may be late in reading
+
+
+class RunFailed(RuntimeError):
+    """A part of the run has ended for good; what it raised, if anything, is the cause."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """An environment, a policy, perhaps a learner, and the terms on which they meet; see `AsyncRunner`.
+
+    Attributes:
+        make_env: Makes the environment.
+        make_policy: Makes one worker's policy.
+        terms: Workers, frames per second, strategy and so on.
+        make_learner: Makes one learner; takes the keywords ``number`` and ``learners`` if it knows them.
+        learners: How many.
+        journal: Transitions kept in shared memory.
+        updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
+        pin: Whether each worker stays on one core.
+    """
+
+    make_env: Callable[[], gym.Env[Any, Any]]
+    make_policy: Callable[[], Any]
+    terms: Terms
+    make_learner: Callable[..., Any] | None = None
+    learners: int = 0
+    journal: int = 10_000
+    updates_per_transition: float | None = None
+    pin: bool = False
+
+
+class Backend(Protocol):
+    """Where a job's parts run, from its making to `close`.
+
+    One with learners also has ``save(directory, iteration)`` and ``restore(directory, iteration)``, to be called
+    between two phases.
+    """
+
+    def play(self, phase: Phase) -> Record:
+        """Play a phase; all parts stay up for the next one."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...
+
+
+def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
+    """Return what `make_env` makes, if it is an environment.
+
+    Raises:
+        ValueError: It is none, or a vector of them.
+    """
+    env = make_env()
+    if not isinstance(env, gym.Env):
+        raise ValueError(f"make_env must return a gymnasium.Env (one, not a vector of them), got {env!r}")
+    return env

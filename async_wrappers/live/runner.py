@@ -1,0 +1,418 @@
+"""`AsyncRunner`: N workers of one policy play one environment that does not wait."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, cast
+
+import gymnasium as gym
+
+from async_wrappers.checks import flag
+from async_wrappers.latency import as_latency, seconds_of
+from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
+from async_wrappers.live.loop import Phase, Terms
+from async_wrappers.live.report.timing import TimingReport
+from async_wrappers.live.run_spec import Backend, Job, RunFailed
+from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.simulated import worker_count
+from async_wrappers.schedule.stagger import make_stagger
+
+__all__ = ["AsyncRunner"]
+
+_MOST_LEARNERS = 10_000
+_LARGEST_JOURNAL = 1_000_000_000  # transitions
+
+
+class AsyncRunner:
+    """Plays an environment with many workers of one slow policy, against the clock.
+
+    The environment loop, on every frame's deadline: publish the observation, offer it to the workers, collect the
+    actions that have arrived, apply one that is due, or the default action. It waits for nobody.
+
+    ============= ==================================================== ================================================
+    backend       where workers run                                    time
+    ============= ==================================================== ================================================
+    ``"process"`` processes; environment and learners too              the monotonic clock
+    ``"thread"``  threads of this process, beside the environment loop the monotonic clock
+    ``"virtual"`` here, one after the other                            simulated: an inference takes what the latency
+                                                                       model says, nothing sleeps, runs are
+                                                                       deterministic by their seed
+    ============= ==================================================== ================================================
+
+    On the virtual clock a run gives the same frames, actions and rewards as `RealtimeDelay` with the same arguments and
+    seeds. Policies and learners are described in `async_wrappers.live.protocols`; functions that make them, and the
+    environment, may be lambdas or functions of a notebook. In a script, run under ``if __name__ == "__main__":``.
+
+    In a ``with`` block parts start with the first run and end with the block, and each run goes on with the episode
+    after the last one's; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
+    parts are there from the start, until `close`.)
+
+    Args:
+        make_env: Makes the environment, which is stepped once per frame.
+        make_policy: Makes a policy (`Policy`, or a function of the observation); called once per worker.
+        workers: How many infer at a time.
+        fps: Frames per second.
+        stagger: When workers start: a name or an object of `async_wrappers.schedule.stagger`.
+        playout: With tickets: frames, or a quantile of the latency such as ``"p99"``, which on a real clock is that of
+            the newest response times, estimated again at each reset.
+        slot: With tickets: least distance between two starts, in frames.
+        backend: A name of the table, or a function from a `Job` to a `Backend`.
+        make_learner: Makes a `Learner`; may take the keywords ``number`` and ``learners``.
+        learners: How many learners work beside the game.
+        latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
+            a real clock: what the strategy is prepared from, instead of warm-up inferences.
+        default_action: As in `RealtimeDelay`.
+        between_episodes: ``"drain"``: the next episode begins when all inferences have ended, as in the simulation;
+            ``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped.
+        seed: Of the episodes: episode n of a phase is reset with a seed made of (seed, phase, n).
+        eval_mode: What policies are told; nothing is learnt in evaluation.
+        start_timeout: Seconds to wait until every worker has inferred once; then it begins without the missing ones.
+        calibration_time: Seconds of warm-up inferences at most.
+        journal: Transitions that shared memory holds for the learners.
+        updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
+        pin: Whether each worker stays on a core.
+
+    Raises:
+        ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers import AsyncRunner
+        >>> runner = AsyncRunner(lambda: gym.make("CartPole-v1"), lambda: lambda observation: int(observation[2] > 0),
+        ...                      workers=4, fps=50, backend="virtual", latency=0.060, default_action="repeat")
+        >>> report = runner.run(episodes=3)
+        >>> report.frames["total"] > 20
+        True
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[], gym.Env[Any, Any]],
+        make_policy: Callable[[], Any],
+        workers: int,
+        fps: Any,
+        stagger: Any = "tickets",
+        playout: int | str = "p99",
+        slot: int | None = None,
+        *,
+        backend: Any = "process",
+        make_learner: Callable[..., Any] | None = None,
+        learners: int | None = None,
+        latency: Any = None,
+        default_action: Any = "noop",
+        between_episodes: str = "drain",
+        seed: int = 0,
+        eval_mode: bool = False,
+        start_timeout: float = 60.0,
+        calibration_time: float = 5.0,
+        journal: int = 10_000,
+        updates_per_transition: float | None = None,
+        pin: bool = False,
+    ) -> None:
+        """See the class."""
+        _function("make_env", make_env, "makes the environment")
+        _function("make_policy", make_policy, "makes a policy")
+        if make_learner is not None:
+            _function("make_learner", make_learner, "makes a learner, or None")
+        workers = worker_count(workers)
+        learners = _learners(make_learner, learners)
+        if not isinstance(between_episodes, str) or between_episodes not in ("drain", "continue"):
+            raise ValueError(f"between_episodes must be 'drain' or 'continue', got {between_episodes!r}")
+        eval_mode, pin = flag("eval_mode", eval_mode), flag("pin", pin)
+        if updates_per_transition is not None:
+            updates_per_transition = _positive("updates_per_transition", updates_per_transition)
+        self._make_backend = _backend(backend)
+        self._fps = FrameClock(fps).fps
+        terms = Terms(
+            workers,
+            fps,
+            make_stagger(stagger, playout, slot),
+            default_action,
+            between_episodes,
+            None if latency is None else as_latency(latency),
+            seconds_of("start_timeout", start_timeout),
+            seconds_of("calibration_time", calibration_time),
+            _whole("seed", seed, 0),
+        )
+        self._job = Job(
+            make_env,
+            make_policy,
+            terms,
+            make_learner,
+            learners,
+            _whole("journal", journal, 8, _LARGEST_JOURNAL),
+            updates_per_transition,
+            pin,
+        )
+        if terms.stagger.granted is not None and not learners:
+            raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
+        if isinstance(backend, str) and backend == "thread" and learners:
+            raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
+        if isinstance(backend, str) and backend in ("process", "thread") and workers > (cores := _cores()):
+            warnings.warn(
+                f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
+                f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
+                stacklevel=2,
+            )
+        self._eval_mode = eval_mode
+        self._backend: Backend | None = None
+        self._stays = isinstance(backend, str) and backend == "virtual"  # whether the backend outlives a run
+        self._goes_on = False  # whether a run continues the one before
+        self._played = {False: (0, 0), True: (0, 0)}  # episodes and frames so far, by eval_mode
+        if self._stays:
+            self._open()
+
+    def run(
+        self,
+        *,
+        frames: int | None = None,
+        seconds: Any = None,
+        episodes: int | None = None,
+        whole_episodes: bool = False,
+        max_episode_frames: int | None = None,
+        eval_mode: bool | None = None,
+        phase: int | None = None,
+        first_episode: int | None = None,
+        frames_before: int | None = None,
+        encounter: int | None = None,
+        standing_at: int | None = None,
+    ) -> TimingReport:
+        """Play, and report.
+
+        Args:
+            frames: Stop after so many frames, in the middle of an episode if need be.
+            seconds: Stop after so many seconds of the environment's time.
+            episodes: Stop after so many episodes.
+            whole_episodes: With frames or seconds: play the last episode to its end.
+            max_episode_frames: Cut episodes after so many frames.
+            eval_mode: Instead of the runner's own.
+            phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
+            first_episode: Number of the first episode, if not that after the last run's.
+            frames_before: Frames lived through before, as policies are told, if not those of the runs before.
+            encounter: Of an environment that goes from encounter to encounter (it has an attribute ``encounter``): the
+                number of the first one, if not the next.
+            standing_at: Frame, those lived through before included, at whose beginning the report's `Standing` is
+                taken; not on the virtual clock.
+
+        Raises:
+            ValueError: Not exactly one length is given, or it is not positive.
+            RunFailed: A part of the run ended for good, or no answer of the policy's was an action.
+        """
+        whole_episodes = flag("whole_episodes", whole_episodes)
+        lengths = {"frames": frames, "seconds": seconds, "episodes": episodes}
+        given = {name: value for name, value in lengths.items() if value is not None}
+        if len(given) != 1:
+            raise ValueError(f"give one of frames, seconds and episodes, got {given or 'none'}")
+        if seconds is not None:
+            frames = math.ceil(_seconds(seconds) * self._fps)
+        evaluates = self._eval_mode if eval_mode is None else flag("eval_mode", eval_mode)
+        played, lived = self._played[evaluates] if self._goes_on else (0, 0)
+        what = Phase(
+            number=int(evaluates) if phase is None else _whole("phase", phase, 0),
+            frames=None if frames is None else _whole("frames", frames, 1),
+            episodes=None if episodes is None else _whole("episodes", episodes, 1),
+            whole_episodes=whole_episodes,
+            eval_mode=evaluates,
+            first_episode=played if first_episode is None else _whole("first_episode", first_episode, 0),
+            frames_before=lived if frames_before is None else _whole("frames_before", frames_before, 0),
+            max_episode_frames=(
+                None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
+            ),
+            encounter=encounter,
+            standing_at=None if standing_at is None else _whole("standing_at", standing_at, 0),
+        )
+        try:
+            record = self._open().play(what)
+            if record.refusal is not None and not record.accepted:
+                raise RunFailed(f"no action was ever accepted: {record.refusal}")
+            report = record.report()
+        finally:
+            if not self._stays:
+                self.close()
+        self._played[evaluates] = (
+            what.first_episode + len(report.episodes),
+            what.frames_before + report.frames["total"],
+        )
+        return report
+
+    def save(self, directory: str | Path, iteration: int = 0) -> None:
+        """Let the learners write their state into a directory, between two runs.
+
+        They observe first what the journal still holds, so that nothing that was lived through is missing.
+
+        Raises:
+            OSError: A file could not be written, as where the disk is full; the learners live on.
+        """
+        self._with_learners().save(Path(directory), iteration)
+
+    def restore(self, directory: str | Path, iteration: int = 0, *, replays: bool = True) -> list[int]:
+        """Let the learners read what `save` wrote.
+
+        Args:
+            directory: What `save` was given.
+            iteration: What `save` was given.
+            replays: Whether to restore their replays too, which evaluation does not need.
+
+        Returns:
+            Of each learner, what its ``load_replay`` returned: transitions lost with damaged files; 0 for None.
+
+        Raises:
+            ValueError: A file is missing, damaged or of another format; the learners wait to be restored again.
+        """
+        lost: list[int] = self._with_learners().restore(Path(directory), iteration, replays)
+        return lost
+
+    def take_states(self, directory: str | Path, iteration: int = 0) -> list[Any]:
+        """Return what `save` wrote of each learner's ``state_dict``, and delete the files: for one's own checkpoint.
+
+        `put_states` writes them again, for `restore`.
+        """
+        states = [read_state(path) for path in self._state_files(directory, iteration)]
+        self.drop_states(directory, iteration)
+        return states
+
+    def drop_states(self, directory: str | Path, iteration: int = 0) -> None:
+        """Delete the learners' states of an iteration, those that `save` or `put_states` could not write included."""
+        for path in self._state_files(directory, iteration):
+            path.unlink(missing_ok=True)
+
+    def put_states(self, directory: str | Path, iteration: int, states: Sequence[Any]) -> None:
+        """Write learners' states where `restore` finds them.
+
+        Raises:
+            OSError: A file could not be written; `drop_states` deletes the others.
+            ValueError: They are not as many as there are learners.
+        """
+        if len(states) != self._job.learners:
+            raise ValueError(f"learners must be {len(states)}, as many as were saved, got {self._job.learners}")
+        for path, state in zip(self._state_files(directory, iteration), states, strict=True):
+            write_state(path, state)
+
+    @property
+    def learners(self) -> int:
+        """How many learners work beside the game."""
+        return self._job.learners
+
+    def start(self) -> None:
+        """Start the parts now, in a ``with`` block, rather than with the first run."""
+        self._open()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the parts are up; without them there is nothing that `save` could keep."""
+        return self._backend is not None
+
+    def forget(self, directory: str | Path, keep: set[int]) -> None:
+        """Let the learners delete what they have saved beside their state (replays), but for these iterations."""
+        self._with_learners().forget(Path(directory), keep)
+
+    def close(self) -> None:
+        """End all parts; a later run starts them anew."""
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+
+    def __enter__(self) -> AsyncRunner:
+        """Keep the parts up from run to run."""
+        self._stays = self._goes_on = True
+        self._played = {False: (0, 0), True: (0, 0)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all parts."""
+        self._stays = self._goes_on = False
+        self.close()
+
+    def _state_files(self, directory: str | Path, iteration: int) -> list[Path]:
+        return [state_file(Path(directory), iteration, number) for number in range(self._job.learners)]
+
+    def _with_learners(self) -> Any:
+        if not self._job.learners:
+            raise ValueError("there is nothing to save or restore without a learner: give make_learner")
+        return self._open()
+
+    def _open(self) -> Backend:
+        if self._backend is None:
+            self._backend = self._make_backend(self._job)
+        return self._backend
+
+
+def _backend(backend: Any) -> Callable[[Job], Backend]:
+    """Return what makes the backend; each is imported only when it is asked for."""
+    name = backend if isinstance(backend, str) else None
+    if name == "process":
+        from async_wrappers.live.backends.process import ProcessBackend
+
+        return ProcessBackend
+    if name == "thread":
+        from async_wrappers.live.backends.thread import ThreadBackend
+
+        return ThreadBackend
+    if name == "virtual":
+        from async_wrappers.live.backends.virtual import VirtualBackend
+
+        return VirtualBackend
+    if callable(backend):
+        return cast(Callable[[Job], Backend], backend)
+    raise ValueError(f"backend must be 'process', 'thread', 'virtual' or a function of a Job, got {backend!r}")
+
+
+def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> int:
+    """Return how many learners there are: one, if there is a function that makes them and no number."""
+    number = int(make_learner is not None) if learners is None else _whole("learners", learners, 0, _MOST_LEARNERS)
+    if number and make_learner is None:
+        raise ValueError(f"learners={number} need make_learner, got None")
+    return number
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    bounds = f">= {least}" if most is None else f"between {least} and {most:,}"
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}") from None
+    if number < least or (most is not None and number > most):
+        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}")
+    return number
+
+
+def _positive(name: str, value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an int beyond every float
+        number = math.inf
+    if not number > 0:
+        raise ValueError(f"{name} must be a number > 0, or None, got {value!r}")
+    return number
+
+
+def _function(name: str, value: Any, what: str) -> None:
+    if not callable(value):
+        raise ValueError(f"{name} must be a function that {what}, got {value!r}")
+
+
+def _seconds(value: Any) -> Fraction:
+    try:
+        seconds = value if isinstance(value, Fraction) else Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        seconds = Fraction(0)
+    if seconds <= 0:
+        raise ValueError(f"seconds must be > 0 and finite, got {value!r}")
+    return seconds

@@ -1,0 +1,135 @@
+"""The decision schedule: which observation a decision reads, and on which frame its action lands.
+
+A *frame* is one ``step`` of the wrapped environment. A *decision* is one run of the policy: it reads the observation at
+the beginning of frame ``start`` and its action is applied on frame ``effect >= start``. A schedule is the stream of
+decisions that take effect; starts and effects both strictly increase. It knows no environment, clock or policy.
+
+Three rules give a schedule its meaning, and every consumer keeps them:
+
+1. On frame ``e_j`` the environment receives action j; on every other frame it receives the default action.
+2. Decision j is computed from ``o_{s_j}``, the observation at the start of frame ``s_j``, and from nothing newer.
+3. The reward of decision j is the sum over frames ``e_j .. e_{j+1} - 1``; rewards before ``e_0`` go to decision 0.
+
+`PlainSchedule` is the one of constants; `async_wrappers.schedule.simulated.SimulatedSchedule` is that of N workers
+whose inferences take random times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count, repeat
+from typing import Protocol
+
+from async_wrappers.checks import whole_frames
+
+__all__ = ["PlainSchedule", "Schedule", "decisions"]
+
+
+class Schedule(Protocol):
+    """The decisions of one episode after another, told frame by frame."""
+
+    @property
+    def playout(self) -> int | None:
+        """Frames from a start to the frame on which its action is due; None if that is when it has finished."""
+        ...
+
+    @property
+    def decision_interval(self) -> int | None:
+        """Frames from one decision's effect to the next one's; None if they vary."""
+        ...
+
+    def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
+        """Begin an episode and tell, for frame 0, 1, 2, ...: (start of the action applied on it or None, is it read).
+
+        Nothing of a frame is decided before it is asked for. A seed restarts all randomness and estimates.
+        """
+        ...
+
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """Go on telling the running episode, whose first frames have been asked for, from this one on: for a copy."""
+        ...
+
+    def first(self) -> tuple[int, int]:
+        """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
+        ...
+
+    def in_flight(self, after: int, end: int) -> int | None:
+        """Return the start of the decision, of those begun before frame `end`, that would be applied first.
+
+        Only decisions that start later than `after` count; None if there is none. Frame `end` has not been asked for.
+        """
+        ...
+
+
+class PlainSchedule:
+    """Constant delay and spacing: ``s_j = j (noops + 1)``, ``e_j = s_j + delay``.
+
+    ======================================================== ======== ============================
+    interaction                                              delay    noops
+    ======================================================== ======== ============================
+    turn-based (ordinary Gymnasium)                          0        0
+    sequential: observe, think ``d`` frames, act, observe    ``d``    ``d``
+    one worker that never rests                              ``d``    ``d - 1``
+    N staggered workers                                      ``d``    ``max(1, ceil(d / N)) - 1``
+    an action on every frame                                 ``d``    0
+    ======================================================== ======== ============================
+
+    Args:
+        delay: Age of the observation behind an action, in frames.
+        noops: Frames between two actions, filled by the default action.
+
+    Raises:
+        ValueError: An argument is negative or not a whole number of frames.
+    """
+
+    def __init__(self, delay: int = 0, noops: int = 0) -> None:
+        """See the class."""
+        self.delay = whole_frames("delay", delay)
+        self.noops = whole_frames("noops", noops)
+
+    @property
+    def playout(self) -> int:
+        """See `Schedule.playout`."""
+        return self.delay
+
+    @property
+    def decision_interval(self) -> int:
+        """See `Schedule.decision_interval`."""
+        return self.noops + 1
+
+    def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
+        """Begin an episode; see `Schedule.frames`."""
+        return self.frames_from(0)
+
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """See `Schedule.frames_from`."""
+        delay, interval = self.delay, self.noops + 1
+        if interval == 1:  # the common case, and the one with a decision on every frame
+            yield from ((None, True) for _ in range(frame, delay))
+            yield from zip(count(max(0, frame - delay)), repeat(True))
+        for start in count(frame - delay):
+            yield start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0
+
+    def first(self) -> tuple[int, int]:
+        """Return (start, effect) of the first decision."""
+        return 0, self.delay
+
+    def in_flight(self, after: int, end: int) -> int | None:
+        """Return the start after `after`, if it is before `end`."""
+        following = after + self.noops + 1
+        return following if following < end else None
+
+    def decisions(self) -> Iterator[tuple[int, int]]:
+        """Yield ``(start, effect)`` of one episode's decisions, for ever."""
+        return ((start, start + self.delay) for start in count(0, self.noops + 1))
+
+    def __repr__(self) -> str:
+        """Return the constructor call."""
+        return f"PlainSchedule(delay={self.delay}, noops={self.noops})"
+
+
+def decisions(schedule: Schedule, seed: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield ``(start, effect)`` of the next episode's decisions, for ever."""
+    for effect, (start, _) in enumerate(schedule.frames(seed)):
+        if start is not None:
+            yield start, effect

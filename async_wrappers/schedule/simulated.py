@@ -1,0 +1,527 @@
+"""The simulated schedule: N workers whose inferences take random times, thinned to the decisions that take effect."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from copy import copy, deepcopy
+from dataclasses import dataclass, field
+from heapq import heappop, heappush, heapreplace
+from itertools import count
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
+from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.stagger import Conditions, Stagger, Tickets, make_stagger
+
+__all__ = ["MOST_WORKERS", "Counts", "Inference", "SimulatedSchedule", "modelled_conditions", "worker_count"]
+
+MOST_WORKERS = 1_000_000
+
+_PLAYOUT_DRAWS = 10_000
+
+
+@dataclass
+class Counts:
+    """What happened since the schedule was made, over all episodes.
+
+    Attributes:
+        frames: Frames asked for.
+        fresh: Frames on which an action was applied; the others received the default action.
+        dropped: Actions computed in full and never applied: a newer one had been, or was applied instead.
+        late: Actions released after they were due, applied or not.
+        delay: How often an action of each age was applied, in frames.
+        inferences: By worker.
+        busy: Nanoseconds of inference begun, by worker.
+    """
+
+    frames: int = 0
+    fresh: int = 0
+    dropped: int = 0
+    late: int = 0
+    delay: dict[int, int] = field(default_factory=dict)
+    inferences: dict[int, int] = field(default_factory=dict)
+    busy: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def fresh_share(self) -> float:
+        """Share of the frames that received an action of the agent's."""
+        return self.fresh / self.frames if self.frames else 0.0
+
+    @property
+    def mean_delay(self) -> float:
+        """Mean age of the observation behind an applied action, in frames; nan if none was applied."""
+        return sum(age * n for age, n in self.delay.items()) / self.fresh if self.fresh else float("nan")
+
+    def delay_quantile(self, q: float) -> float:
+        """Return a quantile of that age, in frames; nan if no action was applied."""
+        reached = 0
+        for age in sorted(self.delay):
+            reached += self.delay[age]
+            if reached >= q * self.fresh:
+                return age
+        return float("nan")
+
+
+class Inference(NamedTuple):
+    """One run of the policy: which worker, on which frame's observation, from when to when in nanoseconds."""
+
+    worker: int
+    start: int
+    started: int
+    finished: int
+
+
+def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Conditions:
+    """Return what a strategy may know where latencies come from a model: quantiles are those of 10,000 fixed draws."""
+
+    def quantile(q: float) -> int:
+        stream = latency.stream(np.random.SeedSequence(0))
+        draws = sorted(stream.draw() for _ in range(_PLAYOUT_DRAWS))
+        return draws[min(int(q * _PLAYOUT_DRAWS), _PLAYOUT_DRAWS - 1)]
+
+    return Conditions(workers, clock, nanoseconds(latency.mean), quantile)
+
+
+def worker_count(workers: Any) -> int:
+    """Return a number of workers as an int, or raise a ValueError.
+
+    Raises:
+        ValueError: It is not a whole number, less than one, or more than anybody has.
+    """
+    if not isinstance(workers, int | np.integer) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
+        raise ValueError(f"workers must be a whole number between 1 and {MOST_WORKERS:,}, got {workers!r}")
+    return int(workers)
+
+
+class SimulatedSchedule:
+    """The schedule of N workers under a latency model, a stagger strategy and a frame rate; deterministic by seed.
+
+    One frame applies one action: of those due, the newest start, then the earliest finish, then the lowest worker. An
+    inference takes effect only if its start is later than that of every action applied before. A worker never infers
+    the same frame twice. A reset discards what is in flight; the latencies and the strategy's estimates go on.
+
+    Args:
+        latency: A model, or a number of seconds.
+        workers: How many.
+        fps: Frames per second.
+        stagger: A strategy, by name or as an object.
+        playout: For tickets: frames, or a quantile of the latency.
+        slot: For tickets: least distance between two starts, in frames.
+        seed: Of the latencies, until an episode brings its own.
+
+    Raises:
+        ValueError: An argument out of range, or a strategy that waits for a learner, of which there is none here.
+    """
+
+    def __init__(
+        self,
+        latency: Any,
+        workers: int = 1,
+        fps: Any = 60,
+        stagger: Any = "tickets",
+        playout: int | str = "p99",
+        slot: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """See the class."""
+        self.latency: Latency = as_latency(latency)
+        self.workers = worker_count(workers)
+        self.clock = FrameClock(fps)
+        self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
+        if self.stagger.granted is not None:
+            raise ValueError(
+                f"stagger={self.stagger!r} waits for a learner, and none learns beside a simulated schedule: give "
+                "'sequential'"
+            )
+        self.stagger.prepare(modelled_conditions(self.latency, self.workers, self.clock))
+        try:
+            entropy = np.random.SeedSequence(seed)
+        except (TypeError, ValueError):
+            raise ValueError(f"seed must be a whole number >= 0, or None, got {seed!r}") from None
+        latencies = self.latency.stream(entropy)
+        self._simulation: _Simulation
+        if type(self.stagger) is Tickets:  # not a subclass, which may decide otherwise
+            self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies)
+        else:
+            self._simulation = _EventSimulation(self.clock, self.workers, self.stagger, latencies)
+
+    @property
+    def playout(self) -> int | None:
+        """See `Schedule.playout`."""
+        return self.stagger.playout
+
+    @property
+    def decision_interval(self) -> None:
+        """See `Schedule.decision_interval`."""
+        return None
+
+    @property
+    def counts(self) -> Counts:
+        """What happened so far."""
+        return self._simulation.counts
+
+    def keep_log(self) -> list[Inference]:
+        """Keep every inference from now on in a list, and return that list."""
+        self._simulation.log = []
+        return self._simulation.log
+
+    def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
+        """Begin an episode; see `Schedule.frames`."""
+        self._begin(seed)
+        return self._simulation.frames()
+
+    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
+        """See `Schedule.frames_from`; the simulation knows which frame is the next."""
+        return self._simulation.frames()
+
+    def steps(self, seed: int | None = None) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        """Begin an episode and tell, frame by frame, who does what.
+
+        Yields:
+            (start, worker) of the action applied on the frame, or None; and the workers that read the frame.
+        """
+        self._begin(seed)
+        return self._simulation.steps()
+
+    def _begin(self, seed: int | None) -> None:
+        if seed is not None:
+            self._simulation.restart(self.latency.stream(np.random.SeedSequence((seed, 0x1A7E))))
+        self._simulation.begin()
+
+    def first(self) -> tuple[int, int]:
+        """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
+        return self._simulation.first()
+
+    def in_flight(self, after: int, end: int) -> int | None:
+        """Return the start of the decision begun that would be applied first; see `Schedule.in_flight`."""
+        return self._simulation.in_flight(after)
+
+    def finished(self) -> int:
+        """Return the first frame that began when the inference behind the action applied last had ended."""
+        return self._simulation.finished()
+
+
+class _Draws:
+    """Latencies, one after the other, that can be looked at before they are drawn; a deep copy goes on identically."""
+
+    def __init__(self, latencies: LatencyStream) -> None:
+        self._draw = latencies.draw
+        self._ahead: deque[int] = deque()  # what was looked at
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> int:
+        return self._ahead.popleft() if self._ahead else self._draw()
+
+    def ahead(self) -> Iterator[int]:
+        """Yield the next draws without taking them; not to be used once one is taken."""
+        for place in count():
+            if place == len(self._ahead):
+                self._ahead.append(self._draw())
+            yield self._ahead[place]
+
+
+class _Simulation:
+    """One episode after another, frame by frame; copied to look ahead. A subclass says what happens on a frame."""
+
+    frame: int  # the next one
+
+    def __init__(self, clock: FrameClock, workers: int, latencies: LatencyStream) -> None:
+        self._clock, self._workers = clock, workers
+        self._latencies: Iterator[int] = _Draws(latencies)
+        self.counts = Counts()
+        self.log: list[Inference] | None = None
+        self.begin()
+
+    def restart(self, latencies: LatencyStream) -> None:
+        """Forget all that was learned, and go on with these latencies."""
+        self._latencies = _Draws(latencies)
+
+    def begin(self) -> None:
+        """Begin an episode."""
+        raise NotImplementedError
+
+    def frames(self) -> Iterator[tuple[int | None, bool]]:
+        """Tell the frames from the present one on; see `Schedule.frames`."""
+        raise NotImplementedError
+
+    def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        """Tell the frames from the present one on; see `SimulatedSchedule.steps`."""
+        raise NotImplementedError
+
+    def finished(self) -> int:
+        """Return the first frame that began when the inference behind the action applied last had ended."""
+        raise NotImplementedError
+
+    def in_flight(self, after: int) -> int | None:
+        """Return the start, later than `after`, of what has begun and would be applied first."""
+        raise NotImplementedError
+
+    def copy(self) -> Self:
+        """Return what goes on in the same way, with the same draws, and changes nothing here, until this goes on."""
+        future = copy(self)
+        assert isinstance(self._latencies, _Draws)
+        future._latencies = self._latencies.ahead()
+        future.counts, future.log = Counts(), None
+        return future
+
+    def first(self) -> tuple[int, int]:
+        """Return (start, effect) of the next action that is applied."""
+        return self.copy().run_to_next_action()
+
+    def run_to_next_action(self) -> tuple[int, int]:
+        """Run, jumping over frames on which nothing happens, until an action is applied; return (start, effect)."""
+        while True:
+            for start, _ in self.frames():
+                if start is not None:
+                    return start, self.frame - 1
+                eventful = self._next_eventful_frame()
+                if eventful > self.frame:
+                    self.frame = eventful
+                    break
+
+    def _next_eventful_frame(self) -> int:
+        """Return the first frame, from the present one on, on which something may happen."""
+        raise NotImplementedError
+
+
+class _TicketSimulation(_Simulation):
+    """`Tickets`: when a worker takes a ticket, all that comes of it is known, and no event has to be waited for.
+
+    It gives what `_EventSimulation` would, in less time.
+    """
+
+    def __init__(self, clock: FrameClock, workers: int, tickets: Tickets, latencies: LatencyStream) -> None:
+        assert tickets.playout is not None
+        self._slot, self._playout = tickets.slot, tickets.playout
+        super().__init__(clock, workers, latencies)
+
+    def begin(self) -> None:
+        self.frame = 0
+        self._offered = 0  # from this frame on there is a ticket
+        self._free = [(0, worker) for worker in range(self._workers)]  # (from when on, worker), a heap
+        # by the frame on which they land, of the newest action: (start, worker, frame by which it is ready, older ones)
+        self._landing: dict[int, tuple[int, int, int, int]] = {}
+        self._late: list[int] = []  # when actions will have finished that miss their playout, a heap
+        self._applied = (-1, 0, 0, 0)  # the newest action applied
+        self._reader = 0  # the worker that took the last ticket
+
+    def copy(self) -> Self:
+        future = super().copy()
+        future._free, future._landing, future._late = self._free.copy(), self._landing.copy(), self._late.copy()
+        return future
+
+    def frames(self) -> Iterator[tuple[int | None, bool]]:
+        frame_at = self._clock.frame_at
+        free, landing, late, counts = self._free, self._landing, self._late, self.counts
+        inferences, busy, delay = counts.inferences, counts.busy, counts.delay
+        slot, playout = self._slot, self._playout
+        begins = self._clock.begins(self.frame)
+        end = next(begins)
+        for frame in count(self.frame):
+            begin, end = end, next(begins)
+            read = frame >= self._offered and free[0][0] < end
+            if read:  # by the worker that has been free for longest, or is free first
+                since, worker = free[0]
+                latency = next(self._latencies)
+                started = since if since > begin else begin
+                finished = started + latency
+                heapreplace(free, (finished, worker))
+                self._offered = frame + slot
+                self._reader = worker
+                ready, lands = frame_at(finished), frame + playout
+                if ready > lands:
+                    lands = ready
+                    heappush(late, finished)
+                older = landing[lands][3] + 1 if lands in landing else 0
+                landing[lands] = (frame, worker, ready, older)
+                inferences[worker] = inferences.get(worker, 0) + 1
+                busy[worker] = busy.get(worker, 0) + latency
+                if self.log is not None:
+                    self.log.append(Inference(worker, frame, started, finished))
+            start = None
+            if frame in landing:
+                landed = landing.pop(frame)
+                if landed[0] > self._applied[0]:
+                    self._applied, start = landed, landed[0]
+                    counts.fresh += 1
+                    age = frame - start
+                    delay[age] = delay.get(age, 0) + 1
+                else:
+                    counts.dropped += 1
+                if landed[3]:
+                    counts.dropped += landed[3]
+            while late and late[0] < end:
+                heappop(late)
+                counts.late += 1
+            counts.frames += 1
+            self.frame = frame + 1
+            yield start, read
+
+    def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        for start, read in self.frames():
+            applied = None if start is None else self._applied[:2]
+            yield applied, [self._reader] if read else []
+
+    def finished(self) -> int:
+        return self._applied[2]
+
+    def in_flight(self, after: int) -> int | None:
+        after = max(after, self._applied[0])
+        landing = [(lands, newest[0]) for lands, newest in self._landing.items() if newest[0] > after]
+        return min(landing)[1] if landing else None
+
+    def _next_eventful_frame(self) -> int:
+        return min([max(self._offered, self._clock.frame_in(self._free[0][0])), *self._landing])
+
+
+_FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
+
+
+class _EventSimulation(_Simulation):
+    """Any strategy, event by event."""
+
+    def __init__(self, clock: FrameClock, workers: int, stagger: Stagger, latencies: LatencyStream) -> None:
+        self.stagger = stagger
+        super().__init__(clock, workers, latencies)
+
+    def restart(self, latencies: LatencyStream) -> None:
+        super().restart(latencies)
+        self.stagger.restart()
+
+    def begin(self) -> None:
+        self.frame = 0
+        self._applied = -1  # start of the newest action applied
+        self._finished = 0  # when its inference had ended
+        self._open = True
+        self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start, started or finished)
+        self._idle: list[tuple[int, int]] = []  # (free since, worker)
+        self._due: list[tuple[int, int, int, int, int]] = []  # (due frame, start, released, worker, finished)
+        self._read = [-1] * self._workers  # the frame that each worker inferred last
+        self.stagger.begin()
+        for worker in range(self._workers):
+            self._free(worker, 0)
+
+    def copy(self) -> Self:
+        future = super().copy()
+        future.stagger = deepcopy(self.stagger)
+        future._events, future._idle = self._events.copy(), self._idle.copy()
+        future._due, future._read = self._due.copy(), self._read.copy()
+        return future
+
+    def frames(self) -> Iterator[tuple[int | None, bool]]:
+        return ((applied and applied[0], bool(readers)) for applied, readers in self.steps())
+
+    def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        begins = self._clock.begins(self.frame)
+        end = next(begins)
+        for frame in count(self.frame):
+            begin, end = end, next(begins)
+            offers = self.stagger.offers(frame) if self._open else 0
+            readers: list[int] = []
+            self._run_events(begin)
+            self._start_idle(frame, begin, offers, readers)
+            applied = self._apply(frame)
+            while self._events and (now := self._events[0][0]) < end:
+                self._run_events(now)
+                self._start_idle(frame, now, offers, readers)
+            self.counts.frames += 1
+            self.frame = frame + 1
+            yield applied, readers
+
+    def finished(self) -> int:
+        return self._clock.frame_at(self._finished)
+
+    def in_flight(self, after: int) -> int | None:
+        """Look ahead: nothing starts any more, and nothing that began up to `after` is applied."""
+        future = self.copy()
+        future._open = False
+        future._applied = max(self._applied, after)
+        return future.run_to_next_action()[0] if future._pending() else None
+
+    def _pending(self) -> bool:
+        """Return whether an action in flight can still be applied."""
+        running = any(kind != _READY and start > self._applied for _, kind, _, start, _ in self._events)
+        return running or any(start > self._applied for _, start, *_ in self._due)
+
+    def _next_eventful_frame(self) -> int:
+        frames = [self._clock.frame_in(self._events[0][0])] if self._events else []
+        if self._due:
+            frames.append(self._due[0][0])
+        opens = self.stagger.opens(self.frame) if self._idle and self._open else None
+        return min(frames if opens is None else [*frames, opens], default=self.frame)
+
+    def _run_events(self, now: int) -> None:
+        """Let everything happen that is to happen by `now`."""
+        while self._events and self._events[0][0] <= now:
+            time, kind, worker, start, started = heappop(self._events)
+            if kind == _FINISH:
+                released = max(time, self.stagger.finish(worker, started, time))
+                if released == time and not (self._events and self._events[0][0] == time):  # it would be next
+                    self._release(worker, start, time, time)
+                    self._free(worker, time)
+                else:
+                    heappush(self._events, (released, _RELEASE, worker, start, time))
+            elif kind == _RELEASE:
+                self._release(worker, start, started, time)
+                self._free(worker, time)
+            else:
+                heappush(self._idle, (time, worker))
+
+    def _free(self, worker: int, now: int) -> None:
+        ready = max(now, self.stagger.start(worker, now))
+        if ready > now:
+            heappush(self._events, (ready, _READY, worker, 0, 0))
+        else:
+            heappush(self._idle, (now, worker))
+
+    def _start_idle(self, frame: int, now: int, offers: int | None, readers: list[int]) -> None:
+        """Start the workers that may: the one that has waited longest first, each on a frame it has not inferred."""
+        waiting: list[tuple[int, int]] = []
+        while self._idle and (offers is None or len(readers) < offers):
+            since, worker = heappop(self._idle)
+            if self._read[worker] == frame:
+                waiting.append((since, worker))
+                continue
+            self._read[worker] = frame
+            readers.append(worker)
+            self.stagger.taken(frame)
+            latency = next(self._latencies)
+            self.counts.inferences[worker] = self.counts.inferences.get(worker, 0) + 1
+            self.counts.busy[worker] = self.counts.busy.get(worker, 0) + latency
+            if self.log is not None:
+                self.log.append(Inference(worker, frame, now, now + latency))
+            heappush(self._events, (now + latency, _FINISH, worker, frame, now))
+            self._run_events(now)  # an inference that takes no time has ended
+        for free in waiting:
+            heappush(self._idle, free)
+
+    def _release(self, worker: int, start: int, finished: int, now: int) -> None:
+        lands, playout = self._clock.frame_at(now), self.stagger.playout
+        if playout is not None:
+            due = start + playout
+            self.counts.late += lands > due
+            lands = max(lands, due)
+        heappush(self._due, (lands, start, now, worker, finished))
+
+    def _apply(self, frame: int) -> tuple[int, int] | None:
+        """Choose among the actions that are due, and count."""
+        best: tuple[int, int, int, int] | None = None
+        while self._due and self._due[0][0] <= frame:
+            _, start, released, worker, finished = heappop(self._due)
+            candidate = (-start, released, worker, finished)
+            self.counts.dropped += best is not None or start <= self._applied
+            if start > self._applied and (best is None or candidate < best):
+                best = candidate
+        if best is None:
+            return None
+        self._applied, self._finished = -best[0], best[3]
+        self.stagger.applied(frame)
+        age = frame - self._applied
+        self.counts.fresh += 1
+        self.counts.delay[age] = self.counts.delay.get(age, 0) + 1
+        return self._applied, best[2]

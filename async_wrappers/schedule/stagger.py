@@ -1,0 +1,410 @@
+"""Stagger strategies: when workers start, and when their actions are due.
+
+Plain objects that are fed times (in whole nanoseconds since the episode began) and return times. They hold no clock, no
+lock and never sleep, so that one object serves the simulation, the virtual clock and a real one.
+
+================= ===================================== ====================== =========================================
+name              a worker starts                       its action is due      what that gives
+================= ===================================== ====================== =========================================
+``sequential``    on the frame after the last action's  when it has finished   the paper's baseline: one at a time
+``none``          as soon as it is free                 when it has finished   the contrast: equal latencies bunch up
+``max_time``      as soon as it is free and its offset  start + the largest    even spacing once the largest latency has
+                  has passed                            latency so far         been seen; every action is that late
+``expected_time`` as soon as it is free and its offset  when it has finished   fewer workers; spacing is even on average
+                  has passed                                                   only, and phases drift
+``tickets``       when the loop offers a ticket         start + playout frames even starts, one constant delay; what is
+                                                                               slower than the playout comes late
+================= ===================================== ====================== =========================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from async_wrappers.checks import whole_frames
+from async_wrappers.latency import nanoseconds, seconds_of
+from async_wrappers.schedule.frames import FrameClock
+
+__all__ = ["Conditions", "ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Stagger", "Tickets", "make_stagger"]
+
+_LAG = 2  # nanoseconds after a frame's beginning, of which rounding a latency down may take one
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a strategy may know before the first episode.
+
+    Attributes:
+        workers: How many there are.
+        clock: The world's frames.
+        mean_latency: Of an inference, in nanoseconds.
+        quantile: From q in [0, 1] to that quantile of the latency, in nanoseconds.
+    """
+
+    workers: int
+    clock: FrameClock
+    mean_latency: int
+    quantile: Callable[[float], int]
+
+
+class Stagger:
+    """A strategy; this one lets every worker start when it is free, and apply its action when it has finished.
+
+    Override what differs. Times are whole nanoseconds since the episode began, workers are numbered from 0. Whatever a
+    strategy says, a worker reads the newest frame when it starts, and never the same frame twice.
+    """
+
+    playout: int | None = None
+    """Frames from a start to the frame on which its action is due, after which it is late; None: when it is released.
+    """
+
+    def prepare(self, conditions: Conditions) -> None:
+        """Settle what depends on the conditions: before the first episode, and before each where they are measured."""
+        self.workers = conditions.workers
+
+    def restart(self) -> None:
+        """Forget all estimates."""
+
+    def begin(self) -> None:
+        """Begin an episode: all workers are free at time 0, estimates go on."""
+
+    def start(self, worker: int, now: int) -> int:
+        """A worker is free: return when it may start, `now` or later."""
+        return now
+
+    def finish(self, worker: int, started: int, now: int) -> int:
+        """An inference has ended: return when its action is released and its worker free, `now` or later."""
+        return now
+
+    def offers(self, frame: int) -> int | None:
+        """Return how many workers may start on this frame, None for all; asked at most once, when the frame begins."""
+        return None
+
+    def opens(self, frame: int) -> int | None:
+        """Return the first frame, `frame` or later, on which a start may be offered; None: not before an action.
+
+        It only saves time where nothing happens for long: `frame` itself is always a right answer.
+        """
+        return frame
+
+    def taken(self, frame: int) -> None:
+        """A worker has started on this frame."""
+
+    def applied(self, frame: int) -> None:
+        """An action was applied on this frame."""
+
+    def lost(self, frame: int) -> None:
+        """The inference that began on this frame gives no action: a real worker died, or its action was refused."""
+
+    @property
+    def granted(self) -> int | None:
+        """How many turns learners may have taken in all by now; None: they learn whenever they can."""
+        return None
+
+    def learned(self, turns: int) -> None:
+        """Learners have taken so many turns in all."""
+
+
+class NoStagger(Stagger):
+    """No staggering: the contrast. Workers with equal latencies start together and stay together for ever."""
+
+
+class Sequential(Stagger):
+    """One inference at a time: observe, think, act, and observe the result on the next frame.
+
+    The sequential interaction of arXiv 2412.14355, section 3.1: of a delay of d frames, d of every d + 1 frames receive
+    the default action. More workers change nothing. With `learn`, learning has its place in the cycle too, as in the
+    paper's baselines: nothing is observed while an update goes on.
+
+    Args:
+        learn: ``"after"``: one update once an inference has ended, before the next observation is read ("inference
+            then learning"); ``"before"``: one update once an action was applied, and one before the first observation
+            ("learning then inference"); None: learners run beside the interaction.
+
+    Raises:
+        ValueError: Another `learn`.
+    """
+
+    def __init__(self, learn: str | None = None) -> None:
+        """See the class."""
+        if learn is not None and not (isinstance(learn, str) and learn in ("after", "before")):
+            raise ValueError(f"learn must be 'after' or 'before' the inference, or None, got {learn!r}")
+        self._learn = learn
+        self._granted = self._turns = 0
+
+    @property
+    def granted(self) -> int | None:
+        """How many turns the learner may have taken by now."""
+        return None if self._learn is None else self._granted
+
+    def learned(self, turns: int) -> None:
+        """Note how many turns the learner has taken."""
+        self._turns = turns
+
+    def begin(self) -> None:
+        """Begin an episode with nothing in flight."""
+        self._next = 0
+        self._thinking = False
+        self._granted += self._learn == "before"
+
+    def offers(self, frame: int) -> int:
+        """Offer one start, on the first frame after the last action's, and after the update."""
+        return int(not self._thinking and frame >= self._next and self._turns >= self._granted)
+
+    def opens(self, frame: int) -> int | None:
+        """Return when the next start may be offered."""
+        return None if self._thinking else max(frame, self._next)
+
+    def taken(self, frame: int) -> None:
+        """Offer nothing until the action is applied."""
+        self._thinking = True
+
+    def finish(self, worker: int, started: int, now: int) -> int:
+        """Release the action; it may be the turn to learn."""
+        self._granted += self._learn == "after"
+        return now
+
+    def applied(self, frame: int) -> None:
+        """Offer the next frame."""
+        self._thinking, self._next = False, frame + 1
+        self._granted += self._learn == "before"
+
+    def lost(self, frame: int) -> None:
+        """Offer again at once."""
+        self._thinking = False
+
+    def __repr__(self) -> str:
+        return f"Sequential(learn={self._learn!r})"
+
+
+class _Offsets(Stagger):
+    """What Algorithms 1 and 2 share: each worker waits for its own offset before it starts; offsets are corrected.
+
+    Where N workers serve a latency of exactly d frames, all starts lie on frames or between two, for ever, and a
+    nanosecond decides which frame is read. So offsets are exact multiples of 1 / N nanosecond and rounded up once, as
+    the beginnings of frames are: a start that belongs on frame k is then no later than k. A latency is rounded down,
+    so that start may be early by less than a nanosecond for it and one for its offset: `FrameClock.aligned` moves it
+    to the frame. From then on each worker's starts are d frames apart exactly, without drift:
+
+    * N <= d: all starts are on frames of their own, N of every d.
+    * N > d, a multiple of d: one start is at the beginning of each frame, and its action lands d frames later.
+    * N > d otherwise: each frame has a start, but only some have one at their very beginning, whose action lands a
+      frame earlier than the others' and takes the place of the one before. These wait `_LAG`, so that every action
+      lands d + 1 frames later, as it does where the latency is a little less than whole frames.
+    """
+
+    def __init__(self, initial_latency: float = 0.01) -> None:
+        self.initial_latency = seconds_of("initial_latency", initial_latency)
+        self.restart()
+
+    def prepare(self, conditions: Conditions) -> None:
+        """Take the number of workers and the frames."""
+        super().prepare(conditions)
+        self._clock = conditions.clock
+        self._cycle = np.tile(np.arange(self.workers), 2)
+
+    def restart(self) -> None:
+        """Forget the latencies that were seen."""
+        self._latency = nanoseconds(self.initial_latency)
+
+    def begin(self) -> None:
+        """Spread the starts over the latency as far as it is known: worker p waits p / N of it."""
+        # In nanoseconds, and in N-ths of one that come on top: their product would not fit into 64 bits.
+        self._offsets = np.zeros(self.workers, np.int64)
+        self._parts = np.zeros(self.workers, np.int64)
+        self._add(self._latency, self._cycle[: self.workers])
+        self._lag = 0
+        self._look_for_crowding()
+
+    def start(self, worker: int, now: int) -> int:
+        """Let a worker wait for its offset; an offset below zero stays as a debt."""
+        offset = self._offsets.item(worker) + -(-self._parts.item(worker) // self.workers)
+        if offset <= 0:
+            return self._clock.aligned(now, self._lag)  # what this adds makes up for the latency's rounding: not owed
+        ready = self._clock.aligned(now + offset, self._lag)
+        self._offsets[worker] -= ready - now
+        return ready
+
+    def _correct(self, worker: int, change: int) -> None:
+        """Move every other worker by its distance behind this one in the cycle, so that spacings grow by change / N."""
+        self._latency += change
+        if change:
+            self._add(change, self._cycle[self.workers - worker : 2 * self.workers - worker])
+            self._look_for_crowding()
+
+    def _add(self, latency: int, places: NDArray[np.int_]) -> None:
+        """Add so many N-ths of a latency to the offsets."""
+        whole, parts = divmod(latency, self.workers)
+        self._offsets += whole * places
+        self._parts += parts * places
+
+    def _look_for_crowding(self) -> None:
+        """Let starts lag from now on, to the end of the episode, if only some would be at the beginning of a frame."""
+        frames = self._clock.whole(self._latency)
+        if 0 < frames < self.workers and self.workers % frames:
+            self._lag = _LAG
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(initial_latency={self.initial_latency})"
+
+
+class MaxTime(_Offsets):
+    """Algorithm 1, "maximum time inference staggering" (arXiv 2412.14355, section 3.2).
+
+    Every cycle lasts as long as the longest inference so far; when a longer one is seen, the other workers wait in
+    proportion to their distance behind this one. Guarantees evenly spaced actions once the maximum is known, needs
+    ``ceil(max latency * fps)`` workers for an action on each frame, and delays every action by the maximum. In the
+    published code the distance is counted the other way round, and the observation is read before the wait.
+
+    Args:
+        initial_latency: The maximum assumed before the first inference, in seconds.
+    """
+
+    def finish(self, worker: int, started: int, now: int) -> int:
+        """Hold the action back until the longest latency so far has passed; a new maximum is released at once."""
+        longer = now - started - self._latency
+        if longer <= 0:
+            return now - longer
+        self._correct(worker, longer)
+        return now
+
+
+class ExpectedTime(_Offsets):
+    """Algorithm 2, "expected time inference staggering" (arXiv 2412.14355, appendix A).
+
+    Offsets follow the running mean of the latencies, and an action is released when it is ready. Needs
+    ``ceil(mean latency * fps)`` workers; spacing is even only on average, and as nothing corrects a single worker's
+    deviation, phases drift apart over a long episode. The published code leaves this algorithm out; this is a
+    reconstruction from the text.
+
+    Args:
+        initial_latency: The mean assumed before the first inference, in seconds; the first one replaces it.
+    """
+
+    def restart(self) -> None:
+        """Forget the latencies that were seen."""
+        super().restart()
+        self._count = self._sum = 0
+
+    def finish(self, worker: int, started: int, now: int) -> int:
+        """Update the mean, and move the other workers by the change."""
+        self._count += 1
+        self._sum += now - started
+        change = self._sum // self._count - self._latency  # of the exact sum, so that roundings do not add up
+        self._correct(worker, change)
+        if self._count == 1 and change < 0 < self._latency:
+            self._skip_cycles(-change * (self.workers - 1))
+        return now
+
+    def _skip_cycles(self, owed: int) -> None:
+        """Let all wait for whole cycles, by now and after these, where the guess was too long: none can start earlier.
+
+        Args:
+            owed: What the last worker's offset lacks, in N-ths of a nanosecond.
+        """
+        cycles = 1 - (-owed // (self.workers * self._latency))
+        frames = self._clock.whole(self._latency)
+        together = -self._clock.begin(-frames * cycles) if frames else self._latency * cycles  # rounded down once
+        self._offsets += together - self._latency
+
+
+class Tickets(Stagger):
+    """The environment loop offers tickets; any free worker takes one; actions wait in a playout buffer.
+
+    At frame k, if a slot has passed since the last ticket was taken, ticket k is offered, until the next frame begins.
+    The worker that takes it reads frame k, and its action is due on frame k + playout, however late it was taken: as
+    packets in the jitter buffer of internet telephony. A late one is applied on arrival if it is newer than the last
+    one applied, else dropped.
+
+    Guarantees that no two inferences read the same frame, that starts are at least a slot apart, and that all actions
+    that are in time have the same delay. ``ceil(mean latency * fps) + 2`` workers give an action on each frame where an
+    inference lasts up to about ten frames; a few more, less than the square root of that number, where it lasts longer
+    (`async_wrappers.plan` finds how many). It does not guarantee that an action is in time: that is the playout's
+    quantile.
+
+    Args:
+        playout: Frames, or a quantile of the latency such as ``"p99"``.
+        slot: Least distance between two starts, in frames; None means ``max(1, ceil(mean latency * fps / workers))``.
+
+    Raises:
+        ValueError: A playout or slot that is neither, or a slot below one frame.
+    """
+
+    def __init__(self, playout: int | str = "p99", slot: int | None = None) -> None:
+        """See the class."""
+        self._quantile: float | None = None
+        if isinstance(playout, str):
+            written = re.fullmatch(r"p(\d+(?:\.\d+)?)", playout)
+            if written is None or not 0 < float(written[1]) <= 100:
+                raise ValueError(f"playout must be frames or a quantile such as 'p99', got {playout!r}")
+            self._quantile = float(written[1]) / 100
+        else:
+            self.playout = whole_frames("playout", playout)
+        self._slot = None if slot is None else whole_frames("slot", slot)
+        if self._slot == 0:
+            raise ValueError("slot must be >= 1 frame, got 0")
+
+    def prepare(self, conditions: Conditions) -> None:
+        """Settle playout and slot."""
+        super().prepare(conditions)
+        if self._quantile is not None:
+            self.playout = conditions.clock.frame_at(conditions.quantile(self._quantile))
+        busy_frames = conditions.clock.frame_at(conditions.mean_latency)
+        self.slot = self._slot or max(1, -(-busy_frames // conditions.workers))
+
+    def begin(self) -> None:
+        """Offer the first ticket on frame 0."""
+        self._last = -self.slot
+
+    def offers(self, frame: int) -> int:
+        """Offer one ticket, if a slot has passed."""
+        return int(frame - self._last >= self.slot)
+
+    def opens(self, frame: int) -> int:
+        """Return when the next ticket is offered."""
+        return max(frame, self._last + self.slot)
+
+    def taken(self, frame: int) -> None:
+        """Count the slot from this frame."""
+        self._last = frame
+
+
+STRATEGIES: dict[str, Callable[[], Stagger]] = {
+    "sequential": Sequential,
+    "none": NoStagger,
+    "max_time": MaxTime,
+    "expected_time": ExpectedTime,
+}
+
+
+def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | None = None) -> Stagger:
+    """Return the strategy that `stagger` names or is.
+
+    Args:
+        stagger: ``"tickets"``, ``"sequential"``, ``"none"``, ``"max_time"``, ``"expected_time"``, a `Stagger`, or a
+            function that makes one (a class, a gin reference).
+        playout: For ``"tickets"``.
+        slot: For ``"tickets"``.
+
+    Raises:
+        ValueError: Anything else, or a playout that ``"tickets"`` cannot use.
+    """
+    if isinstance(stagger, str) and stagger == "tickets":
+        return Tickets(playout, slot)
+    if isinstance(stagger, str) and stagger in STRATEGIES:
+        return STRATEGIES[stagger]()
+    if callable(stagger) and not isinstance(stagger, Stagger):
+        stagger = stagger()
+    if isinstance(stagger, Stagger):
+        return stagger
+    names = ["tickets", *STRATEGIES]
+    close = get_close_matches(str(stagger), names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"stagger must be one of {', '.join(map(repr, names))} or a Stagger, got {stagger!r}{hint}")

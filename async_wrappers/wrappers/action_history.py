@@ -1,0 +1,340 @@
+"""Telling the policy about its delay.
+
+* `AppliedActions`: what was applied.
+* `CommittedActions`: what is on its way.
+* `DecisionDelay`: how old the observation behind the last applied action was, or how old it is promised to be.
+
+Under delay the observation alone is not Markov: what comes after it depends on the actions that land between it and
+the action being chosen (Katsikopoulos and Engelbrecht, "Markov decision processes with delays and asynchronous cost
+collection", 2003). `CommittedActions` shows those of them that are known. `AppliedActions` shows the ones before it,
+which tell what the environment was doing when it was looked at; under sequential interaction with ``"repeat"`` the last
+of them is also what the environment receives until the next action lands. `DecisionDelay` shows how far ahead the
+action being chosen will land, where that varies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from numpy.typing import NDArray
+
+from async_wrappers.checks import flag, whole_frames
+from async_wrappers.wrappers.delay import RealtimeDelay
+
+__all__ = ["AppliedActions", "CommittedActions", "DecisionDelay"]
+
+
+_LONGEST = 100_000  # actions that an observation shows
+_SLOWEST = 1_000_000_000  # frames of a delay that an observation shows
+
+
+class _Shown(gym.Wrapper[Any, Any, Any, Any]):
+    """Joins rows of numbers from `low` to `high` [rows, width] to the observation; a subclass says which numbers.
+
+    A number is shown as its multiple of `one`, whose type the rows have: that of the observation where `flat`.
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], key: str, low: NDArray[Any], high: NDArray[Any], flat: bool, one: Any
+    ) -> None:
+        gym.Wrapper.__init__(self, env)
+        self._key, self._flat, self._one = key, flat, one
+        self._rows: NDArray[Any] = np.zeros(low.shape, one.dtype)
+        low, high = (bound.astype(one.dtype) * one for bound in (low, high))
+        space = env.observation_space
+        if flat:
+            assert isinstance(space, Box)
+            low, high = np.concatenate([space.low, low.ravel()]), np.concatenate([space.high, high.ravel()])
+            self.observation_space = Box(low, high, dtype=one.dtype.type)
+        else:
+            self.observation_space = Dict({"observation": space, key: Box(low, high, dtype=np.float32)})
+
+    def _join(self, observation: Any) -> Any:
+        if self._flat:
+            return np.concatenate([observation, self._rows.ravel()])
+        return {"observation": observation, self._key: self._rows.copy()}
+
+
+class _ActionsShown(_Shown):
+    """Joins rows that encode actions to the observation; a subclass says which actions.
+
+    A further column, if `pending`, is one where an action is on its way that cannot be known yet.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], key: str, length: int, flat: bool, pending: bool = False) -> None:
+        length, flat = whole_frames("length", length), flag("flat", flat)
+        if not 1 <= length <= _LONGEST:
+            raise ValueError(f"length must be a whole number between 1 and {_LONGEST:,}, got {length}")
+        self._encode_raw, low, high = _encoder(env.action_space)
+        one = _one_of(env.observation_space, env.action_space) if flat else np.float32(1)
+        if pending:
+            low, high = np.append(low, 0), np.append(high, 1)
+        _Shown.__init__(self, env, key, np.tile(low, (length, 1)), np.tile(high, (length, 1)), flat, one)
+
+    def _encode(self, action: Any) -> NDArray[Any]:
+        row: NDArray[Any] = self._encode_raw(action).astype(self._rows.dtype) * self._one
+        return row
+
+
+class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
+    """Adds the last actions really applied, default ones included, to the observation.
+
+    Put it *inside* the delay, ``RealtimeDelay(AppliedActions(env, length=4), delay=8)``: then the actions are those
+    applied before the observation's frame, which a real policy also knows when it begins to compute. Actions that are
+    chosen but not yet applied are not shown.
+
+    Discrete and MultiDiscrete actions are one-hot, Box actions are their values; before the episode's first action
+    all is zero. Newest last.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers import AppliedActions
+        >>> env = AppliedActions(gym.make("CartPole-v1"), length=3, flat=True)
+        >>> env.observation_space.shape
+        (10,)
+
+    Args:
+        env: An environment with Discrete, MultiDiscrete or Box actions.
+        length: How many applied actions are shown, in frames.
+        flat: False gives ``Dict(observation=..., applied_actions=Box [length, width])``. True appends the actions to a
+            vector observation; where that is of whole numbers (Atari's RAM), a one is the type's largest number.
+
+    Raises:
+        ValueError: `length` is not a positive number of frames, or the spaces cannot be used.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], length: int = 1, flat: bool = False) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self, length=length, flat=flat)
+        _ActionsShown.__init__(self, env, "applied_actions", length, flat)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and forget the actions of the last episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._rows[:] = 0
+        return self._join(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment by one frame and remember the action."""
+        sent = self._encode(action)  # before the step: an environment may change the array that it receives
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._rows[:-1] = self._rows[1:]
+        self._rows[-1] = sent
+        return self._join(observation), reward, terminated, truncated, info
+
+
+class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
+    """Adds the actions that are chosen but not yet applied at the observation's frame.
+
+    Put it *outside* the delay, ``CommittedActions(RealtimeDelay(env, ...), length=4)``. Row 0 is the next action to be
+    applied. An action is shown if its inference had ended by the beginning of the observation's frame (it waits in the
+    playout buffer, or lands on that very frame); one that is still being inferred is *pending*: its row is zero but for
+    the last column. Rows without an action are zero.
+
+    ``known=False`` is an **oracle**: it shows pending actions too. No policy that computes its own actions can know
+    them; it models a delay that comes from transport, between a policy that is quick and a world that is far away.
+
+    Args:
+        env: A `RealtimeDelay`, or wrappers around one, with Discrete, MultiDiscrete or Box actions.
+        length: How many actions are shown; later ones are left out.
+        known: False shows what a policy that takes time cannot know.
+        flat: As in `AppliedActions`; the dictionary's key is ``committed_actions``.
+
+    Raises:
+        ValueError: `length` is not a positive number, there is no `RealtimeDelay` inside, or the spaces cannot be used.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], length: int = 1, known: bool = True, flat: bool = False) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self, length=length, known=known, flat=flat)
+        known = flag("known", known)
+        _ActionsShown.__init__(self, env, "committed_actions", length, flat, pending=True)
+        _delay_inside("CommittedActions", env)
+        self.known = known
+        self._chosen: deque[tuple[int, int, NDArray[Any]]] = deque()  # (effect, frame by which it was known, row)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; nothing is chosen yet."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._chosen.clear()
+        self._start = info["realtime"]["start"]
+        self._show()
+        return self._join(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Run one decision and show what is on its way when the next one starts."""
+        row = self._encode(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        realtime = info["realtime"]
+        if realtime["applied"]:
+            self._chosen.append((self._start + realtime["delay"], realtime["finished"], row))
+        self._start = realtime["start"]
+        self._show()
+        return self._join(observation), reward, terminated, truncated, info
+
+    def _show(self) -> None:
+        while self._chosen and self._chosen[0][0] < self._start:
+            self._chosen.popleft()
+        self._rows[:] = 0
+        for shown, (_, finished, row) in zip(self._rows, self._chosen, strict=False):
+            if finished <= self._start or not self.known:
+                shown[:-1] = row
+            else:
+                shown[-1] = self._one
+
+
+class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
+    """Adds a decision's delay, in frames: how old the observation behind an action is when the action is applied.
+
+    Put it *outside* the delay, ``DecisionDelay(RealtimeDelay(env, latency=..., ...))``.
+
+    ``of="last"`` shows the delay of the newest action that was applied before the observation's frame; it was known
+    then. Until the episode's first action has been applied it is 0. What varies little from one inference to the next
+    (a slow machine, `async_wrappers.latency.Correlated`) can be told from it.
+
+    ``of="playout"`` shows the same number always: that by which each action is due. With constants it is the delay,
+    with tickets the playout. It tells a policy that is trained under several delays which one it lives with.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers import DecisionDelay, RealtimeDelay
+        >>> env = DecisionDelay(RealtimeDelay(gym.make("CartPole-v1"), delay=2, default_action="repeat"), flat=True)
+        >>> [float(env.reset(seed=0)[0][-1])] + [float(env.step(1)[0][-1]) for _ in range(3)]
+        [0.0, 0.0, 0.0, 2.0]
+
+    Args:
+        env: A `RealtimeDelay`, or wrappers around one.
+        of: ``"last"`` or ``"playout"``.
+        longest: The longest delay that is shown, in frames; a longer one is shown as this one.
+        flat: False gives ``Dict(observation=..., decision_delay=Box [1])``. True appends the delay to a vector
+            observation; where that is of whole numbers (Atari's RAM), a frame is the type's largest number
+            ``// longest``.
+
+    Raises:
+        ValueError: An unknown `of`, a `longest` that is not a positive number of frames or is less than the playout,
+            a strategy that has no playout, no `RealtimeDelay` inside, or an observation that is not a vector.
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], of: Literal["last", "playout"] = "last", longest: int = 60, flat: bool = False
+    ) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self, of=of, longest=longest, flat=flat)
+        flat = flag("flat", flat)
+        if not isinstance(of, str) or of not in ("last", "playout"):
+            raise ValueError(f"of must be 'last' or 'playout', got {of!r}")
+        self._longest = whole_frames("longest", longest)
+        if not 1 <= self._longest <= _SLOWEST:
+            raise ValueError(f"longest must be a whole number of frames between 1 and {_SLOWEST:,}, got {longest}")
+        delay = _delay_inside("DecisionDelay", env)
+        self._playout = self._known_playout(delay) if of == "playout" else None
+        one = _frame_of(env.observation_space, self._longest) if flat else np.float32(1)
+        _Shown.__init__(self, env, "decision_delay", np.zeros(1), np.full(1, self._longest), flat, one)
+        self._landing: deque[tuple[int, int]] = deque()  # (effect, delay)
+
+    def _known_playout(self, delay: RealtimeDelay) -> int:
+        if delay.playout is None:
+            raise ValueError(
+                "of='playout' needs constants or tickets, got actions that are due when they are ready: use of='last'"
+            )
+        if delay.playout > self._longest:
+            raise ValueError(f"longest must be >= the playout, {delay.playout} frames, got {self._longest}")
+        return delay.playout
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; nothing is applied yet."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._landing.clear()
+        self._start = info["realtime"]["start"]
+        self._show(self._playout or 0)
+        return self._join(observation), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Run one decision and show the delay of the last one applied when the next one starts."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        realtime = info["realtime"]
+        if self._playout is None and realtime["applied"]:
+            self._landing.append((self._start + realtime["delay"], realtime["delay"]))
+        self._start = realtime["start"]
+        while self._landing and self._landing[0][0] < self._start:
+            self._show(self._landing.popleft()[1])
+        return self._join(observation), reward, terminated, truncated, info
+
+    def _show(self, delay: int) -> None:
+        self._rows[:] = self._one * min(delay, self._longest)
+
+
+def _delay_inside(wrapper: str, env: gym.Env[Any, Any]) -> RealtimeDelay:
+    layer: Any = env
+    while not isinstance(layer, RealtimeDelay):
+        if not isinstance(layer, gym.Wrapper):
+            raise ValueError(f"{wrapper} must be around a RealtimeDelay, got {env}: wrap the delay first")
+        layer = layer.env
+    return layer
+
+
+def _one_of(space: gym.Space[Any], action_space: gym.Space[Any]) -> Any:
+    """Return what stands for one in a flat observation: 1, or the largest number of a type of whole numbers."""
+    number = _number_type(space)
+    if not np.issubdtype(number, np.integer):
+        return number(1)
+    if isinstance(action_space, Box):
+        raise ValueError(f"flat=True cannot put Box actions into {space.dtype} observations: use flat=False")
+    return number(np.iinfo(number).max)
+
+
+def _frame_of(space: gym.Space[Any], longest: int) -> Any:
+    """Return what stands for a frame in a flat observation: 1, or as much as whole numbers hold `longest` times."""
+    number = _number_type(space)
+    if not np.issubdtype(number, np.integer):
+        return number(1)
+    largest = np.iinfo(number).max
+    if longest > largest:
+        raise ValueError(f"longest must be <= {largest} frames in {space.dtype} observations, got {longest}")
+    return number(largest // longest)
+
+
+def _number_type(space: gym.Space[Any]) -> Any:
+    """Return the type of a vector's numbers."""
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        raise ValueError(f"flat=True needs a vector observation, got {space}: use flat=False")
+    return space.dtype.type
+
+
+Encoder = Callable[[Any], NDArray[Any]]
+
+
+def _encoder(space: gym.Space[Any]) -> tuple[Encoder, NDArray[Any], NDArray[Any]]:
+    """Return the function from an action to a float32 vector, and the vector's bounds, for `space`."""
+    if isinstance(space, Discrete):
+        table, first = np.eye(int(space.n), dtype=np.float32), int(space.start)
+        return lambda action: table[int(action) - first], *_unit_bounds(int(space.n))
+    if isinstance(space, MultiDiscrete):
+        counts = space.nvec.ravel()
+        begins = np.concatenate([[0], np.cumsum(counts)[:-1]]) - space.start.ravel()
+        width = int(counts.sum())
+
+        def one_hots(action: Any) -> NDArray[Any]:
+            vector = np.zeros(width, np.float32)
+            vector[begins + np.ravel(action)] = 1
+            return vector
+
+        return one_hots, *_unit_bounds(width)
+    if isinstance(space, Box):
+        # zeros stand before the episode's first action, so the bounds must hold them
+        low, high = np.minimum(space.low, 0).ravel(), np.maximum(space.high, 0).ravel()
+        return (
+            lambda action: np.array(action, np.float32).ravel(),
+            low.astype(np.float32),
+            high.astype(np.float32),
+        )
+    raise ValueError(f"actions must be Discrete, MultiDiscrete or Box to be shown, got {space}")
+
+
+def _unit_bounds(width: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    return np.zeros(width, np.float32), np.ones(width, np.float32)

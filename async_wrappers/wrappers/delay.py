@@ -1,0 +1,310 @@
+"""`RealtimeDelay`: what inference latency does to an agent, simulated on any Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import ResetNeeded
+
+from async_wrappers.checks import whole_frames
+from async_wrappers.schedule.plain import PlainSchedule, Schedule
+from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
+
+if TYPE_CHECKING:
+    from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
+
+__all__ = ["RealtimeDelay"]
+
+
+_OF_A_LATENCY = {"workers": None, "fps": None, "stagger": "tickets", "playout": "p99", "slot": None}  # and defaults
+
+# What the environment showed at the beginning of a frame: (frame, observation, info). A plain tuple, for speed.
+_Sight = tuple[int, Any, dict[str, Any]]
+
+
+class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Makes the environment go on while the policy thinks.
+
+    One ``step`` of this wrapper is one *decision*, which may span several *frames* (steps of the wrapped environment).
+    Decision j is computed from the observation at the beginning of frame ``s_j`` and applied on frame
+    ``e_j = s_j + delay``; decisions start every ``noops + 1`` frames; every other frame receives the default action.
+    Frames before the first action lands run inside the first ``step``. `async_wrappers.schedule.plain` has the rules.
+
+    * The reward of a step is the sum over its frames: an episode's sum is what the environment paid.
+    * Nothing is stepped after ``terminated`` or ``truncated``. At the end of an episode of T frames the observation
+      is the one that the next decision would have read, ``o_min(s_{j+1}, T)``: still a delayed one. A truncated
+      transition bootstraps on it.
+    * ``info`` and ``render()`` are of the *newest* frame: they show what a policy that takes time cannot know yet, so
+      a policy that reads ``info`` cheats. What the environment said along with the delayed observation is
+      ``info["realtime"]["observation_info"]``.
+    * Observations are copied, deeply, when the environment shows them: it may reuse its arrays.
+    * A ``copy.deepcopy`` of the wrapper, where the environment can be copied, goes on from the same frame by itself,
+      with the same actions in flight and the same latencies to come.
+
+    ``info["realtime"]`` after a step:
+
+    ==================== =======================================================================================
+    ``delay``            age of the observation behind this step's action, in frames
+    ``interval``         frames from this action's effect to the next one's (or to the end of the episode)
+    ``default_frames``   frames of this step on which the environment received the default action
+    ``frame``            frames stepped so far in this episode
+    ``start``            frame of the returned observation: the start of the next decision
+    ``applied``          False if the episode ended before this step's action could land (only in a first step)
+    ``finished``         first frame that began when this step's inference had ended (the end, if it was not applied)
+    ``observation_info`` the environment's info at the frame of the returned observation
+    ==================== =======================================================================================
+
+    After ``reset`` it holds ``frame``, ``start`` and ``observation_info``.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers import RealtimeDelay
+        >>> env = RealtimeDelay(gym.make("CartPole-v1"), delay=2, noops=1, default_action="repeat")
+        >>> observation, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step(1)
+        >>> float(reward), info["realtime"]["frame"], info["realtime"]["start"]
+        (4.0, 4, 2)
+
+    Instead of the two constants, a latency model gives the schedule of N workers whose inferences take random times
+    (`async_wrappers.schedule.simulated`); it is seeded by ``reset(seed=)``, and ``counts`` counts how inferences ended.
+
+        >>> from async_wrappers.latency import LogNormal
+        >>> env = RealtimeDelay(gym.make("CartPole-v1"), latency=LogNormal(mean=0.120, cv=0.2), workers=10, fps=60,
+        ...                     default_action="repeat")
+
+    Args:
+        env: The environment to wrap; it is stepped once per frame.
+        delay: Age of the observation behind an action, in frames.
+        noops: Frames between two actions, filled by the default action.
+        default_action: ``"noop"``, ``"repeat"``, ``"random"``, an action, or a function of (newest observation, last
+            agent action or None). Looked up only when an action can be late or missing.
+        latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
+        workers: With a latency: how many infer at a time, 1 if not given.
+        fps: With a latency: frames per second.
+        stagger: With a latency: when workers start, a name or an object of `async_wrappers.schedule.stagger`.
+        playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
+        slot: With a latency and tickets: least distance between two starts, in frames.
+
+    Raises:
+        ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
+            none, constants and a latency at the same time, or what needs a latency without one.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        delay: int = 0,
+        noops: int = 0,
+        default_action: Any = "noop",
+        *,
+        latency: Any = None,
+        workers: int | None = None,
+        fps: Any = None,
+        stagger: Any = "tickets",
+        playout: int | str = "p99",
+        slot: int | None = None,
+    ) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(
+            self,
+            _disable_deepcopy=True,
+            delay=delay,
+            noops=noops,
+            default_action=default_action,
+            latency=latency,
+            workers=workers,
+            fps=fps,
+            stagger=stagger,
+            playout=playout,
+            slot=slot,
+        )
+        gym.Wrapper.__init__(self, env)
+        self._schedule: Schedule
+        self._simulated: SimulatedSchedule | None = None
+        frames = {"delay": whole_frames("delay", delay), "noops": whole_frames("noops", noops)}
+        given: dict[str, Any] = {name: number for name, number in frames.items() if number}
+        of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
+        of_a_latency = {name: value for name, value in of_a_latency.items() if not _is(value, _OF_A_LATENCY[name])}
+        if latency is None:
+            for name, value in of_a_latency.items():
+                raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
+            self._schedule = PlainSchedule(delay, noops)
+        else:
+            from async_wrappers.latency import as_latency  # half of the package's import time
+            from async_wrappers.schedule.simulated import SimulatedSchedule
+
+            if given:
+                raise ValueError(f"give delay and noops or a latency, got delay={delay}, noops={noops} and {latency!r}")
+            as_latency(latency)
+            if fps is None:
+                raise ValueError("fps must be given with a latency, in frames per second, got None")
+            workers = 1 if workers is None else workers
+            self._schedule = self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
+            given = {"latency": latency, **of_a_latency}
+        self._default_action: DefaultAction | None = None
+        if given:
+            line = written_call("RealtimeDelay", "env", **given)
+            self._default_action = make_default_action(default_action, env, line)
+        self._running = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; decisions in flight are discarded and all buffers are empty.
+
+        A seed also restarts the generator of ``default_action="random"``, the latencies and the estimates of the
+        stagger strategy; without one they go on.
+        """
+        self._running = False
+        observation, info = self.env.reset(seed=seed, options=options)
+        if self._default_action is not None:
+            self._default_action.reset(seed)
+        self._schedule_frames = self._schedule.frames(seed)
+        self._start, effect = self._schedule.first()  # of the decision that the agent makes next
+        self._delay = effect - self._start
+        self._frame = 0
+        self._reward: Any = 0.0
+        self._last_action: Any = None
+        self._seen: deque[_Sight] = deque()  # by decisions in flight
+        self._over = False
+        self._newest: tuple[Any, Any, bool, bool, dict[str, Any]] = (observation, 0.0, False, False, info)
+        self._due, read = next(self._schedule_frames)  # the start of the action that the frame receives, if it is one
+        if read:
+            self._seen.append((0, _own(observation), _own_info(info)))
+        while self._frame < self._start and not self._over:  # the first inferences were too slow to take effect
+            self._step_default()
+        self._running = True
+        start, observation, info_then = self._now() if self._over else self._look_back(self._start)
+        realtime = {"frame": self._frame, "start": start, "observation_info": info_then}
+        return observation, {**self._newest[4], "realtime": realtime}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Run one decision: the frames up to its effect, its action, and the frames until the next one's effect.
+
+        Args:
+            action: The action computed from the observation that the last ``reset`` or ``step`` returned.
+
+        Returns:
+            The observation that the next decision reads, the reward of this step's frames, terminated, truncated and
+            info.
+
+        Raises:
+            ResetNeeded: The episode is over, or none has begun.
+        """
+        if not self._running:
+            raise ResetNeeded("RealtimeDelay: call reset() before step(): no episode is running")
+        self._running = False  # an exception in the environment ends the episode
+        first, start, delay = self._frame, self._start, self._delay
+        while self._due is None and not self._over:  # only in the first step: later ones begin on their effect
+            self._step_default()
+        applied, effect = not self._over, self._frame
+        finished = effect if self._simulated is None or not applied else self._simulated.finished()
+        if applied:
+            self._last_action = action if type(action) is int else _own(action)
+            self._step_frame(action)
+            while self._due is None and not self._over:
+                self._step_default()
+        frame, due, reward = self._frame, self._due, self._reward
+        if self._over:  # what the decision in flight that would be due first saw; where none is in flight, the end
+            due = self._schedule.in_flight(start, self._frame)
+            seen, observation, info_then = self._now() if due is None else self._look_back(due)
+        else:
+            assert due is not None
+            seen, observation, info_then = self._look_back(due)
+            self._start, self._delay, self._reward, self._running = due, frame - due, 0.0, True
+        _, _, terminated, truncated, info = self._newest
+        realtime = {
+            "delay": delay,
+            "interval": frame - effect if applied else 0,
+            "default_frames": frame - first - applied,
+            "frame": frame,
+            "start": seen,
+            "applied": applied,
+            "finished": finished,
+            "observation_info": info_then,
+        }
+        return observation, reward, terminated, truncated, {**info, "realtime": realtime}
+
+    @property
+    def playout(self) -> int | None:
+        """Frames from a decision's start to the frame on which its action is due; None if that is when it is ready."""
+        return self._schedule.playout
+
+    @property
+    def decision_interval(self) -> int | None:
+        """Frames from one decision's effect to the next one's; None with a latency, which lets them vary."""
+        return self._schedule.decision_interval
+
+    @property
+    def counts(self) -> Counts | None:
+        """What became of the frames and inferences so far, with a latency; None with constants."""
+        return None if self._simulated is None else self._simulated.counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle is made of: all but the iterator over the schedule's frames."""
+        return {name: value for name, value in vars(self).items() if name != "_schedule_frames"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Go on where the original was, by itself and in the same way."""
+        vars(self).update(state)
+        if "_frame" in state:  # it has been reset
+            self._schedule_frames = self._schedule.frames_from(self._frame + (not self._over))
+
+    def _step_default(self) -> None:
+        assert self._default_action is not None  # looked up unless every frame receives an action
+        self._step_frame(self._default_action(self._newest[0], self._last_action))
+
+    def _step_frame(self, action: Any) -> None:
+        """Run one frame; then learn which action the next one receives, and keep what a decision that reads it sees."""
+        self._newest = observation, reward, terminated, truncated, info = self.env.step(action)
+        self._reward += reward if type(reward) is float else _exact(reward)
+        self._frame += 1
+        if terminated or truncated:
+            self._over = True
+            return
+        self._due, read = next(self._schedule_frames)
+        if read:
+            copy = observation.copy() if type(observation) is np.ndarray else _own(observation)
+            self._seen.append((self._frame, copy, _own_info(info) if info else {}))
+
+    def _look_back(self, start: int) -> _Sight:
+        """Return what a decision saw, and forget what was seen before."""
+        while (sight := self._seen.popleft())[0] != start:
+            pass
+        return sight
+
+    def _now(self) -> _Sight:
+        return self._frame, _own(self._newest[0]), _own_info(self._newest[4])
+
+
+def _is(value: Any, default: Any) -> bool:
+    """Return whether an argument was left at its default; of arrays there is no telling by ``==``."""
+    return value is default or (type(value) is type(default) and value == default)
+
+
+_UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None)})
+
+
+def _own(value: Any) -> Any:
+    """Return a deep copy; numbers and arrays are the common cases, and fast."""
+    if type(value) in _UNCHANGEABLE:
+        return value
+    return value.copy() if type(value) is np.ndarray and not value.dtype.hasobject else deepcopy(value)
+
+
+def _exact(reward: Any) -> Any:
+    """Return a reward in double precision, so that a sum loses nothing."""
+    return np.asarray(reward, np.float64) if isinstance(reward, np.ndarray) else float(reward)
+
+
+def _own_info(info: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy; what cannot be copied (a lock, a handle) is passed on as it is."""
+    copy = dict(info)
+    for key, value in info.items():
+        if type(value) not in _UNCHANGEABLE:
+            with suppress(Exception):
+                copy[key] = deepcopy(value)
+    return copy

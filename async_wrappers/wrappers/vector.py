@@ -1,0 +1,472 @@
+"""`VectorRealtimeDelay`: inference latency on a vector environment whose sub-environments go in lockstep."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.utils import create_zero_array
+from numpy.typing import NDArray
+
+from async_wrappers.checks import whole_frames
+from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
+from async_wrappers.wrappers.delay import _own, _own_info
+from async_wrappers.wrappers.lockstep import (
+    End,
+    Frame,
+    Info,
+    Lockstep,
+    VectorEnv,
+    autoreset_mode,
+    batch,
+    put,
+    row,
+    rows,
+    with_row,
+)
+
+__all__ = ["VectorRealtimeDelay"]
+
+NEVER = 2**62  # a frame
+NO_STEP = -9
+
+
+class _Sight(NamedTuple):
+    """What the environment showed at a boundary."""
+
+    boundary: int
+    observations: Any
+    info: Info
+
+
+class _Final(NamedTuple):
+    """What a step tells of an episode that ended in it."""
+
+    observation: Any  # o_min(s_{j+1}, T)
+    observation_info: Info
+    info: Info  # the episode's last
+    frame: int  # T
+    start: int  # min(s_{j+1}, T)
+
+
+class _Report:
+    """What a step tells, of each sub-environment."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.applied = np.zeros(num_envs, bool)
+        self.rewards = np.zeros(num_envs)
+        self.terminated = np.zeros(num_envs, bool)
+        self.truncated = np.zeros(num_envs, bool)
+        self.interval = np.zeros(num_envs, np.int64)
+        self.default_frames = np.zeros(num_envs, np.int64)
+        self.untold_episodes = np.zeros(num_envs, np.int64)
+        self.untold_reward = np.zeros(num_envs)
+        self.finals: dict[int, _Final] = {}
+
+
+class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Makes the sub-environments of a vector environment go on, in lockstep, while the policy thinks.
+
+    For environments that exist only as a vector (``ale_py.AtariVectorEnv``), or that are batched already. Where there
+    are functions that make single environments, wrap each in `RealtimeDelay` instead: ``SyncVectorEnv([lambda:
+    RealtimeDelay(make(), delay=8)] * 4)``; then each has a schedule of its own, and no decision is ever left out.
+
+    A *frame* is one ``step`` of the wrapped vector environment, of all sub-environments at once. Frames are counted
+    from the reset, and every ``m = noops + 1`` of them is a *boundary*, common to all: frames 0, m, 2m, ... One
+    ``step`` of this wrapper, number k, applies the batch of actions computed from the observations of boundary
+    ``k m``, on frame ``k m + delay``, and runs the frames up to the next batch's effect; the first one also runs the
+    frames before. Every other frame receives the default action. Within a sub-environment's episode that begins on
+    frame G this is the plain schedule (`async_wrappers.schedule.plain`), begun at the first boundary B at or after G:
+    ``s_j = B - G + j m``, ``e_j = s_j + delay``.
+
+    * Frames before ``e_0`` are default frames, credited to the episode's decision 0. As the other sub-environments
+      need actions meanwhile, there are steps in which this one has none to receive: its row of actions is ignored,
+      its reward is 0 (carried until decision 0 is applied, or the episode ends), and its observation is that of the
+      common boundary, whatever it shows: the last episode, still, or the wait. ``info["realtime"]["deciding"]`` says
+      whose next action counts, ``["applied"]`` whose action did: a learner takes the rows with ``applied``.
+    * An action based on an episode that is over when it would land is never applied.
+    * At the end of an episode of T frames the final observation is the one that the next decision would have read,
+      ``o_min(s_{j+1}, T)``, as in `RealtimeDelay`. An episode that ends before ``e_0`` is told by the step in which it
+      ends, with its rewards, ``o_min(s_1, T)`` and ``applied`` False.
+    * A step has one flag per sub-environment. Episodes that begin and end in the same step as an end that it tells
+      (with ``NEXT_STEP``, also in the step after it) are counted in ``untold_episodes``, and their reward in
+      ``untold_reward``: what is returned, told there and still carried sums up to what the environment paid.
+    * The frame on which a ``NEXT_STEP`` environment resets belongs to no episode.
+
+    ``metadata["autoreset_mode"]`` of this wrapper, by that of the wrapped environment. ``NEXT_STEP`` is kept where an
+    episode's end and the next one's first observation cannot fall into the same step.
+
+    ================= ======================= ========================= ================
+    wrapped           no delay, no noops      noops <= delay            noops > delay
+    ================= ======================= ========================= ================
+    ``NEXT_STEP``     ``NEXT_STEP``           ``NEXT_STEP``             ``SAME_STEP``
+    ``SAME_STEP``     ``SAME_STEP``           ``SAME_STEP``             ``SAME_STEP``
+    ``DISABLED``      ``DISABLED``            ``SAME_STEP``             ``SAME_STEP``
+    ================= ======================= ========================= ================
+
+    In ``NEXT_STEP`` the final observation is the returned one. In ``SAME_STEP`` it is in ``info["final_obs"]``, and
+    ``info["final_info"]`` holds the episode's last info with a ``"realtime"`` of its own. What is ``DISABLED`` inside
+    is reset at once when it ends. Without delay and noops nothing is changed, and ``info`` only added to.
+
+    One exception to "the first boundary": where the wrapper is ``NEXT_STEP``, the next decision is at least two
+    steps after the one that tells of an end, as the one in between is the reset's. Only a first episode that is over
+    within its first ``noops`` frames can make this later.
+
+    ``info`` and ``render()`` are of the newest frame (in ``NEXT_STEP``, where an episode ended, of its last): they
+    show what a policy that takes time cannot know yet. Observations are copied.
+
+    ``info["realtime"]`` after a step holds arrays over the sub-environments:
+
+    ==================== =======================================================================================
+    ``delay``            age of the observation behind an action, in frames
+    ``applied``          this step's action was applied
+    ``deciding``         the next step's action will be used (but for an end before frame `delay` after a reset)
+    ``interval``         frames from this action's effect to the next one's, or to the end of the episode; else 0
+    ``default_frames``   frames credited to this step on which the sub-environment received the default action
+    ``frame``            frames stepped so far in the episode
+    ``start``            frame of the returned observation in its episode, -1 where nobody decides on it
+    ``observation_info`` the environment's info at the frame of the returned observation, a dictionary like `info`
+    ``carried_reward``   reward of the running episode that no step has returned yet
+    ``untold_episodes``  episodes that ended in this step and that no flag tells of
+    ``untold_reward``    their reward
+    ==================== =======================================================================================
+
+    In ``SAME_STEP``, where an episode ended, ``frame``, ``start`` and ``observation_info`` are of the next episode, as
+    the returned observation; those of the ended one are in ``info["final_info"]["realtime"]``. After ``reset`` there
+    are ``deciding``, ``frame``, ``start`` and ``observation_info``.
+
+    ``reset(options={"reset_mask": ...})`` cuts the chosen episodes short where the wrapped environment can do that;
+    rewards that they carried are dropped.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> import numpy as np
+        >>> from async_wrappers import VectorRealtimeDelay
+        >>> env = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync")
+        >>> env = VectorRealtimeDelay(env, delay=2, noops=1, default_action="repeat")
+        >>> observations, info = env.reset(seed=0)
+        >>> observations, rewards, terminated, truncated, info = env.step(np.array([1, 0]))
+        >>> rewards, info["realtime"]["start"], info["realtime"]["deciding"]
+        (array([4., 4.]), array([2, 2]), array([ True,  True]))
+
+    Args:
+        env: The vector environment; it is stepped once per frame.
+        delay: Age of the observation behind an action, in frames.
+        noops: Frames between two actions, filled by the default action.
+        default_action: As in `RealtimeDelay`, of a single sub-environment: ``"noop"``, ``"repeat"``, ``"random"`` (each
+            sub-environment has a generator, seeded by ``reset(seed=)`` like the sub-environment), an action of
+            ``single_action_space``, or a function of (newest observation, last agent action or None), called for
+            each sub-environment by itself.
+
+    Raises:
+        ValueError: `env` is not a vector environment in lockstep that tells its autoreset mode, negative or fractional
+            frames, an unknown default action, or ``"noop"`` where the environment has none.
+    """
+
+    def __init__(self, env: VectorEnv, delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
+        """See the class."""
+        if not isinstance(env, gym.vector.VectorEnv):
+            raise ValueError(f"env must be a gymnasium.vector.VectorEnv, got {env}: use RealtimeDelay")
+        if (batch_size := getattr(env.unwrapped, "batch_size", env.num_envs)) != env.num_envs:
+            raise ValueError(f"env must step all {env.num_envs} sub-environments at once, got batch_size={batch_size}")
+        gym.utils.RecordConstructorArgs.__init__(
+            self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action
+        )
+        gym.vector.VectorWrapper.__init__(self, env)
+        self._delay, self._interval = whole_frames("delay", delay), whole_frames("noops", noops) + 1
+        self._delayed = delay > 0 or noops > 0
+        inner = self._mode = autoreset_mode(env)
+        if self._delayed and not (inner is AutoresetMode.NEXT_STEP and noops <= delay):
+            self._mode = AutoresetMode.SAME_STEP
+        self.metadata = {**env.metadata, "autoreset_mode": self._mode}
+        self._silent_steps = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that tells of an end
+        self._lockstep = Lockstep(env, inner, resets=self._delayed)
+        given = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
+        line = written_call("VectorRealtimeDelay", "env", **given)
+        self._default_actions = _default_actions(default_action, env, line) if self._delayed else []
+        self._sees_observations = callable(default_action)
+        self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
+        self._running = False
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | NDArray[Any] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Info]:
+        """Reset the environment; decisions in flight are discarded and all buffers are empty.
+
+        A seed also restarts the generators of ``default_action="random"``; without one they go on.
+
+        Args:
+            seed: What the wrapped environment takes: a number, or one for each sub-environment.
+            options: Passed on; ``"reset_mask"`` chooses sub-environments to reset, the others go on.
+
+        Raises:
+            ResetNeeded: A mask, where no episodes are running.
+        """
+        chosen = None if options is None else options.get("reset_mask")
+        if chosen is not None and not self._running:
+            raise ResetNeeded("VectorRealtimeDelay: call reset() without a reset_mask first: no episodes are running")
+        self._running = False
+        passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}  # it may take the mask out
+        observations, info = self.env.reset(**passed_on)
+        if chosen is None:
+            chosen = np.ones(self.num_envs, bool)
+            self._forget()
+        for default_action, its_seed in zip(self._default_actions, _seeds(seed, chosen), strict=False):
+            default_action.reset(its_seed)
+        for i in np.flatnonzero(chosen).tolist():
+            self._told_in[i] = NO_STEP
+            self._begin_episode(i, self._frame)
+        self._newest = Frame(observations, np.zeros(self.num_envs), info, [])
+        self._see_again(observations, info, chosen)
+        self._running = True
+        _, observations, observation_info = self._seen[0]
+        return _own(observations), {**info, "realtime": self._now(_own_info(observation_info))}
+
+    def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
+        """Run one decision of each sub-environment that has one to make, and as many frames of the others.
+
+        Args:
+            actions: The batch of actions computed from the observations that the last ``reset`` or ``step`` returned.
+
+        Returns:
+            The observations that the next decisions read, the rewards, terminated, truncated and info.
+
+        Raises:
+            ResetNeeded: No episodes are running: ``reset`` was not called, or the environment has failed.
+        """
+        if not self._running:
+            raise ResetNeeded("VectorRealtimeDelay: call reset() before step(): no episodes are running")
+        self._running = False  # an exception in the environment ends all episodes
+        report = self._report = _Report(self.num_envs)
+        self._effect = self._step * self._interval + self._delay
+        while self._frame < self._effect:  # only in the first step: later ones begin on their effect
+            self._step_frame(None)
+        report.applied = self._first <= self._step
+        self._step_frame(actions)
+        while self._frame < self._effect + self._interval:
+            self._step_frame(None)
+        self._close(report.applied & (self._told_in < self._step))
+        self._step += 1
+        while self._seen[0].boundary < self._step:
+            self._seen.popleft()
+        self._running = True
+        return self._returned()
+
+    def _forget(self) -> None:
+        """Begin to count frames."""
+        n = self.num_envs
+        self._frame = 0
+        self._step = 0  # the boundary whose observations the agent has
+        self._seen: deque[_Sight] = deque()  # from that boundary on
+        self._begin = np.zeros(n, np.int64)  # first frame of the running episode
+        self._first = np.zeros(n, np.int64)  # its first boundary
+        self._since = np.zeros(n, np.int64)  # first frame of it that no step has told of
+        self._carried = np.zeros(n)  # reward since then
+        self._last_actions: list[Any] = [None] * n
+        self._told_in = np.full(n, NO_STEP)  # last step that told of an end
+
+    def _begin_episode(self, i: int, frame: int) -> None:
+        self._begin[i] = self._since[i] = frame
+        self._first[i] = -(-frame // self._interval)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._first[i] = max(self._first[i], self._told_in[i] + 2)
+        self._carried[i] = 0.0
+        self._last_actions[i] = None
+
+    def _step_frame(self, actions: Any) -> None:
+        """Run one frame, on which the agent's `actions` are applied unless they are None."""
+        running = self._begin <= self._frame  # not: the frame on which a NEXT_STEP environment resets
+        self._newest = self._lockstep.step(self._sent(actions, running) if self._delayed else actions)
+        self._carried += np.where(running, self._newest.rewards, 0.0)
+        self._frame += 1
+        for end in self._newest.ends:
+            self._end(end)
+        self._see(self._newest.observations, self._newest.info)
+
+    def _sent(self, actions: Any, running: NDArray[np.bool_]) -> Any:
+        """Return the batch of actions that the environment receives on this frame."""
+        n = self.num_envs
+        applied = np.zeros(n, bool)
+        if actions is not None:
+            given = rows(self.action_space, _own(actions))
+            if len(given) != n:
+                raise ValueError(f"actions must be one for each of {n} sub-environments, got {len(given)}")
+            applied = self._report.applied
+            for i in np.flatnonzero(applied).tolist():
+                self._last_actions[i] = given[i]
+            if applied.all():
+                return actions
+        observations = [None] * n
+        if self._sees_observations:
+            observations = rows(self.env.observation_space, self._newest.observations)
+        sent = []
+        for i, last_action in enumerate(self._last_actions):
+            if applied[i]:
+                sent.append(last_action)
+            elif running[i]:
+                sent.append(self._default_actions[i](observations[i], last_action))
+            else:
+                sent.append(self._ignored_action)
+        return batch(self.single_action_space, sent)
+
+    def _see(self, observations: Any, info: Info) -> None:
+        """Keep what decisions that start on this frame read."""
+        if self._frame % self._interval == 0:
+            self._seen.append(_Sight(self._frame // self._interval, _own(observations), _own_info(info)))
+
+    def _see_again(self, observations: Any, info: Info, chosen: NDArray[np.bool_]) -> None:
+        """Look at this frame once more: some sub-environments have been reset on it, and `info` is of those."""
+        if self._seen and self._frame % self._interval == 0:
+            seen_info = self._seen.pop().info
+            for i in np.flatnonzero(chosen).tolist():
+                put(self.env, seen_info, i, row(info, i, self.num_envs))
+            info = seen_info
+        self._see(observations, info)
+
+    def _end(self, end: End) -> None:
+        """Tell of an end, if the step still can, and wait for the next episode."""
+        i, report = end.env, self._report
+        if self._told_in[i] + self._silent_steps < self._step:
+            self._told_in[i] = self._step
+            applied = bool(report.applied[i])
+            report.finals[i] = self._final(end)
+            report.rewards[i] = self._carried[i]
+            report.terminated[i], report.truncated[i] = end.terminated, end.truncated
+            report.interval[i] = self._frame - self._effect if applied else 0
+            report.default_frames[i] = self._frame - self._since[i] - applied
+        else:
+            report.untold_episodes[i] += 1
+            report.untold_reward[i] += self._carried[i]
+        resets = self._mode is not AutoresetMode.DISABLED
+        self._begin_episode(i, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
+
+    def _final(self, end: End) -> _Final:
+        """Return what the next decision would have read: at its boundary, or at the end where that comes before."""
+        i, begin = end.env, int(self._begin[end.env])
+        boundary = max(self._step, int(self._first[i])) + 1
+        start, frames = boundary * self._interval - begin, self._frame - begin
+        if start >= frames:
+            return _Final(end.observation, end.info, end.info, frames, frames)
+        _, observations, info = self._seen[boundary - self._step]
+        observation = _own(rows(self.observation_space, observations)[i])
+        return _Final(observation, _own_info(row(info, i, self.num_envs)), end.info, frames, start)
+
+    def _close(self, going_on: NDArray[np.bool_]) -> None:
+        """Credit what the frames since the last report paid to decisions of episodes that go on."""
+        report = self._report
+        report.rewards[going_on] = self._carried[going_on]
+        report.interval[going_on] = self._interval
+        report.default_frames[going_on] = (self._frame - self._since - 1)[going_on]
+        self._carried[going_on] = 0.0
+        self._since[going_on] = self._frame
+
+    def _now(self, observation_info: Info) -> Info:
+        """Return what goes with the returned observations."""
+        deciding = self._first <= self._step
+        return {
+            "deciding": deciding,
+            "frame": np.maximum(self._frame - self._begin, 0),
+            "start": np.where(deciding, self._step * self._interval - self._begin, -1),
+            "observation_info": observation_info,
+        }
+
+    def _returned(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
+        report, rewards = self._report, self._report.rewards
+        if not self._delayed:
+            rewards = rewards.astype(np.asarray(self._newest.rewards).dtype)
+        _, observations, observation_info = self._seen[0]
+        realtime = {
+            "delay": np.full(self.num_envs, self._delay),
+            "applied": report.applied,
+            "interval": report.interval,
+            "default_frames": report.default_frames,
+            **self._now(observation_info),
+            "carried_reward": self._carried.copy(),
+            "untold_episodes": report.untold_episodes,
+            "untold_reward": report.untold_reward,
+        }
+        info = {**self._newest.info}
+        if self._mode is AutoresetMode.SAME_STEP:
+            self._add_finals(info, realtime)
+        elif report.finals:
+            info = _own_info(info)
+            for i, final in report.finals.items():
+                observations = with_row(self.env, observations, i, final.observation)
+                realtime["frame"][i], realtime["start"][i] = final.frame, final.start
+                put(self.env, observation_info, i, final.observation_info)
+                put(self.env, info, i, final.info)
+        return observations, rewards, report.terminated, report.truncated, {**info, "realtime": realtime}
+
+    def _add_finals(self, info: Info, realtime: Info) -> None:
+        """Put what is told of ended episodes where Gymnasium puts it in SAME_STEP mode."""
+        for i, final in self._report.finals.items():
+            told: Info = {key: realtime[key][i].item() for key in ("delay", "applied", "interval", "default_frames")}
+            told |= {"frame": final.frame, "start": final.start, "observation_info": final.observation_info}
+            final_info = {**final.info, "realtime": told}
+            self._add_info(info, {"final_obs": final.observation, "final_info": final_info}, i)
+        if self._report.finals and self._lockstep.batches_finals:
+            finals = info["final_obs"]
+            some = finals[next(iter(self._report.finals))]
+            info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in finals])
+
+
+def _seeds(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
+    """Return the seed of each sub-environment; an array may hold those of the chosen ones alone."""
+    if seed is None or isinstance(seed, (int, np.integer)):
+        return [None if seed is None or not its else int(seed) + i for i, its in enumerate(chosen)]
+    given = iter(seed if len(seed) != len(chosen) else [one for one, its in zip(seed, chosen, strict=True) if its])
+    seeds = [next(given) if its else None for its in chosen]
+    return [None if one is None else int(one) for one in seeds]
+
+
+class _SubEnvironment(gym.Env[Any, Any]):
+    """What a default action asks of a sub-environment that exists only within its vector.
+
+    Args:
+        env: The vector.
+        meanings: Of the actions; None where a wrapper has changed what they mean.
+    """
+
+    def __init__(self, env: VectorEnv, meanings: list[str] | None) -> None:
+        self.action_space = env.single_action_space
+        self.spec = env.spec
+        self._vector = env
+        self._meanings = meanings or []
+        self.noop_action = getattr(env.unwrapped, "noop_action", None) if meanings is not None else None
+
+    def get_action_meanings(self) -> list[str]:
+        return self._meanings
+
+    @property
+    def unwrapped(self) -> Any:
+        return self._vector.unwrapped
+
+
+_NEED_MEANINGS = ("noop", "repeat")
+
+
+def _default_actions(default_action: Any, env: VectorEnv, line: str) -> list[DefaultAction]:
+    """Return the default action of each sub-environment; `line` is the caller's, for a message."""
+    base: Any = env.unwrapped
+    n = env.num_envs
+
+    def made(sub_environments: Iterable[Any]) -> list[DefaultAction]:
+        return [make_default_action(default_action, each, line) for each in sub_environments]
+
+    if env.single_action_space is not base.single_action_space:  # a wrapper gives the actions another meaning
+        return made([_SubEnvironment(env, None)] * n)
+    if isinstance(base, SyncVectorEnv):
+        return made(base.envs)
+    if isinstance(base, AsyncVectorEnv) and isinstance(default_action, str) and default_action in _NEED_MEANINGS:
+        single = base.env_fns[0]()  # the others are in other processes; AsyncVectorEnv learns its spaces this way too
+        try:
+            return made([single] * n)
+        finally:
+            single.close()
+    meanings = [action.name for action in base.ale.get_action_set()] if hasattr(base, "ale") else []
+    return made([_SubEnvironment(env, meanings)] * n)

@@ -1,0 +1,185 @@
+"""Sweeps on the command line: runs of train.py, what continues them, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents.sweep.results import read_rows
+from tests.agents.cli.test_train import call, place, refused, start
+from tests.agents.sweep.test_run import facts
+
+__all__ = ["call", "place"]
+
+SHORT = """
+include "mine.gin"
+Runner.num_iterations = 1
+Runner.report_episodes = 2
+Sweep.grid = ["RealtimeDelay.delay = 0, 2", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]
+Sweep.arms = {"learner": ["create_agent.agent_name = 'dqn'"],
+              "random": ["create_agent.agent_name = 'random'", "RealtimeDelay.delay, RealtimeDelay.noops = (0, 0)"]}
+Sweep.exclude = [["RealtimeDelay.delay = 0", "create_agent.agent_name = 'dqn'"]]
+Sweep.seeds = 1
+Sweep.trial_seconds = 60
+"""
+
+
+@pytest.fixture
+def short(place: Path) -> str:
+    (place / "short.gin").write_text(SHORT)
+    return "short.gin"
+
+
+def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path, short: str) -> None:
+    done = call("sweep", "--gin_files", short, "--base-dir", "s", "--jobs", "2")
+    assert done.code == 0, done.out + done.err
+    assert "3 trials (3 points x 1 seeds), 3 to run, 2 at a time, about 90 s" in done.out
+    rows = read_rows(place / "s")
+    found = {(row["arm"], row["RealtimeDelay.delay"], row["RealtimeDelay.noops"]) for row in rows}
+    assert found == {("random", 0, 0), ("learner", 2, 0), ("learner", 2, 2)}
+    assert {"frames", "train_average_return", "training_return", "final_return"} <= {row["metric"] for row in rows}
+    plan = json.loads((place / "s" / "sweep.json").read_text())
+    assert plan["axes"] == ["RealtimeDelay.delay", "RealtimeDelay.noops"]
+    config = (place / "s" / "trials" / "0002" / "config.gin").read_text()
+    assert "RealtimeDelay.delay = 2" in config and "RealtimeDelay.noops = 2" in config
+
+    # A trial is the run that its own command line would be.
+    seed = next(line for line in config.splitlines() if line.startswith("Runner.seed"))
+    bindings = ("RealtimeDelay.delay = 2", "RealtimeDelay.noops = 2", seed)
+    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    assert call("--gin_files", short, "--base_dir", "alone", *words).code == 0
+    score = json.loads((place / "alone" / "report.json").read_text())[-1]["mean"]
+    assert [row["value"] for row in rows if row["trial"] == "0002" and row["metric"] == "final_return"] == [score]
+
+    again = call("sweep", "--base_dir", "s", "--trust")
+    assert again.code == 0
+    assert "3 trials (3 points x 1 seeds), 0 to run" in again.out
+    assert read_rows(place / "s") == rows
+
+
+def test_a_failed_trial_makes_the_exit_code_1_and_names_it(call: Any, place: Path) -> None:
+    grid = "create_gym_environment.environment_id = 'Broken-v0'"
+    words = ("sweep", "--gin_files", "mine.gin", "--base_dir", "s", "--grid", grid, "--seeds", "1", "--jobs", "2")
+    done = call(*words, "--gin_bindings", "Runner.num_iterations = 1")
+    assert done.code == 1
+    assert done.err.strip().endswith("1 of 1 trials failed (0000): mend the cause, add --retry-failed")
+    assert "ZeroDivisionError: the game broke" in done.out
+
+
+def test_a_finished_trial_without_its_replay_can_still_be_evaluated(call: Any, place: Path) -> None:
+    (place / "short.gin").write_text(SHORT + "Sweep.keep_checkpoints = False")
+    grid = ("--grid", "RealtimeDelay.delay = 2")
+    assert call("sweep", "--gin_files", "short.gin", "--base_dir", "s", "--jobs", "2", *grid).code == 0
+    trial = place / "s" / "trials" / "0000"
+    assert {path.name for path in (trial / "checkpoints").iterdir()} == {"ckpt.0", "sentinel_checkpoint_complete.0"}
+    done = call("evaluate", "--base_dir", str(trial), "--episodes", "2", "--trust")
+    assert done.code == 0, done.err
+    assert done.out.startswith("2 episodes: mean return ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to write to")
+def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Path, short: str) -> None:
+    words = ("sweep", "--gin_files", short, "--gin_bindings", "Runner.num_iterations = 2", "--jobs", "2")
+    checkpoints = place / "s" / "trials" / "0001" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / "ckpt.1.tmp").symlink_to("/dev/full")  # every write to it ends with: no space left
+    done = call(*words, "--base_dir", "s")
+    assert done.code == 1
+    failure = json.loads((checkpoints.parent / "failure.json").read_text())
+    assert "No space left on device" in failure["error"]
+    assert {row["trial"] for row in read_rows(place / "s")} == {"0000", "0002"}
+    assert (checkpoints / "sentinel_checkpoint_complete.0").is_file()
+
+    (checkpoints / "ckpt.1.tmp").unlink(missing_ok=True)
+    assert call("sweep", "--base_dir", "s", "--retry-failed", "--trust").code == 0
+    log = (checkpoints.parent / "log.txt").read_text()
+    assert (log.count("\niteration 0: "), log.count("\niteration 1: ")) == (1, 1)  # the second was not said at first
+    assert call(*words, "--base_dir", "undisturbed").code == 0
+    assert facts(place / "s") == facts(place / "undisturbed")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "grid: it is empty"),
+        (
+            ["--grid", "RealtimeDelay.dely = 1"],
+            "RealtimeDelay has no parameter 'dely'; did you mean",
+        ),
+        (["--grid", "RealtimeDely.delay = 1"], "nothing is named 'RealtimeDely'"),
+        (
+            ["--grid", "RealtimeDelay.delay = 1, 2.5"],
+            "grid point RealtimeDelay.delay = 2.5: delay must be a whole number",
+        ),
+        (["--grid", "RealtimeDelay.delay = 1, 'x'"], "grid point RealtimeDelay.delay = 'x'"),
+        (["--grid", "RealtimeDelay.delay ="], "RealtimeDelay.delay has no values"),
+        (["--grid", "RealtimeDelay.delay = eight"], "eight is not a gin value"),
+        (["--grid", "create_agent.agent_name = 'dqn', 'ppo'"], "create_agent.agent_name must be one of"),
+        (["--grid", "Runner.seed = 1, 2"], "Runner.seed is not a key of a grid"),
+        (["--grid", "RealtimeDelay.delay = 1", "--seed", "3"], "--seed is for one run"),
+        (["--grid", "RealtimeDelay.delay = 1", "--seeds", "0"], "seeds"),
+        (["--grid", "RealtimeDelay.delay = 1", "--jobs", "0"], "jobs"),
+        (["--gin_bindings", "Sweep.grd = 1"], "Sweep has no parameter 'grd'; did you mean Sweep.grid"),
+        (["--gin_bindings", "Sweep.seeds = 0"], "Sweep.seeds must be a whole number >= 1, got 0"),
+    ],
+)
+def test_what_makes_no_sweep_is_refused_before_anything_is_written(
+    call: Any, place: Path, words: list[str], said: str
+) -> None:
+    assert said in refused(call("sweep", "--gin_files", "mine.gin", "--base_dir", "s", *words))
+    assert not (place / "s").exists()
+    assert not (place / "not_written").exists()
+
+
+TINY = """
+include "configs/dqn/cartpole.gin"
+create_runner.schedule = "continuous_train"
+Runner.num_iterations = 2
+Runner.training_steps = 1_000  # frames
+Runner.report_episodes = 2
+DQNAgent.min_replay_history = 50
+DQNAgent.batch_size = 8
+MLPTorso.hidden = (16,)
+Sweep.grid = ["RealtimeDelay.delay = 1, 2, 4", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]
+Sweep.seeds = 4
+"""
+
+
+@pytest.mark.slow  # 24 trials twice
+@pytest.mark.timeout(3000)
+def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Path) -> None:
+    (place / "tiny.gin").write_text(TINY)
+    words = ("sweep", "--gin_files", "tiny.gin", "--jobs", "2", "--base_dir")
+    rng = random.Random(0)
+    for kill in range(5):
+        wanted = rng.randrange(8 * kill + 1, 8 * kill + 9)  # checkpoints, of 48
+        process = start(place, *words, "killed")
+        while len(list(place.glob("killed/trials/*/checkpoints/sentinel*"))) < wanted:
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(rng.random() / 2)
+        process.kill()
+        process.communicate()
+    for base_dir in ("killed", "undisturbed"):
+        process = start(place, *words, base_dir)
+        out, err = process.communicate()
+        assert process.returncode == 0, out + err
+    assert facts(place / "killed") == facts(place / "undisturbed")
+    assert len({row["trial"] for row in facts(place / "killed")}) == 24
+    logs = [path.read_text() for path in place.glob("killed/trials/*/log.txt")]
+    print("cut off while they ran:", sum(log.count("base_dir: ") > 2 for log in logs))  # others were still starting
+    assert any(log.count("base_dir: ") > 2 for log in logs)
+    assert len(json.loads((place / "killed" / "manifest.json").read_text())["starts"]) == 6
+
+
+def test_a_sweep_in_python_is_not_continued_on_the_command_line(call: Any, place: Path) -> None:
+    from agents.sweep.run import sweep
+    from tests.agents.sweep.test_run import play
+
+    sweep(play, {"delay": [1]}, 1, place / "s")
+    assert "go on with it in Python" in refused(call("sweep", "--base_dir", "s", "--trust"))

@@ -1,0 +1,588 @@
+"""The command line: what it prints, the files it leaves and its exit codes."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gin
+import matplotlib.image
+import pytest
+import torch
+
+from agents.experiment.runner import Runner
+from tests.agents.experiment.test_lock import holder
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "train.py"
+
+MODULE = """
+import gymnasium as gym
+from tests.worlds.drifting_env import DriftingEnv
+
+
+class Broken(DriftingEnv):
+    def step(self, action):
+        if len(self.lives) == 2:
+            raise ZeroDivisionError("the game broke")
+        return super().step(action)
+
+
+for name, entry_point in (("Mine-v0", DriftingEnv), ("Broken-v0", Broken)):
+    if name not in gym.registry:  # each test has a module of its own
+        gym.register(name, entry_point=entry_point)
+"""
+EXPERIMENT = """
+import {module}
+include "configs/dqn/cartpole.gin"
+
+create_gym_environment.environment_id = "Mine-v0"
+RealtimeDelay.delay = 2  # frames
+RealtimeDelay.noops = 1  # frames
+RealtimeDelay.default_action = "random"
+Runner.num_iterations = 2
+Runner.training_steps = 40  # frames
+Runner.evaluation_steps = 20  # frames
+Runner.max_steps_per_episode = 15  # frames
+Runner.report_episodes = 3
+DQNAgent.min_replay_history = 10
+DQNAgent.update_period = 2
+DQNAgent.replay_capacity = 500
+DQNAgent.batch_size = 4
+MLPTorso.hidden = (8,)
+"""
+
+
+class Done(NamedTuple):
+    """What a call of train.py came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of the user's, with an environment and an experiment."""
+    module = "module_" + tmp_path.name
+    (tmp_path / f"{module}.py").write_text(MODULE)
+    (tmp_path / "mine.gin").write_text(EXPERIMENT.format(module=module))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
+    threads = torch.get_num_threads()
+    gin.clear_config()
+    yield tmp_path
+    gin.clear_config()
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Calls train.py in this process; each call has flags of its own, as a command line has."""
+
+    def call_train(*words: str) -> Done:
+        spec = importlib.util.spec_from_file_location("train_script", SCRIPT)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        capsys.readouterr()
+        code = module.main(["train.py", *words])
+        return Done(code, *capsys.readouterr())
+
+    return call_train
+
+
+def start(place: Path, *words: str, path: str = "", interrupt: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
+    """Start train.py in a process that knows nothing but the directory.
+
+    Args:
+        place: The directory.
+        words: The command line.
+        path: Of further modules.
+        interrupt: What SIGINT does there; what runs the tests may ignore it, and a child inherits that.
+    """
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(place), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *words],
+        cwd=place,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt),
+    )
+
+
+@contextmanager
+def importing(place: Path, **how: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A train.py that is still importing its libraries, and what SIGINT does there."""
+    (place / "slow" / "absl").mkdir(parents=True)
+    (place / "slow" / "absl" / "__init__.py").write_text(
+        "import signal, time\nprint(repr(signal.getsignal(signal.SIGINT)), flush=True)\ntime.sleep(600)\n"
+    )
+    process = start(place, "--base_dir", "run", path=str(place / "slow"), **how)
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate(timeout=200)
+
+
+def in_a_process(place: Path, *words: str) -> Done:
+    process = start(place, *words)
+    try:
+        out, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+        process.wait()
+    return Done(process.returncode, out, err)
+
+
+def lines(base_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (base_dir / "metrics" / "iterations.jsonl").read_text().splitlines()]
+
+
+def refused(done: Done) -> str:
+    """The one line with which a command is refused, without the script's name."""
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "Traceback" not in done.err
+    assert done.err.startswith("train.py: ")
+    return done.err.removeprefix("train.py: ").rstrip("\n")
+
+
+class TestARun:
+    def test_from_another_directory_with_an_environment_of_ones_own(self, place: Path, call: Any) -> None:
+        done = in_a_process(place, "--base_dir", "run", "--gin_files", "mine.gin", "--seed", "5")
+        assert done.code == 0, done.err
+        told = done.out.splitlines()
+        assert told[:2] == ["base_dir: run", "seed: 5"]
+        assert told[-1] == "base_dir: run"
+        assert [line.split(":")[0] for line in told if line.startswith("iteration")] == ["iteration 0", "iteration 1"]
+        assert any(line.startswith("random ") for line in told)
+        assert any(line.startswith("trained ") for line in told)
+        base_dir = place / "run"
+        names = {path.name for path in (base_dir / "checkpoints").iterdir() if path.is_file()}
+        assert names == {f"{name}.{n}" for name in ("ckpt", "sentinel_checkpoint_complete") for n in (0, 1)}
+        config = (base_dir / "config.gin").read_text()
+        assert "RealtimeDelay.delay = 2" in config
+        assert "Runner.seed = 5" in config
+        assert "import module_" in config
+        assert [line["iteration"] for line in lines(base_dir)] == [0, 1]
+        assert list((base_dir / "metrics" / "tensorboard").iterdir())
+        assert matplotlib.image.imread(base_dir / "learning_curve.png").ndim == 3
+        assert [row["agent"] for row in json.loads((base_dir / "report.json").read_text())] == ["random", "trained"]
+
+        # The same again says that it is finished, and how to go on.
+        before = {path: path.read_bytes() for path in base_dir.rglob("*") if path.is_file()}
+        again = call("--base_dir", "run", "--trust")
+        assert again.code == 0
+        assert "finished: all 2 iterations are done" in again.out
+        assert "--base_dir run --gin_bindings 'Runner.num_iterations = 3' --trust" in again.out
+        assert "seed: 5" in again.out
+        assert {path: path.read_bytes() for path in base_dir.rglob("*") if path.is_file()} == before
+
+        # What it says does go on, and writes a report anew.
+        more = call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 3")
+        assert more.code == 0
+        assert [line["iteration"] for line in lines(base_dir)] == [0, 1, 2]
+        assert "iteration 2:" in more.out and "iteration 1:" not in more.out
+        assert (base_dir / "report.json").read_bytes() != before[base_dir / "report.json"]
+
+        # Evaluation takes the saved configuration.
+        evaluated = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "4")
+        assert evaluated.code == 0
+        assert evaluated.out.startswith("4 episodes: mean return ")
+        facts = json.loads((base_dir / "evaluation.json").read_text())
+        assert len(facts["returns"]) == len(facts["frames"]) == 4
+        assert facts["returns"][:3] == json.loads((base_dir / "report.json").read_text())[-1]["scores"]
+        assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "4").out == evaluated.out
+        delayed = call(
+            "evaluate", "--base_dir", "run", "--trust", "--gin_bindings", "RealtimeDelay.delay = 6", "--episodes", "4"
+        )
+        assert delayed.code == 0
+        assert json.loads((base_dir / "evaluation.json").read_text())["returns"] != facts["returns"]
+        message = refused(call("evaluate", "--base_dir", "run", "--trust", "--video"))
+        assert message == "render_mode of 'Mine-v0' must be None, got 'rgb_array'"
+
+    def test_an_evaluation_with_videos_gives_the_same_scores_as_without(self, place: Path, call: Any) -> None:
+        pytest.importorskip("moviepy")
+        bindings = ("create_gym_environment.environment_id = 'async_wrappers/FallingBlocks-v0'",)
+        bindings += ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "Runner.evaluation_steps = 0")
+        words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+        assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
+        told = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2")
+        facts = json.loads((place / "run" / "evaluation.json").read_text())
+        assert {"mean", "median", "iqm", "iqm_interval", "interval"} <= set(facts)
+        assert re.search(r"median .*, interquartile mean \S+ \(95 % interval \S+ to \S+\); written to", told.out)
+        again = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2", "--video")
+        assert again.out == told.out.rstrip("\n") + ", videos to run/videos\n"
+        assert json.loads((place / "run" / "evaluation.json").read_text()) == facts
+        videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
+        assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
+        assert "--render and --video" in refused(
+            call("evaluate", "--base_dir", "run", "--trust", "--render", "--video")
+        )
+
+    def test_the_word_train_is_the_default(self, call: Any, place: Path) -> None:
+        short = ("--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
+        assert call("--base_dir", "one", *short).code == call("train", "--base_dir", "other", *short).code == 0
+        scores = [[line["train_episode_returns"] for line in lines(place / name)] for name in ("one", "other")]
+        assert scores[0] == scores[1]
+
+    def test_without_a_base_dir_one_is_made_of_the_configurations_name(self, call: Any, place: Path) -> None:
+        done = call("--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
+        assert done.code == 0
+        [base_dir] = (place / "results").iterdir()
+        assert base_dir.name.startswith("mine_")
+        assert f"base_dir: results/{base_dir.name}" in done.out
+
+    def test_without_a_closing_table_there_is_still_a_learning_curve(self, call: Any, place: Path) -> None:
+        short = ("--gin_bindings", "Runner.num_iterations = 1", "--gin_bindings", "Runner.report_episodes = 0")
+        assert call("--base_dir", "run", "--gin_files", "mine.gin", *short).code == 0
+        assert (place / "run" / "learning_curve.png").is_file()
+        assert not (place / "run" / "report.json").exists()
+        assert "finished" in call("--base_dir", "run", "--trust").out
+
+    def test_a_run_of_no_iterations_is_done_or_refused_in_one_line(self, call: Any) -> None:
+        done = call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 0")
+        assert done.code == 0 or refused(done)
+
+    def test_a_report_that_is_missing_is_written_later(self, call: Any, place: Path) -> None:
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
+        assert call(*arguments).code == 0
+        (place / "run" / "report.json").unlink()
+        assert call("--base_dir", "run", "--trust").code == 0
+        assert (place / "run" / "report.json").is_file()
+        assert len(lines(place / "run")) == 1
+
+    def test_a_report_of_fewer_iterations_is_not_left_for_that_of_more(
+        self, call: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
+        assert call(*arguments).code == 0
+
+        def interrupt(runner: Runner, *arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Runner, "_run_iteration", interrupt)
+            assert call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2").code == 130
+        assert not (place / "run" / "report.json").exists()
+        assert call("--base_dir", "run", "--trust").code == 0
+        assert (place / "run" / "report.json").is_file()
+        assert len(lines(place / "run")) == 2
+
+
+class TestExitCodes:
+    def test_one_with_a_traceback_where_the_run_fails(self, place: Path, call: Any) -> None:
+        done = in_a_process(
+            place,
+            "--base_dir",
+            "run",
+            "--gin_files",
+            "mine.gin",
+            "--gin_bindings",
+            "create_gym_environment.environment_id = 'Broken-v0'",
+            "--gin_bindings",
+            "Runner.training_episodes = 1",
+            "--gin_bindings",
+            "Runner.evaluation_steps = 0",
+        )
+        assert done.code == 1
+        assert "Traceback" in done.err
+        assert done.err.rstrip().endswith("ZeroDivisionError: the game broke")
+        assert (place / "run" / "config.gin").is_file()
+        assert [line["iteration"] for line in lines(place / "run")] == [0]
+
+    def test_1_in_one_sentence_when_the_loss_is_not_finite(self, place: Path, call: Any) -> None:
+        rate = "create_optimizer.learning_rate = 1e30"
+        done = call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", rate)
+        assert done.code == 1
+        assert re.fullmatch(r"train\.py: the loss of update \d+ is (nan|inf), and learning stops .*\n", done.err)
+        (path,) = (place / "run").glob("diverged_batch_*.pt")
+        assert str(path) in done.err
+
+    def test_130_when_interrupted_and_the_same_base_dir_goes_on(self, place: Path, call: Any) -> None:
+        many = ("--gin_bindings", "Runner.num_iterations = 100000")
+        process = start(place, "--base_dir", "run", "--gin_files", "mine.gin", *many)
+        try:
+            sentinel = place / "run" / "checkpoints" / "sentinel_checkpoint_complete.0"
+            deadline = time.monotonic() + 200
+            while not sentinel.exists() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert sentinel.exists(), "no checkpoint was written"
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=200)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode == 130
+        assert "Traceback" not in err
+        assert "\ninterrupted: the same --base_dir goes on from its last checkpoint; without the --gin_files add" in err
+        done = len(lines(place / "run"))
+        assert done >= 1
+        resumed = call("--base_dir", "run", "--trust", "--gin_bindings", f"Runner.num_iterations = {done + 1}")
+        assert resumed.code == 0
+        assert [line["iteration"] for line in lines(place / "run")] == list(range(done + 1))
+        as_many = ("--gin_bindings", f"Runner.num_iterations = {done + 1}")
+        assert call("--base_dir", "straight", "--gin_files", "mine.gin", *as_many).code == 0
+        for resumed_line, straight_line in zip(lines(place / "run"), lines(place / "straight"), strict=True):
+            assert resumed_line["train_episode_returns"] == straight_line["train_episode_returns"]
+            assert resumed_line["eval_episode_returns"] == straight_line["eval_episode_returns"]
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_130_in_one_line_while_the_libraries_are_imported(self, place: Path, number: signal.Signals) -> None:
+        with importing(place) as (process, _):
+            process.send_signal(number)
+            out, err = process.communicate(timeout=200)
+        assert (process.returncode, out, err) == (130, "", "\ninterrupted: nothing had begun\n")
+        assert not (place / "run").exists()
+
+    def test_an_interrupt_that_is_ignored_stays_so_and_a_termination_ends_it(self, place: Path) -> None:
+        with importing(place, interrupt=signal.SIG_IGN) as (process, interrupt):
+            assert "SIG_IGN" in interrupt
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=200)
+        assert (process.returncode, err) == (130, "\ninterrupted: nothing had begun\n")
+
+    def test_2_at_once_where_another_process_is_there_and_nothing_is_touched(self, place: Path, call: Any) -> None:
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
+        assert call(*arguments).code == 0
+        more = ("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2")
+        with holder(place / "run") as (process, _):
+            before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+            message = refused(call(*more))
+            assert message.startswith("base_dir run is in use (by another run or sweep, process ")
+            assert str(process.pid) in message
+            assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
+            assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "1").code == 0
+        assert call(*more).code == 0
+
+    def test_a_run_that_is_killed_leaves_its_directory_free(self, place: Path, call: Any) -> None:
+        many = ("--gin_bindings", "Runner.num_iterations = 100000")
+        process = start(place, "--base_dir", "run", "--gin_files", "mine.gin", *many)
+        try:
+            assert process.stdout is not None
+            assert any(line.startswith("iteration 0") for line in process.stdout)
+            message = refused(call("--base_dir", "run", "--gin_files", "mine.gin"))
+            assert f"process {process.pid}" in message
+        finally:
+            process.kill()
+            process.communicate(timeout=200)
+        done = len(lines(place / "run"))
+        again = ("--gin_bindings", f"Runner.num_iterations = {done + 1}", "--trust")
+        assert call("--base_dir", "run", *again).code == 0
+
+    @pytest.mark.parametrize("base_dir", ["mine.gin/run", "/proc/run", "x" * 300, "x" * 200 + "/" + "y" * 300])
+    def test_2_in_one_sentence_where_the_base_dir_cannot_be_made(self, call: Any, place: Path, base_dir: str) -> None:
+        before = sorted(place.iterdir())
+        message = refused(call("--base_dir", base_dir, "--gin_files", "mine.gin"))
+        assert message.startswith(f"--base_dir {base_dir} cannot be written (")
+        assert message.endswith("): name another")
+        swept = refused(
+            call("sweep", "--base_dir", base_dir, "--gin_files", "mine.gin", "--grid", "Runner.threads = 1")
+        )
+        assert swept == message
+        assert "evaluate needs --base_dir" in refused(call("evaluate", "--base_dir", base_dir))
+        assert sorted(place.iterdir()) == before
+
+    @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+    def test_2_in_one_sentence_where_the_base_dir_is_read_only_which_can_be_evaluated(
+        self, call: Any, place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings")
+        assert call(*arguments, "Runner.num_iterations = 1").code == 0
+        really_open = open
+
+        def read_only(path: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+            if set(mode) & set("wax+") and str(path).startswith("run/"):
+                raise OSError(number, os.strerror(number), str(path))
+            return really_open(path, mode, *arguments, **named)
+
+        monkeypatch.setattr("builtins.open", read_only)
+        message = refused(call(*arguments, "Runner.num_iterations = 2"))
+        assert message == f"--base_dir run cannot be written ({os.strerror(number)}: run/config.gin): name another"
+        done = call("evaluate", "--base_dir", "run", "--episodes", "1", "--trust")
+        assert done.code == 0
+        assert f"not written to run/evaluation.json ({os.strerror(number)})" in done.out
+
+    def test_1_in_one_sentence_where_the_disk_is_full_and_the_same_base_dir_goes_on(
+        self, call: Any, place: Path
+    ) -> None:
+        # A limit on the size of files fails as a full disk does, in the midst of writing one.
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = {}")
+        assert call(*arguments[:-1], arguments[-1].format(1)).code == 0
+        size = (place / "run" / "checkpoints" / "ckpt.0").stat().st_size
+        ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
+            done = call(*arguments[:-1], arguments[-1].format(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, ignored)
+        assert done.code == 1
+        remedy = "free space, and continue with the same --base_dir"
+        assert re.fullmatch(rf"train\.py: File too large, writing run/checkpoints/\S+: {remedy}\n", done.err)
+        assert not list(place.rglob("*.tmp"))
+        assert call(*arguments[:-1], arguments[-1].format(2)).code == 0
+        assert [line["iteration"] for line in lines(place / "run")] == [0, 1]
+        assert call("--base_dir", "straight", *arguments[2:-1], arguments[-1].format(2)).code == 0
+        scores = [[line["train_episode_returns"] for line in lines(place / name)] for name in ("run", "straight")]
+        assert scores[0] == scores[1]
+
+    @pytest.mark.parametrize(
+        ("bindings", "named"),
+        [
+            (["DQNAgnt.gamma = 0.5"], "nothing is named 'DQNAgnt'"),
+            (["DQNAgent.gama = 0.5"], "DQNAgent has no parameter 'gama'"),
+            (["RealtimeDelay.delay = -1"], "delay must be >= 0 frames, got -1"),
+            (["RealtimeDelay.delay = 2.5"], "delay must be a whole number of frames (an int), got 2.5"),
+            (["RealtimeDelay.noops = 1.5"], "noops must be a whole number of frames (an int), got 1.5"),
+            (["RealtimeDelay.default_action = 'rest'"], "default_action must be one of 'noop', 'repeat', 'random'"),
+            (["RealtimeDelay.default_action = 'noop'"], "default_action='noop' needs an environment with a no-op"),
+            (["create_gym_environment.environment_id = 'CartPol-v1'"], "environment_id must be registered"),
+            (["create_gym_environment.environment_id = 'Pendulum-v1'"], "agent 'dqn' needs Discrete actions"),
+            (["create_agent.agent_name = 'ppo'"], "create_agent.agent_name must be one of"),
+            (["create_agent.agent_name = 'noop'"], "agent 'noop' needs an environment whose actions include NOOP"),
+            (["create_network.torso = 'natur'"], "torso must be one of"),
+            (["create_runner.schedule = 'train'"], "create_runner.schedule must be one of"),
+            (["Runner.training_steps = 0"], "Runner.training_steps must be a whole number >= 1, got 0"),
+            (["Runner.create_environment_fn = %gin.REQUIRED"], "create_environment_fn"),
+            (["Runner.initial_checkpoint = 'nowhere'"], "nowhere"),
+            (["Runner.initial_checkpoint = 'mine.gin'"], "mine.gin"),
+            (["DQNAgent.stack_size = 0"], "stack_size must be >= 1"),
+            (["DQNAgent.stack_size = 'four'"], "stack_size|DQNAgent"),
+            (["create_optimizer.name = 'adamw'"], "create_optimizer.name must be one of"),
+            (["MLPTorso.hidden = 8"], "hidden|MLPTorso"),
+            (["create_gym_environment.wrappers = @RealtimeDelay"], "wrappers must be a list"),
+            (
+                ["create_gym_environment.environment_id = 'Humanoid-v2'"],
+                "'Humanoid-v2' cannot be made|gymnasium-robotics",
+            ),
+            (["create_gym_environment.environment_id = 'Humanoid-v2'"], "use 'Humanoid-v5'"),
+            (["create_gym_environment.environment_id = 'phys2d/CartPole-v1'"], "needs a module that is missing"),
+            (
+                ["create_gym_environment.environment_id = 'LunarLander-v2'"],
+                "got 'LunarLander-v2'; close names are Lunar",
+            ),
+            (
+                ["create_gym_environment.environment_id = 3"],
+                "environment_id must be a text, such as 'CartPole-v1', got 3",
+            ),
+            (["create_gym_environment.environment_id = 'a:b:c'"], "environment_id must read"),
+            (["create_gym_environment.environment_id = ':'"], "environment_id must read"),
+            (["create_gym_environment.environment_kwargs = 'x'"], "environment_kwargs must be a dict"),
+            (["create_gym_environment.render_mode = 3"], "render_mode of 'Mine-v0' must be None, got 3"),
+            (["Runner.create_environment_fn = 'string'"], "Runner.create_environment_fn must be a function or a class"),
+            (["Runner.create_environment_fn = None"], "Runner.create_environment_fn must be a function or a class"),
+            (
+                ["Runner.create_environment_fn = @create_gym_environment()"],
+                "Runner.create_environment_fn must be a function",
+            ),
+            (
+                ["Runner.create_environment_fn = @Sweep"],
+                "Runner.create_environment_fn must make an environment, not a Sweep",
+            ),
+            (["Runner.create_agent_fn = 3"], "Runner.create_agent_fn must be a function or a class"),
+            (
+                ["DQNAgent.network = 3"],
+                "DQNAgent.network must be a function or a class, such as @create_network, got 3",
+            ),
+            (["DQNAgent.epsilon_fn = 'x'"], "DQNAgent.epsilon_fn must be a function or a class"),
+            (["DQNAgent.optimizer = None"], "DQNAgent.optimizer must be a function or a class"),
+            (["create_agent.agent_name = 3"], "create_agent.agent_name must be one of"),
+            (["create_agent.agent_name = @DQNAgent"], "did you mean 'dqn'?"),
+            (["create_runner.schedule = []"], "create_runner.schedule must be one of"),
+            (["Runner.seed = (1"], "a bracket or a quote is not closed"),
+            (["Runner.seed = "], "not a gin statement"),
+            (["Runner.seed = @Runner()"], "a reference or a macro leads back to itself"),
+            (["x = %x", "Runner.seed = %x"], "a reference or a macro leads back to itself"),
+            (["create_network.torso = 'nature'"], "network must take|observation_shape must be [C, H, W], got [1, 3]"),
+        ],
+    )
+    def test_two_with_one_line_where_a_binding_is_wrong(
+        self, call: Any, place: Path, bindings: list[str], named: str
+    ) -> None:
+        words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+        message = refused(call("--base_dir", "run", "--gin_files", "mine.gin", *words))
+        assert any(name in message for name in named.split("|"))
+        assert not (place / "run").exists()
+
+    @pytest.mark.parametrize(
+        ("words", "named"),
+        [
+            (["--gin_files", "min.gin"], "--gin_files min.gin: no such file"),
+            (["--gin_files", "configs/dqn/cartpol.gin"], "did you mean configs/dqn/cartpole.gin"),
+            (["sweeps"], "no command 'sweeps': use one of train, evaluate"),
+            (["mine.gin"], "no command 'mine.gin'"),
+            (["--gin_files", "mine.gin", "other.gin"], "'other.gin' belongs to no option"),
+            (["--gin_file", "mine.gin"], "gin_file"),
+            (["--base_dir", "mine.gin", "--gin_files", "mine.gin"], "base_dir"),
+            (["--seed", "-1"], "seed"),
+            (["--seed", "x"], "seed"),
+            (["--episodes", "0"], "episodes"),
+            (["evaluate"], "evaluate needs --base_dir"),
+            (["evaluate", "--base_dir", "nowhere"], "evaluate needs --base_dir"),
+        ],
+    )
+    def test_two_with_one_line_where_the_command_line_is_wrong(
+        self, call: Any, place: Path, words: list[str], named: str
+    ) -> None:
+        before = sorted(place.iterdir())
+        assert named in refused(call(*words))
+        assert sorted(place.iterdir()) == before
+
+    def test_two_where_the_base_dir_holds_another_experiment(self, call: Any, place: Path) -> None:
+        arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
+        assert call(*arguments).code == 0
+        before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+        assert "seed: 0 there, 3 here" in refused(call("--base_dir", "run", "--trust", "--seed", "3"))
+        message = refused(call("--base_dir", "run", "--trust", "--gin_bindings", "DQNAgent.gamma = 0.5"))
+        assert "gamma" in message
+        assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
+
+    def test_two_where_there_is_nothing_to_evaluate(self, call: Any, place: Path) -> None:
+        assert (
+            call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1").code
+            == 0
+        )
+        for path in (place / "run" / "checkpoints").glob("ckpt.*"):
+            path.unlink()
+        assert "holds no good checkpoint" in refused(call("evaluate", "--base_dir", "run", "--trust"))
+        before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+        message = refused(call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2"))
+        assert "holds 1 checkpoint of which none loads (checkpoint 0: " in message
+        assert "restore the files, or choose another --base_dir" in message
+        assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
+
+
+class TestHelp:
+    def test_help_says_how_to_call_it_and_lists_the_options(self, call: Any) -> None:
+        for word in ("--help", "-h"):
+            done = call(word)
+            assert done.code == 0
+            assert "python train.py [train]" in done.out
+            for option in ("base_dir", "gin_files", "gin_bindings", "seed", "episodes", "render", "list"):
+                assert f"--{option}" in done.out.replace("--[no]", "--")
+
+    def test_the_list_names_agents_games_environments_and_configurations(self, call: Any) -> None:
+        done = call("--list")
+        assert done.code == 0
+        words = set(done.out.split())
+        assert {"dqn", "noop", "random", "Boxing", "Pong", "CartPole-v1", "configs/dqn/cartpole.gin"} <= words
+        assert "configs/paper/asynchronous_8.gin" in words

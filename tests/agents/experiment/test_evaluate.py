@@ -1,0 +1,74 @@
+"""Scores, and intervals whose bounds are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.experiment.episode import Phase, episode_seed
+from agents.experiment.evaluate import bootstrap_interval, difference_interval, evaluate
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.scripted_agent import ScriptedAgent
+
+SCORES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20)
+
+
+class TestIntervals:
+    @pytest.mark.parametrize("scores", [[7.5], [-3.0] * 40])
+    def test_constant_scores_leave_no_doubt(self, scores: list[float]) -> None:
+        assert bootstrap_interval(scores) == (scores[0], scores[0])
+        assert difference_interval(scores, [1.0, 1.0]) == (scores[0] - 1, scores[0] - 1)
+
+    def test_two_scores_are_resampled_into_three_means(self) -> None:
+        # 0, 1/2 and 1 with probabilities 1/4, 1/2, 1/4: the 2.5 % and 97.5 % quantiles are the ends.
+        assert bootstrap_interval([0.0, 1.0]) == (0.0, 1.0)
+
+    def test_many_scores_agree_with_the_normal_interval(self) -> None:
+        scores = [float(score) for score in range(100)]
+        deviation = math.sqrt((100**2 - 1) / 12) / math.sqrt(100)
+        low, high = bootstrap_interval(scores)
+        assert low == pytest.approx(49.5 - 1.96 * deviation, abs=0.3)
+        assert high == pytest.approx(49.5 + 1.96 * deviation, abs=0.3)
+
+    def test_the_two_sides_of_a_difference_are_resampled_independently(self) -> None:
+        scores = [float(score) for score in range(100)]
+        deviation = math.sqrt(2 * (100**2 - 1) / 12) / math.sqrt(100)
+        low, high = difference_interval([score + 10 for score in scores], scores)
+        assert low == pytest.approx(10 - 1.96 * deviation, abs=0.4)
+        assert high == pytest.approx(10 + 1.96 * deviation, abs=0.4)
+
+    def test_a_difference_takes_numbers_of_episodes_that_differ(self) -> None:
+        low, high = difference_interval([4.0] * 3, [1.0] * 8)
+        assert (low, high) == (3.0, 3.0)
+
+    @given(SCORES)
+    def test_the_same_scores_always_give_the_same_interval(self, scores: list[float]) -> None:
+        assert bootstrap_interval(scores) == bootstrap_interval(list(scores))
+        low, high = bootstrap_interval(scores)
+        assert min(scores) - 1e-9 <= low <= high <= max(scores) + 1e-9
+
+
+class TestEvaluate:
+    def test_episodes_are_seeded_by_the_runs_seed_and_their_number_alone(self) -> None:
+        env, agent = DriftingEnv(), ScriptedAgent()
+        first = evaluate(agent, env, 4, seed=9)
+        assert [life.seed for life in env.lives] == [episode_seed(9, Phase.FINAL, number) for number in range(4)]
+        assert evaluate(ScriptedAgent(), env, 4, seed=9) == first != evaluate(ScriptedAgent(), env, 4, seed=8)
+
+    def test_the_agent_is_in_evaluation(self) -> None:
+        agent = ScriptedAgent()
+        evaluate(agent, DriftingEnv(), 3, seed=0)
+        assert agent.modes == [True] * 3
+
+    def test_scores_and_frames_are_the_environments(self) -> None:
+        env = DriftingEnv(lengths=[3, 5])
+        episodes = evaluate(ScriptedAgent(), env, 2, seed=0)
+        assert [episode.frames for episode in episodes] == [3, 5]
+        assert [episode.score for episode in episodes] == [sum(life.rewards) for life in env.lives]
+
+    def test_the_limit_cuts_every_episode(self) -> None:
+        episodes = evaluate(ScriptedAgent(), DriftingEnv(lengths=[20]), 3, seed=0, max_frames=6)
+        assert [episode.frames for episode in episodes] == [6, 6, 6]

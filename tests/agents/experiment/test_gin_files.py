@@ -1,0 +1,403 @@
+"""Every gin file that is shipped is parsed, built, stepped and learns; those of the paper bind what their names say."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+
+import gin
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import agents.configurables
+import async_wrappers.configurables
+from agents.experiment.config import load_config, save_config
+from agents.experiment.create_runner import create_runner
+from agents.experiment.runner import DifferentExperiment, Runner
+from agents.networks.noisy import noisy_layers
+from agents.networks.q_network import ImpalaTorso, count_parameters, create_network
+from agents.registry import AGENTS, create_parts
+from agents.turn_based import TurnBasedAgent
+from async_wrappers.envs.gameboy import find_spec, games
+from tests.async_wrappers.envs.gameboy.test_games import own, pokemon_like, tetris_like, written
+
+ROOT = Path(__file__).parents[3]
+FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
+PAPER = [name for name in FILES if re.search(r"/(asynchronous|sequential)_", name)]
+DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
+SMALL = ("DQNAgent.replay_capacity = 1_000", "DQNAgent.batch_size = 2")
+# Large networks are built for one file each, and the one of a billion parameters for none.
+BUILT_LARGE = ("configs/live/paper_10m.gin", "configs/live/paper_100m.gin", "configs/live/falling_blocks_10m.gin")
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    gin.clear_config()
+    yield
+    gin.clear_config()
+    torch.set_num_threads(threads)
+
+
+def load(name: str, *bindings: str) -> None:
+    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    load_config([name], bindings, names, search_paths=[ROOT])
+
+
+def game_of(name: str) -> str | None:
+    """Which Game Boy game a file plays; None if it needs no ROM."""
+    load(name)
+    if "ROM" not in gin.config_str() or "FallingBlocks" in gin.config_str():
+        return None
+    found = gin.query_parameter("create_gym_environment.environment_id")
+    return found.removeprefix("async_wrappers/").removesuffix("-v0")  # type: ignore[no-any-return]
+
+
+Build = Callable[..., Runner]
+
+
+@pytest.fixture(scope="module")
+def cartridges(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """A folder with a ROM of our own and save states of it, by game."""
+    roms = {"Tetris": tetris_like(), "PokemonBlue-battles": pokemon_like("PokemonBlue-battles")}
+    folders = {game: tmp_path_factory.mktemp(game) for game in roms}
+    for game, folder in folders.items():
+        states = find_spec(game).states
+        assert states is not None
+        written(folder, roms[game], [states.name(number) for number in (states.first, states.first + 1)])
+    return folders
+
+
+@pytest.fixture
+def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Build the experiment of a file, on a cartridge of our own if it plays a Game Boy game."""
+
+    def build(name: str, base_dir: Path, *bindings: str) -> Runner:
+        game = game_of(name)
+        if game is not None:
+            folder = cartridges[game]
+            spec = {parity: own(find_spec(game, parity), (folder / "rom.gb").read_bytes()) for parity in (False, True)}
+            monkeypatch.setattr(games, "find_spec", lambda _, parity: spec[parity])
+            bindings = (f"ROM = '{folder / 'rom.gb'}'", f"STATES = '{folder}'", *bindings)
+        large = re.search(r"create_network\.torso = '(10m|100m|1b)'", gin.config_str())
+        if large and name not in BUILT_LARGE:
+            bindings = ("create_network.torso = '55k'", *bindings)
+        load(name, *SMALL, *bindings)
+        runner: Runner = create_runner(base_dir)
+        return runner
+
+    return build
+
+
+def play(runner: Runner, seed: int, enough: Callable[[int], bool]) -> int:
+    """Play an episode until it ends or `enough` of the number of decisions made is true; return that number."""
+    agent, environment = runner.agent, runner.environment
+    observation, info = environment.reset(seed=seed)
+    action = agent.begin_episode(observation, info.get("realtime"))
+    for decisions in count(1):
+        observation, reward, terminated, truncated, info = environment.step(action)
+        if terminated or truncated or enough(decisions):
+            break
+        action = agent.step(float(reward), observation, info.get("realtime"))
+    agent.end_episode(float(reward), bool(terminated), observation, info.get("realtime"))
+    return decisions
+
+
+def test_there_are_files() -> None:
+    assert {
+        "configs/default.gin",
+        "configs/dqn/atari.gin",
+        "configs/dqn/cartpole.gin",
+        "configs/paper/atari.gin",
+        "configs/paper/rainbow.gin",
+    } <= set(FILES)
+    assert {
+        f"configs/{agent}/{environment}.gin"
+        for agent in ("c51", "rainbow", "full_rainbow", "quantile", "implicit_quantile")
+        for environment in ("atari", "cartpole", "acrobot")
+    } <= set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_path: Path, build: Build) -> None:
+    runner = build(name, tmp_path)
+    for runner.agent.eval_mode in (False, True):
+        assert play(runner, seed=0, enough=lambda decisions: decisions == 3) == 3
+
+
+def uniform(fan_in: int, fan_out: int) -> float:
+    """Bound of uniform weights of variance 1 / (sqrt(3) fan_in)."""
+    return math.sqrt(3 / math.sqrt(3) / fan_in)
+
+
+def xavier(fan_in: int, fan_out: int) -> float:
+    return math.sqrt(6 / (fan_in + fan_out))
+
+
+@pytest.mark.parametrize(
+    ("agent", "parameters", "bound"),
+    [
+        ("dqn", 4_046_502, xavier),
+        ("c51", 4_200_402, uniform),
+        ("rainbow", 4_200_402, uniform),
+        ("full_rainbow", 8_375_146, xavier),
+        ("quantile", 4_659_024, uniform),
+        ("implicit_quantile", 4_549_862, uniform),
+    ],
+)
+def test_on_atari_an_agents_network_and_its_first_weights_are_dopamines(
+    agent: str, parameters: int, bound: Callable[[int, int], float], tmp_path: Path, build: Build
+) -> None:
+    made = build(f"configs/{agent}/atari.gin", tmp_path).agent
+    assert isinstance(made, TurnBasedAgent)
+    assert made.parts.num_actions == 6
+    network = made._learner.network
+    assert count_parameters(network) == parameters
+    plain = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+    assert len(plain) == {"full_rainbow": 3, "implicit_quantile": 6}.get(agent, 5)
+    for layer in plain:
+        outputs, inputs, *kernel = layer.weight.shape
+        expected = bound(inputs * math.prod(kernel), outputs * math.prod(kernel))
+        assert float(layer.weight.detach().abs().max()) == pytest.approx(expected, rel=0.01)
+        assert layer.bias is not None and not layer.bias.any()
+
+
+def test_the_files_of_the_paper_keep_its_networks(tmp_path: Path, build: Build) -> None:
+    for name in ("configs/paper/atari.gin", "configs/live/boxing.gin"):
+        made = build(name, tmp_path).agent
+        assert isinstance(made, TurnBasedAgent)
+        blank = create_network((1, 84, 84), made.parts.num_actions, torso=ImpalaTorso)
+        assert count_parameters(made._learner.network) == count_parameters(blank)
+        assert made.parts._loss_type == "huber"
+        assert made._learner.network.initializer == "torch"  # type: ignore[union-attr]
+
+
+def test_dqn_on_atari_has_the_loss_of_dopamines_jax_agent() -> None:
+    load("configs/dqn/atari.gin")
+    assert gin.query_parameter("DQNAgent.loss_type") == "mse"
+
+
+def test_a_run_that_was_begun_unpadded_is_not_continued_padded(tmp_path: Path, build: Build) -> None:
+    build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'")._save(0)
+    assert build("configs/dqn/atari.gin", tmp_path, "NatureTorso.padding = 'valid'").resume()
+    difference = r"\(network: torso.layers.7.weight: \[512, 3136\] there, \[512, 7744\] here\)"
+    with pytest.raises(DifferentExperiment, match=difference):
+        build("configs/dqn/atari.gin", tmp_path).resume()
+
+
+# The paper's files differ by one number: two of the twenty learn in every run of the tests.
+SLOW = [name for name in PAPER if not name.endswith("_8.gin")]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FILES])
+def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build: Build) -> None:
+    load(name)
+    history = min(int(gin.query_parameter("DQNAgent.min_replay_history")), 20)
+    small = (f"DQNAgent.min_replay_history = {history}", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
+    runner = build(name, tmp_path, *small)
+    assert isinstance(runner.agent, TurnBasedAgent)
+    learner, seed = runner.agent._learner, count()
+    decisions = 0
+    while not learner.updates and decisions < 2000:
+        decisions += play(runner, next(seed), enough=lambda _: bool(learner.updates))
+    assert learner.updates == 1
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_a_file_binds_is_what_is_saved(name: str, tmp_path: Path) -> None:
+    load(name)
+    expected = gin.config_str()
+    saved = save_config(tmp_path)
+    load(str(saved))
+    assert gin.config_str() == expected
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_file_of_the_paper_binds_the_delay_and_the_interaction_of_its_name(name: str) -> None:
+    load(name)
+    interaction, delay = Path(name).stem.split("_")
+    assert gin.query_parameter("RealtimeDelay.delay") == int(delay)
+    assert gin.query_parameter("RealtimeDelay.noops") == {"asynchronous": 0, "sequential": int(delay)}[interaction]
+
+
+def test_the_paper_has_both_interactions_at_each_delay_of_its_table() -> None:
+    names = {
+        f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS
+    }
+    assert set(PAPER) == names
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_files_of_the_paper_differ_in_nothing_but_the_schedule(name: str) -> None:
+    load("configs/paper/atari.gin")
+    expected = re.sub(r"RealtimeDelay\.(delay|noops) = \d+", "", gin.config_str())
+    load(name)
+    assert re.sub(r"RealtimeDelay\.(delay|noops) = \d+", "", gin.config_str()) == expected
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_plays_the_agent_of_its_folder(name: str) -> None:
+    load(name)
+    folder = Path(name).parent.name
+    if folder in AGENTS:
+        assert gin.query_parameter("create_agent.agent_name") == folder
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_says_its_units_and_departures(name: str) -> None:
+    text = told = (ROOT / name).read_text()
+    while included := re.search(r'^include "(.+)"$', text, re.MULTILINE):
+        text = (ROOT / included[1]).read_text()
+        told += text
+    assert told.startswith("# ")
+    assert "Units:" in told
+
+
+def test_the_papers_rainbow_is_what_its_header_says(tmp_path: Path, build: Build) -> None:
+    """The noisy hidden layer, the noise of biases, the support; the rest is told by the tests of the parts."""
+    agent = build("configs/paper/rainbow.gin", tmp_path).agent
+    assert isinstance(agent, TurnBasedAgent)
+    network = agent._learner.network
+    layers = noisy_layers(network)
+    assert not [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in layers] == [(1568, 512), (512, 51), (512, 18 * 51)]
+    for layer in layers:
+        assert torch.all(layer.bias_sigma == 0.5 / layer.in_features**0.5)
+        assert torch.all(layer.weight_sigma == 0.5 / layer.in_features**0.5)
+    assert agent.parts.support.tolist() == pytest.approx([6.0 * atom - 100 for atom in range(51)])
+    grey = torch.full((1, 1, 84, 84), 100, dtype=torch.uint8)
+    assert torch.equal(network(grey), network(grey.float() / 255))
+
+
+def test_the_first_decisions_can_act_on_zeros_as_published(tmp_path: Path, build: Build) -> None:
+    """The bindings of docs/realtime_delay.md, on the screen of a game."""
+    page = (ROOT / "docs" / "realtime_delay.md").read_text()
+    (block,) = re.findall(r"```\n(create_atari_environment\.wrappers.*?)```", page, re.DOTALL)
+    bindings = [line.partition("  #")[0] for line in block.splitlines()]
+    environment = build("configs/paper/atari.gin", tmp_path, *bindings, "DelayObservation.delay = 2").environment
+    seen = [environment.reset(seed=0)[0]]
+    for _ in range(2):
+        observation, *_, info = environment.step(0)
+        seen.append(observation)
+        assert (info["realtime"]["delay"], info["realtime"]["interval"]) == (0, 600)
+    assert [observation.any() for observation in seen] == [False, False, True]
+
+
+GAME_BOY = {
+    *("configs/paper/tetris.gin", "configs/sweeps/tetris_paper.gin", "configs/live/tetris.gin"),
+    *(f"configs/live/pokemon_{size}.gin" for size in ("1m", "10m", "100m", "1b")),
+    "configs/sweeps/pokemon_paper.gin",
+}
+TWINS = {  # of each file that needs a ROM, the one that needs none
+    "configs/paper/tetris.gin": "configs/falling_blocks/tetris_paper.gin",
+    "configs/live/tetris.gin": "configs/falling_blocks/live_tetris.gin",
+    "configs/sweeps/tetris_paper.gin": "configs/sweeps/falling_blocks_paper.gin",
+    "configs/sweeps/pokemon_paper.gin": "configs/sweeps/falling_blocks_live.gin",
+    **{f"configs/live/pokemon_{k}.gin": f"configs/falling_blocks/live_{k}.gin" for k in ("1m", "10m", "100m", "1b")},
+}
+
+
+def test_the_files_that_need_a_rom_are_known_and_have_a_twin_that_needs_none() -> None:
+    assert {name for name in FILES if game_of(name)} == GAME_BOY == set(TWINS)
+
+
+@pytest.mark.parametrize("name", sorted(GAME_BOY))
+def test_a_missing_rom_is_told_in_one_sentence_with_the_remedy(name: str, tmp_path: Path) -> None:
+    load(name)
+    game = "Tetris" if "tetris" in name else "Pokemon Blue"
+    with pytest.raises(ValueError, match=rf"^rom must be the path of your own file of {game} .*SHA-256.*needs none\n"):
+        create_runner(tmp_path)
+    load(name, "ROM = '/nowhere/rom.gb'")
+    with pytest.raises(ValueError, match=r"^rom: there is no file '/nowhere/rom.gb': give the path of your own"):
+        create_runner(tmp_path)
+
+
+def settings() -> dict[str, str]:
+    """All that is bound, but the environment."""
+    text = re.sub(r"\\\n +", "", gin.config_str())
+    return {
+        line.partition(" = ")[0]: line.partition(" = ")[2]
+        for line in text.splitlines()
+        if " = " in line and not line.startswith(("#", "create_gym_environment.", "ResizeObservation.", " "))
+    }
+
+
+@pytest.mark.parametrize(("with_rom", "without"), sorted(TWINS.items()))
+def test_a_twin_differs_in_nothing_but_the_environment(with_rom: str, without: str) -> None:
+    load(with_rom)
+    expected = settings()
+    assert {"DQNAgent.replay_capacity", "Runner.num_iterations", "create_network.torso"} <= expected.keys()
+    load(without)
+    found = settings()
+    if "sweeps" in with_rom:  # one game in the place of battles and catching
+        expected, found = ({k: v for k, v in of.items() if not k.startswith("Sweep.")} for of in (expected, found))
+    assert found == expected
+    assert gin.query_parameter("create_gym_environment.environment_id") == "async_wrappers/FallingBlocks-v0"
+
+
+@pytest.mark.parametrize(
+    ("size", "workers", "learners", "initial_latency"),
+    [("1m", 7, 1, 0.04), ("10m", 12, 3, 0.1), ("100m", 72, 33, 0.01), ("1b", 597, 318, 9.98)],
+)
+def test_the_live_files_have_the_published_workers_learners_and_latencies(
+    size: str, workers: int, learners: int, initial_latency: float
+) -> None:
+    load(f"configs/live/pokemon_{size}.gin")
+    expected = {
+        "create_network.torso": size,
+        "AsyncRunner.workers": workers,
+        "AsyncRunner.learners": learners,
+        "MaxTime.initial_latency": initial_latency,
+        "AsyncRunner.fps": 59.7275,
+        "DQNAgent.batch_size": 16,
+        "DQNAgent.replay_capacity": 10_000,
+        "LiveRunner.standing_at": 20_000,
+    }
+    assert {name: gin.query_parameter(name) for name in expected} == expected
+
+
+def learners_of_the_page() -> dict[str, list[int]]:
+    """What docs/live.md says of each live file: learners, updates between two copies, of its own, observations."""
+    found = {}
+    for line in (ROOT / "docs" / "live.md").read_text().splitlines():
+        names, *numbers = (cell.strip() for cell in line.strip("|").split(" | "))
+        if len(numbers) == 4 and numbers[0].isdigit():
+            files = [Path(name).name for name in re.findall(r"`(.+?)`", names)]
+            found |= {f"configs/live/{name}": [int(number.replace(",", "")) for number in numbers] for name in files}
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "/live/" in name and "cartpole" not in name])
+def test_the_page_and_the_file_say_what_each_of_several_learners_sees(name: str) -> None:
+    load(name, "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
+    count = gin.query_parameter("AsyncRunner.learners")
+    spaces = gym.spaces.Box(0, 255, (84, 84), np.uint8), gym.spaces.Discrete(7)
+    parts = create_parts(*spaces, seed=0)
+    learner = parts.make_learner(count - 1, count)
+    capacity = learner.replay.facts()["capacity"]
+    period = learner._target_update_period
+    assert learners_of_the_page()[name] == [count, period, round(period / count), capacity]
+    said = re.search(r"Each learner draws from ([\d,]+) observations", (ROOT / name).read_text())
+    assert (said is not None) == (count > 1)
+    assert said is None or int(said[1].replace(",", "")) == capacity
+
+
+def test_tetris_has_the_published_settings() -> None:
+    load("configs/paper/tetris.gin")
+    expected = {
+        "DQNAgent.update_period": 1,
+        "DQNAgent.epsilon_decay_period": 16_001,
+        "DQNAgent.target_update_period": 10_000,
+        "DQNAgent.replay_capacity": 1_000_000,
+        "DQNAgent.batch_size": 32,
+        "Runner.num_iterations": 20,
+        "Runner.training_episodes": 100,
+        "create_network.torso": "1m",
+    }
+    assert {name: gin.query_parameter(name) for name in expected} == expected

@@ -1,0 +1,548 @@
+"""Live runs through `train.py`'s runner: phases, files, resume, evaluation, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import cloudpickle
+import gin
+import numpy as np
+import psutil
+import pytest
+import torch
+
+import agents.configurables
+import async_wrappers.configurables
+from agents.experiment import runner as runner_module
+from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
+from agents.experiment.config import load_config
+from agents.experiment.create_runner import create_runner
+from agents.experiment.episode import Phase, episode_seed
+from agents.experiment.live import LiveRunner
+from agents.experiment.runner import DifferentExperiment, Runner
+from agents.replay import RingReplay
+from agents.replay.log.segments import read_index
+from async_wrappers import AsyncRunner
+from async_wrappers.live.report.measurements import Record
+from async_wrappers.live.report.timing import EpisodeTiming, Standing, TimingReport
+from tests.worlds.duels_env import FRAMES, won_by
+
+ROOT = Path(__file__).parents[3]
+QUICK = (
+    "AsyncRunner.fps = 500",  # ten times faster than the game is meant
+    "AsyncRunner.calibration_time = 0.2",
+    "Runner.training_steps = 300",
+    "Runner.evaluation_steps = 60",
+    "DQNAgent.min_replay_history = 20",
+    "DQNAgent.batch_size = 8",
+    "MLPTorso.hidden = (8,)",
+)
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    gin.clear_config()
+    yield
+    gin.clear_config()
+    torch.set_num_threads(threads)
+
+
+def build(base_dir: Path, *bindings: str) -> Runner:
+    gin.clear_config()
+    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    load_config(["configs/live/cartpole.gin"], [*QUICK, *bindings], names, search_paths=[ROOT])
+    runner: Runner = create_runner(base_dir)
+    return runner
+
+
+@pytest.mark.parametrize("agent", ["dqn", "rainbow"])
+def test_an_unset_warmup_of_epsilon_is_refused_with_the_line_to_bind(tmp_path: Path, agent: str) -> None:
+    name = f"create_agent.agent_name = {agent!r}"
+    with pytest.raises(ValueError, match=r"^DQNAgent.epsilon_warmup must .*: bind DQNAgent.epsilon_warmup = 20 for an"):
+        build(tmp_path, name, "DQNAgent.epsilon_warmup = None")
+    assert not list(tmp_path.iterdir())
+    build(tmp_path, name, "DQNAgent.epsilon_warmup = 20")
+    build(tmp_path, name, "DQNAgent.epsilon_warmup = None", "DQNAgent.epsilon_fn = @identity_epsilon")
+
+
+def newest(base_dir: Path) -> dict:
+    return next(Checkpointer(base_dir).load_each())[1]
+
+
+def test_the_learners_of_a_live_run_put_a_batch_that_is_not_finite_into_base_dir(tmp_path: Path) -> None:
+    parts = cloudpickle.loads(cloudpickle.dumps(build(tmp_path / "run").agent.parts))  # as they reach a learner
+    assert [Path(parts.make_learner(number, 2).diverged_dir) for number in range(2)] == [tmp_path / "run"] * 2
+
+
+def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path) -> None:
+    fps = "AsyncRunner.fps = 100"  # a phase of three seconds, in which a learner on a busy machine has its turn
+    first = build(tmp_path, fps, "Runner.num_iterations = 1")
+    assert isinstance(first, LiveRunner)
+    first.run_experiment()
+    before = newest(tmp_path)
+    assert before["current_iteration"] == 0
+    assert before["frames"] >= 300
+    assert before["episodes"]["TRAIN"] > 0
+    assert before["episodes"]["EVAL"] > 0
+    assert before["learners"][0]["updates"] > 0
+
+    second = build(tmp_path, fps, "Runner.num_iterations = 2")
+    assert second.resume()
+    assert second.start_iteration == 1
+    second.run_experiment()
+    after = newest(tmp_path)
+    assert after["frames"] >= before["frames"] + 300
+    assert after["episodes"]["TRAIN"] > before["episodes"]["TRAIN"]
+    assert after["learners"][0]["updates"] > before["learners"][0]["updates"]
+    assert [line["iteration"] for line in after["logs"]] == [0, 1]
+    assert not list((tmp_path / "checkpoints").glob("learner_*"))
+
+    reports = sorted(path.name for path in (tmp_path / "timing").iterdir())
+    assert reports == ["eval.0.json", "eval.1.json", "train.0.json", "train.1.json"]
+    train, evaluation = (json.loads((tmp_path / "timing" / f"{name}.1.json").read_text()) for name in ("train", "eval"))
+    assert train["frames"]["fresh"] > 0
+    assert train["updates"] > 0
+    assert evaluation["updates"] == 0
+
+    third = build(tmp_path)
+    episodes = third.evaluation(third.trained_agent(), 2)
+    assert len(episodes) == 2
+    assert all(0 < episode.score == episode.frames <= 500 for episode in episodes)
+
+
+class Interrupted:
+    """A runner in whose n-th call Ctrl-C is pressed: "run", "save", "take_states" or "forget"."""
+
+    is_open = True
+
+    def __init__(self, call: str, n: int) -> None:
+        self._call, self._left, self._states = call, n, 0
+
+    def __enter__(self) -> Interrupted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def put_states(self, *where: object) -> None:
+        pass
+
+    def drop_states(self, *where: object) -> None:
+        pass
+
+    def restore(self, *where: object) -> list[int]:
+        return [0]
+
+    def run(self, **phase: object) -> TimingReport:
+        self._count("run")
+        return Record(50.0, 1, episodes=[EpisodeTiming(9.0, 300)], effects=[[(0, 2)]], lateness=[0] * 300).report()
+
+    def save(self, directory: Path, iteration: int) -> None:
+        self._count("save")
+        RingReplay((4,), np.float32, capacity=10).save(directory / "replay_0", iteration)
+
+    def take_states(self, *where: object) -> list[dict]:
+        self._count("take_states")
+        self._states += 1
+        return [{"network": {}, "learnt": self._states}]
+
+    def forget(self, *where: object) -> None:
+        self._count("forget")
+
+    def _count(self, call: str) -> None:
+        self._left -= call == self._call
+        if self._left == 0:
+            self._left = -1
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("call", "n", "done"),
+    [("run", 3, 0), ("run", 4, 0), ("save", 2, 0), ("take_states", 2, 0), ("forget", 2, 0), ("run", 1, -1)],
+)
+def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_again(
+    tmp_path: Path, call: str, n: int, done: int
+) -> None:
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    runner._create_async_runner = lambda *parts, **terms: Interrupted(call, n)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_experiment()
+    bundle = newest(tmp_path)
+    assert bundle["current_iteration"] == done
+    assert [line["iteration"] for line in bundle["logs"]] == list(range(done + 1))
+    again = build(tmp_path, "Runner.num_iterations = 3")
+    again._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+    again.run_experiment()
+    assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
+
+
+def test_an_iteration_that_was_saved_whole_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    runner._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+
+    def pressed(line: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner_module, "_one_line", pressed)  # what is printed after the checkpoint
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_experiment()
+    assert newest(tmp_path)["current_iteration"] == 0
+    assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0]
+
+
+class Restoring(Interrupted):
+    """A runner that notes which iterations it was asked to restore, and cannot restore some of them."""
+
+    def __init__(self, *bad: int) -> None:
+        super().__init__("never", 1)
+        self._bad, self.asked = bad, list[object]()
+
+    def restore(self, *where: object) -> list[int]:
+        self.asked.append(where[1])
+        if where[1] in self._bad:
+            raise ValueError("learner 0 cannot be restored: index_2.json is missing")
+        return [0, 7]
+
+
+def played(base_dir: Path, iterations: int, fake: Interrupted) -> Runner:
+    """A runner that has played up to so many iterations with a fake."""
+    runner = build(base_dir, f"Runner.num_iterations = {iterations}")
+    runner._create_async_runner = lambda *parts, **terms: fake
+    runner.run_experiment()
+    return runner
+
+
+def files(base_dir: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in base_dir.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("how", ["missing", "cut"])
+def test_a_damaged_index_leads_to_an_earlier_checkpoint_that_is_named(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    played(tmp_path, 3, Interrupted("never", 1))
+    path = tmp_path / "checkpoints" / "replay_0" / "index_2.json"
+    path.unlink() if how == "missing" else path.write_bytes(path.read_bytes()[:-9])
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    assert runner.resume()
+    assert runner.start_iteration == 2
+    assert "checkpoint 2 is not used: " in caplog.text
+    assert "index_2.json is missing in " in caplog.text or "index_2.json is not a whole index file" in caplog.text
+    assert "the run goes on from checkpoint 1, the newest one that loads" in caplog.text
+
+
+def test_checkpoints_whose_replays_are_all_damaged_end_the_run_in_one_sentence(tmp_path: Path) -> None:
+    played(tmp_path, 3, Interrupted("never", 1))
+    for path in (tmp_path / "checkpoints" / "replay_0").glob("index_*"):
+        path.write_text("{}")
+    before = files(tmp_path)
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    with pytest.raises(NoCheckpointLoads, match=r"^[^\n]*holds 3 checkpoints of which none loads [^\n]*$"):
+        runner.resume()
+    assert files(tmp_path) == before
+
+
+def test_learners_that_cannot_be_restored_go_on_from_an_earlier_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    played(tmp_path, 3, Interrupted("never", 1))
+    fake = Restoring(2)
+    played(tmp_path, 3, fake)
+    assert fake.asked == [2, 1]
+    assert "checkpoint 2 is not used: learner 0 cannot be restored: index_2.json is missing" in caplog.text
+    assert "the run goes on from checkpoint 1, the newest one that loads" in caplog.text
+    assert "7 transitions are lost" in caplog.text
+    assert [line.get("lost_transitions") for line in newest(tmp_path)["logs"]] == [None, None, 7]
+    with pytest.raises(NoCheckpointLoads, match=r"learner 0 cannot be restored"):
+        played(tmp_path, 4, Restoring(0, 1, 2))
+
+
+@pytest.mark.parametrize("call", ["start", "put_states"])
+def test_what_says_nothing_against_a_checkpoint_does_not_lead_to_an_earlier_one(tmp_path: Path, call: str) -> None:
+    """A disk that is full, processes that cannot be started."""
+    played(tmp_path, 3, Interrupted("never", 1))
+    before = files(tmp_path / "checkpoints")
+    fake = Restoring()
+
+    def fails(*where: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a file")
+
+    setattr(fake, call, fails)
+    with pytest.raises(OSError, match="No space left on device"):
+        played(tmp_path, 4, fake)
+    assert fake.asked == []
+    assert files(tmp_path / "checkpoints") == before
+
+
+def test_a_checkpoint_that_does_not_fit_onto_the_disk_leaves_no_learners_state(tmp_path: Path) -> None:
+    class Full(Interrupted):
+        dropped: list[tuple[object, ...]] = []
+
+        def save(self, directory: Path, iteration: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "learner_1.0.npz")
+
+        def drop_states(self, *where: object) -> None:
+            self.dropped.append(where)
+
+    fake = Full("never", 1)
+    with pytest.raises(OSError, match="No space left on device"):
+        played(tmp_path, 3, fake)
+    assert fake.dropped == [(tmp_path / "checkpoints", 0)]
+
+
+def test_another_number_of_learners_is_refused_with_both_numbers_and_the_key(tmp_path: Path) -> None:
+    played(tmp_path, 1, Interrupted("never", 1))  # whose one learner is saved
+    before = files(tmp_path)
+    runner = build(tmp_path, "AsyncRunner.learners = 3")
+    message = r"^AsyncRunner.learners must be 1, .* got 3: bind AsyncRunner.learners = 1, or choose another base_dir$"
+    with pytest.raises(DifferentExperiment, match=message):
+        runner.resume()
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("binding", "message"),
+    [
+        ("AsyncRunner.workers = 0", r"^workers must be a whole number between 1 and 1,000,000, got 0"),
+        ("AsyncRunner.backend = 'thread'", r"^learners=1 need backend='process', got backend='thread'"),
+        ("LiveRunner.create_async_runner_fn = 3", r"^LiveRunner.create_async_runner_fn must .*@AsyncRunner.* got 3\n"),
+    ],
+)
+def test_wrong_arguments_of_the_async_runner_are_refused_before_the_run(
+    tmp_path: Path, binding: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path, binding)
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
+    """Not the replays, which a run may be deleting meanwhile, nor as many learners, nor a place in base_dir."""
+    quick = ("Runner.training_steps = 60", "Runner.evaluation_steps = 0", "Runner.num_iterations = 1")
+    build(tmp_path, *quick, "AsyncRunner.learners = 2").run_experiment()
+    for number in range(2):
+        shutil.rmtree(tmp_path / "checkpoints" / f"replay_{number}")
+    runner = build(tmp_path, "AsyncRunner.learners = 3")
+    agent = runner.trained_agent()
+    before = files(tmp_path)
+    made = runner._create_async_runner
+    directories: list[Path] = []
+
+    def noting(*parts: object, **terms: object) -> AsyncRunner:
+        live: AsyncRunner = made(*parts, **terms)
+        put_states = live.put_states
+        live.put_states = lambda where, *what: (directories.append(Path(where)), put_states(where, *what))  # type: ignore[method-assign]
+        return live
+
+    runner._create_async_runner = noting
+    assert len(runner.evaluation(agent, 2)) == 2
+    assert files(tmp_path) == before
+    assert [tmp_path in (each, *each.parents) or each.exists() for each in directories] == [False]
+
+
+def test_transitions_of_a_damaged_segment_are_lost_and_the_live_run_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick = ("AsyncRunner.fps = 50", "Runner.training_steps = 60", "Runner.evaluation_steps = 0")
+    for iterations in (1, 2):
+        build(tmp_path, *quick, f"Runner.num_iterations = {iterations}").run_experiment()
+    replay = tmp_path / "checkpoints" / "replay_0"
+    first = read_index(replay, 1)[0][0]
+    (replay / first.name).unlink()
+    build(tmp_path, *quick, "Runner.num_iterations = 3").run_experiment()
+    assert f"{first.name} is missing in {replay}" not in caplog.text  # it is the learner's process that says so
+    lost = newest(tmp_path)["logs"][2]["lost_transitions"]
+    assert 0 < lost <= read_index(replay, 1)[2]["transitions"]
+    assert f"checkpoint 1 is used though files of its replay are damaged: {lost} transitions are lost" in caplog.text
+    assert first not in read_index(replay, 2)[0]
+
+
+class Winning(Interrupted):
+    """A runner whose phases pass an encounter each, one of two lost; it keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("never", 1)
+        self.asked: list[dict] = []
+
+    def run(self, **phase: object) -> TimingReport:
+        self.asked.append(phase)
+        encounter = phase["encounter"]
+        assert isinstance(encounter, int)
+        episodes = [EpisodeTiming(1.0, 100, won=True), EpisodeTiming(-1.0, 200, won=False)]
+        record = Record(50.0, 1, episodes=episodes, effects=[[(0, 2)] * 60, [(0, 2)] * 90], lateness=[0] * 300)
+        if phase["standing_at"] is not None and phase["frames_before"] == 300:
+            record.standing = Standing(350, 0, 0, 0, 0.5, encounter, 40, 20)
+        record.encounter, record.updates = encounter + 1, 75
+        return record.report()
+
+
+def test_encounters_go_on_in_each_phase_and_the_standing_counts_all_iterations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played = Winning()
+    for iterations in (1, 2):
+        runner = build(tmp_path, f"Runner.num_iterations = {iterations}", "LiveRunner.standing_at = 350")
+        runner._encounters = dict.fromkeys(Phase, 1)  # as of an environment that has an order of them
+        runner.resume()
+        runner._create_async_runner = lambda *parts, **terms: played
+        runner.run_experiment()
+    assert [asked["encounter"] for asked in played.asked] == [1, 1, 2, 2]  # of training, of evaluation
+    assert [asked["standing_at"] for asked in played.asked] == [350, None, 350, None]
+    first, second = newest(tmp_path)["logs"]
+    for line in (first, second):
+        assert (line["train_wins"], line["train_losses"]) == (1, 1)
+        assert (line["train_actions_per_frame"], line["train_updates_per_action"]) == (0.5, 0.5)
+    assert (first["train_encounter"], second["train_encounter"]) == (2, 3)
+    told = capsys.readouterr().out
+    standing = "at 350 frames: 2 episodes, 1 wins, 1 losses, at encounter 2, return 0.5 in the running episode, "
+    assert standing + "190 actions, 95 updates" in told
+    assert runner.closing_line() == (
+        "training: 4 episodes, 600 frames; 2 wins, 2 losses; at encounter 3; "
+        "0.500 actions per frame, 0.500 updates per action"
+    )
+
+
+@pytest.mark.slow
+def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    duels = (
+        "create_gym_environment.environment_id = 'tests.worlds.duels_env:Duels-v0'",
+        "Runner.training_steps = 40",  # frames, ten duels
+        "Runner.evaluation_steps = 0",
+        "LiveRunner.standing_at = 42",
+    )
+    passed = 0
+    for iteration in range(2):
+        runner = build(tmp_path, *duels, f"Runner.num_iterations = {iteration + 1}")
+        runner.resume()
+        runner.run_experiment()
+        won = [won_by(episode_seed(0, Phase.TRAIN, 10 * iteration + number)) for number in range(10)]
+        passed += won.count(True)
+        line = newest(tmp_path)["logs"][iteration]
+        assert line["train_episode_lengths"] == [FRAMES] * 10
+        assert (line["train_wins"], line["train_losses"]) == (won.count(True), won.count(False))
+        assert line["train_encounter"] == 1 + passed
+        assert newest(tmp_path)["encounters"] == {"TRAIN": 1 + passed, "EVAL": 1, "FINAL": 1}
+    told = json.loads((tmp_path / "timing" / "train.1.json").read_text())
+    assert (told["encounter"], told["standing"]["frame"], told["standing"]["episodes"]) == (1 + passed, 42, 0)
+    assert "at 42 frames: 10 episodes, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        (
+            ("create_gym_environment.wrappers = [@RealtimeDelay]", "RealtimeDelay.default_action = 'repeat'"),
+            "RealtimeDelay",
+        ),
+        (("create_agent.agent_name = 'random'",), "an agent that learns"),
+        (("Runner.report_episodes = 3",), "report_episodes must be 0"),
+    ],
+)
+def test_what_cannot_be_played_live_is_refused(tmp_path: Path, bindings: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path, *bindings)
+
+
+def test_a_turn_based_experiment_is_not_continued_live(tmp_path: Path) -> None:
+    runner = build(tmp_path)
+    bundle = {
+        "identity": runner._identity(),
+        "current_iteration": 0,
+        "agent": {},
+        "episodes": {},
+        "frames": 0,
+        "logs": [],
+    }
+    Checkpointer(tmp_path).save(0, bundle)
+    with pytest.raises(DifferentExperiment, match="turn-based"):
+        runner.resume()
+    with pytest.raises(DifferentExperiment, match="turn-based"):
+        runner.trained_agent()
+
+
+def test_a_live_evaluation_cannot_be_recorded(tmp_path: Path) -> None:
+    runner = build(tmp_path)
+    with pytest.raises(ValueError, match=r"^no video can be made where create_runner.schedule = 'realtime'"):
+        runner.evaluation(runner.agent, 1, tmp_path / "videos")
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_an_interrupt_while_the_parts_are_being_started_does_not_start_them_again(tmp_path: Path, after: int) -> None:
+    """In the first iteration, and in a continued run's; there is nothing to save that the last checkpoint has not."""
+    made: list[Starting] = []
+
+    class Starting(Interrupted):
+        is_open = False
+
+        def save(self, *where: object) -> None:
+            raise AssertionError("it would start everything to save what nobody has learnt")
+
+    def make(*parts: object, **terms: object) -> Starting:
+        made.append(Starting("run", 1))
+        return made[-1]
+
+    if after:
+        runner = build(tmp_path, "Runner.num_iterations = 1")
+        runner._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+        runner.run_experiment()
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    runner._create_async_runner = make
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_experiment()
+    assert len(made) == 1
+    assert Checkpointer(tmp_path).numbers() == list(range(after))
+
+
+def shared_memory() -> set[str]:
+    """Name what lies in /dev/shm, but for the semaphores of tests that run beside this one: a run has none."""
+    return {path.name for path in Path("/dev/shm").iterdir() if not path.name.startswith("sem.mp-")}
+
+
+def test_an_environment_killed_in_a_live_run_ends_it_with_a_sentence_and_its_last_checkpoint(tmp_path: Path) -> None:
+    shared = shared_memory()
+    bindings = [*QUICK, "Runner.num_iterations = 100_000", "Runner.training_steps = 50"]
+    command = [sys.executable, "train.py", "--base_dir", str(tmp_path), "--gin_files", "configs/live/cartpole.gin"]
+    command += [word for binding in bindings for word in ("--gin_bindings", binding)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        assert any(line.startswith("iteration 0") for line in process.stdout)
+        children = psutil.Process(process.pid).children(recursive=True)
+        (environment,) = (child for child in children if "spawn_main" in " ".join(child.cmdline()))
+        environment.kill()
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 1
+        last = "train.py: the environment was ended by SIGKILL (exit code -9), as the system does where memory runs out"
+        assert err.splitlines()[-1] == last
+        assert "Traceback" not in err
+        _, alive = psutil.wait_procs(children, 60)
+        assert alive == []
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(60)
+    numbers = Checkpointer(tmp_path).numbers()
+    assert 0 in numbers
+    assert [number for number, _ in Checkpointer(tmp_path).load_each()] == numbers
+    assert shared_memory() - shared == set()

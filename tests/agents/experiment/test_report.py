@@ -1,0 +1,148 @@
+"""The closing table and the learning curve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from agents.baselines import RandomAgent
+from agents.experiment.episode import Episode, Phase, episode_seed
+from agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
+from agents.experiment.metrics import Metrics
+from agents.experiment.report import Row, compare_with_baselines, draw_learning_curve, evaluation_facts, table
+from agents.experiment.runner import Runner
+from tests.agents.test_dqn_agent import make_agent
+from tests.worlds.drifting_env import DriftingEnv
+
+ROWS = [Row("random", [1.0, 1.0], 5000.4), Row("no-op", [-2.0] * 4, 12.0), Row("trained", [10.5], 999.6)]
+
+
+def run(base_dir: Path, make_environment: Callable[[], Any], **arguments: Any) -> Runner:
+    runner = Runner(
+        base_dir,
+        make_environment,
+        make_agent,
+        seed=3,
+        num_iterations=1,
+        training_steps=20,
+        evaluation_steps=0,
+        report_episodes=5,
+        max_steps_per_episode=9,
+        **arguments,
+    )
+    runner.run_experiment()
+    return runner
+
+
+class TestTable:
+    def test_it_says_each_mean_its_interval_and_the_trained_agents_lead(self) -> None:
+        assert table(ROWS).splitlines() == [
+            "agent      mean return  95 % interval         episodes  frames/s  trained minus this",
+            "random             1.0  [1.0, 1.0]                   2      5000  9.5 [9.5, 9.5]",
+            "no-op             -2.0  [-2.0, -2.0]                 4        12  12.5 [12.5, 12.5]",
+            "trained           10.5  [10.5, 10.5]                 1      1000",
+        ]
+
+    def test_a_table_of_the_trained_agent_alone_has_no_lead(self) -> None:
+        assert len(table(ROWS[-1:]).splitlines()) == 2
+
+
+class TestComparison:
+    def test_all_agents_play_the_same_episodes(self, tmp_path: Path) -> None:
+        runner = run(tmp_path, partial(DriftingEnv, noop=True))
+        before = len(runner.environment.unwrapped.lives)  # type: ignore[attr-defined]
+        rows = compare_with_baselines(runner)
+        assert [row.agent for row in rows] == ["random", "no-op", "trained"]
+        lives = runner.environment.unwrapped.lives[before:]  # type: ignore[attr-defined]
+        seeds = [episode_seed(3, Phase.FINAL, number) for number in range(5)]
+        assert [life.seed for life in lives] == seeds * 3
+        for index, row in enumerate(rows):
+            assert row.scores == [sum(life.rewards) for life in lives[5 * index : 5 * index + 5]]
+        assert {action for life in lives[5:10] for action in life.actions} == {1}
+        assert all(len(life.actions) <= 9 for life in lives)
+
+    def test_the_random_agent_is_the_one_of_the_runs_seed(self, tmp_path: Path) -> None:
+        rows = compare_with_baselines(run(tmp_path, DriftingEnv))
+        env = DriftingEnv()
+        expected = [evaluate(RandomAgent(env, seed=seed), env, 5, 3, max_frames=9) for seed in (3, 0)]
+        assert rows[0].scores == [episode.score for episode in expected[0]] != [e.score for e in expected[1]]
+
+    def test_the_noop_agent_is_left_out_where_there_is_no_noop(self, tmp_path: Path) -> None:
+        rows = compare_with_baselines(run(tmp_path, DriftingEnv))
+        assert [row.agent for row in rows] == ["random", "trained"]
+
+    def test_the_file_holds_means_intervals_and_every_score(self, tmp_path: Path) -> None:
+        rows = compare_with_baselines(run(tmp_path, DriftingEnv))
+        facts = json.loads((tmp_path / "report.json").read_text())
+        assert [fact["agent"] for fact in facts] == ["random", "trained"]
+        for fact, row in zip(facts, rows, strict=True):
+            assert fact["scores"] == row.scores
+            assert fact["mean"] == pytest.approx(np.mean(row.scores))
+            assert tuple(fact["interval"]) == bootstrap_interval(row.scores)
+            assert fact["frames_per_second"] > 0
+
+    def test_asking_twice_gives_the_same_scores(self, tmp_path: Path) -> None:
+        runner = run(tmp_path, partial(DriftingEnv, noop=True))
+        first, second = ([row.scores for row in compare_with_baselines(runner)] for _ in range(2))
+        assert first == second
+
+    def test_a_run_that_has_not_begun_has_no_trained_agent_to_compare(self, tmp_path: Path) -> None:
+        runner = Runner(tmp_path, DriftingEnv, make_agent, num_iterations=0, report_episodes=1)
+        with pytest.raises(ValueError, match="holds no good checkpoint"):
+            compare_with_baselines(runner)
+
+
+class TestLearningCurve:
+    def line(self, iteration: int, evaluated: bool) -> dict[str, Any]:
+        evaluation = {"eval_average_return": 2.0 * iteration} if evaluated else {}
+        return {
+            "iteration": iteration,
+            "frames": 30 * (iteration + 1),
+            "train_episode_lengths": [10, 20],
+            "train_episode_returns": [float(iteration), 1.0],
+            "train_average_return": iteration / 2,
+            **evaluation,
+        }
+
+    @pytest.mark.parametrize("evaluated", [False, True])
+    @pytest.mark.parametrize("rows", [None, ROWS, ROWS[-1:]])
+    @pytest.mark.parametrize("iterations", [0, 1, 3])
+    def test_it_is_an_image_that_can_be_read(
+        self, tmp_path: Path, iterations: int, rows: list[Row] | None, evaluated: bool
+    ) -> None:
+        metrics = Metrics(tmp_path)
+        for iteration in range(iterations):
+            metrics.iteration(self.line(iteration, evaluated), {})
+        metrics.close()
+        path = draw_learning_curve(tmp_path, rows)
+        assert path == tmp_path / "learning_curve.png"
+        image = matplotlib.image.imread(path)
+        assert image.ndim == 3 and min(image.shape[:2]) > 300
+        assert image.std() > 0.02  # something is drawn
+
+    def test_drawing_again_replaces_the_file(self, tmp_path: Path) -> None:
+        first = draw_learning_curve(tmp_path).read_bytes()
+        assert draw_learning_curve(tmp_path, ROWS).read_bytes() != first
+        assert [path.name for path in tmp_path.iterdir()] == ["learning_curve.png"]
+
+
+def test_the_facts_of_an_evaluation_are_plain() -> None:
+    scores = [1.0, 9.0, 3.0, 1.0]  # the interquartile mean leaves the least and the greatest out
+    facts = evaluation_facts([Episode(score, 10 * (index + 1)) for index, score in enumerate(scores)])
+    assert facts == {
+        "mean": 3.5,
+        "interval": bootstrap_interval(scores),
+        "median": 2.0,
+        "iqm": 2.0,
+        "iqm_interval": bootstrap_interval(scores, interquartile_mean),
+        "returns": scores,
+        "frames": [10, 20, 30, 40],
+    }
+    assert json.loads(json.dumps(facts))["interval"] == list(facts["interval"])

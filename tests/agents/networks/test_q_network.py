@@ -1,0 +1,420 @@
+"""Tests of agents/networks/q_network.py."""
+
+import copy
+import itertools
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gin
+import pytest
+import torch
+from torch import Tensor, nn
+
+from agents.networks.q_network import (
+    PRESETS,
+    DuelingHead,
+    ImpalaTorso,
+    LinearHead,
+    MLPTorso,
+    NatureTorso,
+    QNetwork,
+    count_parameters,
+    create_network,
+)
+
+ATARI = (1, 84, 84)
+PUBLISHED_COUNTS = {
+    "55k": 54_178,
+    "1m": 903_718,
+    "10m": 10_368_742,
+    "100m": 104_682_918,
+    "1b": 1_008_092_742,
+    "70k-deep": 70_108,
+    "1m-deep": 1_288_198,
+    "10m-deep": 11_126_790,
+    "100m-deep": 104_783_878,
+    "1b-deep": 998_875_142,
+}
+SMALL_TORSOS = ("auto", "nature", "mlp", "55k", "70k-deep", "1m")
+TORSOS_AND_HEADS = list(itertools.product(SMALL_TORSOS, ("linear", "dueling")))
+
+
+def images(batch: int, shape: tuple[int, ...] = ATARI) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (batch, *shape), dtype=torch.uint8, generator=generator)
+
+
+def seeded_network(torso: str, head: str = "linear", shape: tuple[int, ...] = ATARI) -> QNetwork:
+    torch.manual_seed(0)
+    return create_network(shape, 6, torso=torso, head=head)
+
+
+def sentence(caught: pytest.ExceptionInfo[Exception]) -> str:
+    """The message without gin's second line, which tells the configurable in whose call it was raised."""
+    return str(caught.value).splitlines()[0]
+
+
+def test_every_preset_has_a_published_count() -> None:
+    assert set(PRESETS) == set(PUBLISHED_COUNTS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_has_exactly_the_published_number_of_parameters(name: str) -> None:
+    with torch.device("meta"):
+        network = create_network(ATARI, 6, torso=name)
+    assert count_parameters(network) == PUBLISHED_COUNTS[name]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_of_any_size_gives_q_values_on_the_meta_device(name: str) -> None:
+    with torch.device("meta"):
+        network = create_network((4, 96, 84), 5, torso=name)
+        assert network(torch.empty(2, 4, 96, 84, dtype=torch.uint8)).shape == (2, 5)
+
+
+def test_the_nature_network_has_the_parameter_count_of_the_nature_paper() -> None:
+    assert count_parameters(create_network((4, 84, 84), 18)) == 1_693_362
+
+
+SAME = {"nature": partial(NatureTorso, padding="same"), "impala": partial(ImpalaTorso, padding="same")}
+
+
+def impala_parameters(stack: int, actions: int) -> int:
+    """Of Dopamine's IMPALA network for 84 x 84 pixels, counted layer by layer."""
+    count, channels = 0, stack
+    for more in (16, 32, 32):
+        count += 9 * channels * more + more + 4 * (9 * more * more + more)
+        channels = more
+    return count + 512 * (32 * 11 * 11 + 1) + actions * 513
+
+
+@pytest.mark.parametrize(
+    ("torso", "outputs", "expected"),
+    [
+        ("nature", None, 4_046_502),  # DQN of 6 actions
+        ("nature", 51, 4_200_402),  # Rainbow
+        ("nature", 200, 4_659_024),  # QR-DQN
+        ("impala", None, impala_parameters(4, 6)),
+    ],
+)
+def test_padded_networks_have_dopamines_numbers_of_parameters(torso: str, outputs: int | None, expected: int) -> None:
+    network = create_network((4, 84, 84), 6, outputs, torso=SAME[torso])
+    assert count_parameters(network) == expected
+    assert network(images(2, (4, 84, 84))).shape == (2, 6) if outputs is None else (2, 6, outputs)
+
+
+@pytest.mark.parametrize("torso", SAME)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 29, 35), (3, 84, 60), (1, 97, 96)])
+def test_a_padded_torso_takes_an_image_of_any_size(torso: str, shape: tuple[int, int, int]) -> None:
+    made = SAME[torso](shape)
+    seen = images(2, shape).float()
+    expected = made(seen)
+    assert expected.shape == (2, 512)
+    last = copy.deepcopy(made).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    torch.testing.assert_close(last(seen.to(memory_format=torch.channels_last)), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_padded_torso_has_the_layers_of_an_unpadded_one_but_for_the_hidden_one() -> None:
+    padded, bare = (
+        {name: list(tensor.shape) for name, tensor in NatureTorso((4, 84, 84), padding).named_parameters()}
+        for padding in ("same", "valid")
+    )
+    assert padded.keys() == bare.keys()
+    assert {name for name in bare if bare[name] != padded[name]} == {"layers.7.weight"}
+    assert (padded["layers.7.weight"], bare["layers.7.weight"]) == ([512, 7744], [512, 3136])
+
+
+def test_padding_is_bound_by_gin_for_named_torsos() -> None:
+    gin.clear_config()
+    gin.parse_config("NatureTorso.padding = 'same'\nImpalaTorso.padding = 'same'")
+    try:
+        assert count_parameters(create_network((4, 84, 84), 6)) == 4_046_502
+        assert count_parameters(create_network((4, 84, 84), 6, torso="nature")) == 4_046_502
+        assert count_parameters(create_network((4, 84, 84), 6, torso="1m")) == impala_parameters(4, 6)
+    finally:
+        gin.clear_config()
+
+
+@pytest.mark.parametrize("torso", [NatureTorso, ImpalaTorso])
+def test_an_unknown_padding_is_refused(torso: Callable[..., nn.Module]) -> None:
+    with pytest.raises(ValueError) as caught:
+        torso((4, 84, 84), padding="SAME")
+    assert sentence(caught) == "padding must be 'valid' or 'same', got 'SAME'"
+
+
+def spread(initializer: str, seed: int) -> float:
+    """How much Q varies over images of noise, as the standard deviation averaged over the actions."""
+    torch.manual_seed(seed)
+    network = create_network((4, 84, 84), 6, torso=SAME["nature"], initializer=initializer)
+    with torch.no_grad():
+        return float(network(images(24, (4, 84, 84))).std(dim=0).mean())
+
+
+def test_q_varies_ten_times_as_much_with_dopamines_first_weights() -> None:
+    torch_s, xavier, scaled = (
+        sum(spread(initializer, seed) for seed in range(3))
+        for initializer in ("torch", "xavier_uniform", "variance_scaling")
+    )
+    assert 7 < xavier / torch_s < 20
+    # Scaling all five layers by sqrt(3 / sqrt(3)) is 3 ** 1.25, about 3.9: the biases of PyTorch's add to that.
+    assert 3 < scaled / torch_s < 6
+
+
+@pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
+def test_any_head_on_any_torso_gives_one_finite_value_per_action(torso: str, head: str) -> None:
+    q_values = seeded_network(torso, head)(images(3))
+    assert q_values.shape == (3, 6)
+    assert q_values.isfinite().all()
+
+
+@pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
+def test_every_parameter_receives_a_gradient(torso: str, head: str) -> None:
+    network = seeded_network(torso, head)
+    network(images(2)).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+def test_adding_a_constant_to_every_advantage_changes_no_q_value() -> None:
+    head = DuelingHead(8, 4)
+    features = torch.randn(5, 8)
+    before = head(features)
+    with torch.no_grad():
+        head.advantage.bias.add_(3.0)
+    torch.testing.assert_close(head(features), before)
+
+
+def test_the_mean_dueling_q_value_is_the_state_value() -> None:
+    head = DuelingHead(8, 4)
+    features = torch.randn(5, 8)
+    torch.testing.assert_close(head(features).mean(dim=1, keepdim=True), head.value(features))
+
+
+def test_dueling_q_values_order_actions_by_advantage() -> None:
+    head = DuelingHead(8, 4)
+    features = torch.randn(5, 8)
+    assert torch.equal(head(features).argsort(dim=1), head.advantage(features).argsort(dim=1))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("head", ["linear", "dueling"])
+def test_a_preset_of_any_size_gives_distributions_on_the_meta_device(name: str, head: str) -> None:
+    with torch.device("meta"):
+        network = create_network((1, 84, 84), 5, 51, torso=name, head=head)
+        assert network(torch.empty(2, 1, 84, 84, dtype=torch.uint8)).shape == (2, 5, 51)
+
+
+@pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
+def test_any_head_on_any_torso_gives_as_many_outputs_per_action_as_asked_for(torso: str, head: str) -> None:
+    network = create_network(ATARI, 6, 4, torso=torso, head=head)
+    assert network(images(3)).shape == (3, 6, 4)
+    assert network(images(0)).shape == (0, 6, 4)
+
+
+def test_each_output_of_a_dueling_head_duels_by_itself() -> None:
+    head = DuelingHead(8, 4, 3)
+    features = torch.randn(5, 8)
+    torch.testing.assert_close(head(features).mean(dim=1), head.value(features))
+    single = DuelingHead(8, 4)
+    with torch.no_grad():  # the outputs number 1 of all actions, alone
+        single.value.weight.copy_(head.value.weight[1:2])
+        single.value.bias.copy_(head.value.bias[1:2])
+        single.advantage.weight.copy_(head.advantage.weight[1::3])
+        single.advantage.bias.copy_(head.advantage.bias[1::3])
+    torch.testing.assert_close(head(features)[:, :, 1], single(features))
+
+
+def test_outputs_that_are_not_positive_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^outputs must be > 0, got 0"):
+        create_network(ATARI, 6, 0)
+
+
+@pytest.mark.parametrize("torso", SMALL_TORSOS)
+def test_uint8_agrees_with_the_same_image_as_float_in_zero_to_one(torso: str) -> None:
+    network = seeded_network(torso)
+    observation = images(2)
+    torch.testing.assert_close(network(observation), network(observation.float() / 255), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("torso", SMALL_TORSOS)
+@pytest.mark.parametrize("as_uint8", [True, False])
+def test_forward_leaves_the_observation_unchanged(torso: str, as_uint8: bool) -> None:
+    observation = images(2) if as_uint8 else images(2).float() / 255 - 0.5
+    before = observation.clone()
+    seeded_network(torso)(observation)
+    assert torch.equal(observation, before)
+
+
+def test_float64_observations_are_taken_as_float32() -> None:
+    network = create_network((3,), 2)
+    observation = torch.randn(4, 3)
+    assert torch.equal(network(observation.double()), network(observation))
+
+
+def test_float32_observations_reach_the_torso_without_a_copy() -> None:
+    seen: list[Tensor] = []
+    network = create_network((3,), 2)
+    network.torso.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    observation = torch.randn(4, 3)
+    network(observation)
+    assert seen[0] is observation
+
+
+@pytest.mark.parametrize("torso", SMALL_TORSOS)
+def test_channels_last_gives_the_same_values(torso: str) -> None:
+    shape = (4, 84, 84)
+    network, observation = seeded_network(torso, shape=shape), images(2, shape)
+    converted = copy.deepcopy(network).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    expected = network(observation)
+    torch.testing.assert_close(
+        converted(observation.contiguous(memory_format=torch.channels_last)), expected, rtol=1e-4, atol=1e-5
+    )
+    torch.testing.assert_close(converted(observation), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("torso", "head"), TORSOS_AND_HEADS)
+def test_bfloat16_autocast_gives_float32_values_close_to_full_precision(torso: str, head: str) -> None:
+    network, observation = seeded_network(torso, head), images(2)
+    with torch.autocast("cpu", torch.bfloat16):
+        q_values = network(observation)
+    assert q_values.dtype == torch.float32
+    torch.testing.assert_close(q_values, network(observation), rtol=0.05, atol=0.01)
+
+
+def test_bfloat16_autocast_trains_in_channels_last() -> None:
+    network = seeded_network("1m").to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = network(images(2)).square().mean()
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 4), (3, 35, 84)])
+def test_auto_takes_the_mlp_for_vectors_stacks_and_small_images(shape: tuple[int, ...]) -> None:
+    network = create_network(shape, 3)
+    assert isinstance(network.torso, MLPTorso)
+    assert network(torch.randn(2, *shape)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("shape", [(1, 36, 36), (4, 84, 84), (3, 210, 160)])
+def test_auto_takes_the_nature_torso_for_images_it_can_take(shape: tuple[int, ...]) -> None:
+    network = create_network(shape, 3)
+    assert isinstance(network.torso, NatureTorso)
+    assert network(images(2, shape)).shape == (2, 3)
+
+
+def test_an_mlp_without_hidden_layers_passes_the_flattened_observation_on() -> None:
+    torso = MLPTorso((2, 3), hidden=())
+    observation = torch.randn(4, 2, 3)
+    assert torso.output_size == 6
+    assert torch.equal(torso(observation), observation.flatten(1))
+
+
+def test_factories_are_taken_for_torso_and_head() -> None:
+    network = create_network(ATARI, 6, torso=partial(ImpalaTorso, width=0.5), head=LinearHead)
+    assert isinstance(network.torso, ImpalaTorso)
+    assert isinstance(network.head, LinearHead)
+    assert network(images(2)).shape == (2, 6)
+
+
+def test_a_shape_given_as_a_list_is_taken() -> None:
+    assert create_network([1, 84, 84], 6)(images(2)).shape == (2, 6)
+
+
+@pytest.mark.parametrize(("deep", "count"), [(False, 6), (True, 12)])
+def test_residual_blocks_with_zero_weights_pass_their_input_on(deep: bool, count: int) -> None:
+    torso = ImpalaTorso(ATARI, width=1 / 16, deep=deep)
+    blocks = [module for module in torso.modules() if type(module).__name__ == "_ResidualBlock"]
+    assert len(blocks) == count
+    for block in blocks:
+        for parameter in block.parameters():
+            nn.init.zeros_(parameter)
+        features = torch.randn(2, next(block.parameters()).shape[0], 5, 5)
+        assert torch.equal(block(features.clone()), features)
+
+
+def test_channels_never_round_down_to_none() -> None:
+    assert ImpalaTorso(ATARI, width=0.001)(torch.rand(2, *ATARI)).shape == (2, 512)
+
+
+@pytest.mark.parametrize(
+    ("torso", "smallest"), [(NatureTorso, 36), (ImpalaTorso, 29), (partial(ImpalaTorso, deep=True), 53)]
+)
+def test_the_smallest_image_works_and_one_pixel_less_is_refused(
+    torso: Callable[[tuple[int, ...]], nn.Module], smallest: int
+) -> None:
+    assert torso((1, smallest, smallest))(torch.rand(2, 1, smallest, smallest)).shape == (2, 512)
+    with pytest.raises(ValueError, match=rf"H and W >= {smallest} for this torso, got \[1, 84, {smallest - 1}\]"):
+        torso((1, 84, smallest - 1))
+
+
+def test_an_unknown_torso_lists_the_known_names_and_the_closest() -> None:
+    with pytest.raises(ValueError) as caught:
+        create_network(ATARI, 6, torso="natur")
+    assert sentence(caught) == (
+        'torso must be one of "auto", "nature", "mlp", "55k", "1m", "10m", "100m", "1b", "70k-deep", "1m-deep", '
+        '"10m-deep", "100m-deep", "1b-deep" or a factory, got "natur"; did you mean "nature"?'
+    )
+
+
+def test_an_unknown_head_lists_the_known_names_and_the_closest() -> None:
+    with pytest.raises(ValueError) as caught:
+        create_network(ATARI, 6, head="Duelling")
+    assert sentence(caught) == (
+        'head must be one of "linear", "dueling" or a factory, got "Duelling"; did you mean "dueling"?'
+    )
+
+
+@pytest.mark.parametrize(("width", "shown"), [(-1, "-1"), (0, "0"), (float("nan"), "nan")])
+def test_a_width_that_is_not_positive_is_refused(width: float, shown: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        ImpalaTorso(ATARI, width=width)
+    assert sentence(caught) == f"width must be > 0, got {shown}"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: create_network(ATARI, 0), "num_actions must be > 0, got 0"),
+        (lambda: MLPTorso((3,), hidden=(256, 0)), "hidden must be > 0, got [256, 0]"),
+        (lambda: create_network((0, 84, 84), 6), "observation_shape must be > 0, got [0, 84, 84]"),
+        (lambda: DuelingHead(-2, 6), "input_size must be > 0, got -2"),
+    ],
+)
+def test_sizes_that_are_not_positive_are_refused(make: Callable[[], nn.Module], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        make()
+    assert sentence(caught) == message
+
+
+def test_an_image_torso_refuses_vectors_and_names_the_mlp() -> None:
+    with pytest.raises(ValueError, match=r'^observation_shape must be \[C, H, W\], got \[4\]; use torso "mlp"'):
+        create_network((4,), 2, torso="nature")
+
+
+def test_a_module_in_place_of_a_factory_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^torso must be a name or a factory, got NatureTorso; pass the class"):
+        create_network(ATARI, 6, torso=NatureTorso(ATARI))
+
+
+def test_a_torso_without_an_output_size_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^torso must have an integer output_size, got None from Flatten"):
+        create_network(ATARI, 6, torso=lambda _: nn.Flatten())
+
+
+def test_an_observation_without_a_batch_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^observation must have the shape \[B, 3\], got \[3\]; add the batch"):
+        create_network((3,), 2)(torch.zeros(3))
+
+
+def test_an_integer_observation_other_than_uint8_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^observation must be uint8 or floating point, got torch.int64"):
+        create_network((3,), 2)(torch.zeros(1, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("hidden", [3, "ab", ("a",), (1.5,), None, {4: 5}])
+def test_hidden_layers_that_are_no_whole_numbers_are_refused_by_name(hidden: Any) -> None:
+    sentence = f"MLPTorso.hidden must be a list of whole numbers of units, got {hidden!r}"
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        MLPTorso((4,), hidden)

@@ -1,0 +1,87 @@
+"""A Ray that a sweep starts listens on the loopback; one at an address is left as it is. Ray itself is not needed."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+class FakeRay(ModuleType):
+    """Notes how it is started, and whether clusters were switched off then."""
+
+    def __init__(self) -> None:
+        super().__init__("ray")
+        self.__path__: list[str] = []
+        self.constants = SimpleNamespace(ENABLE_RAY_CLUSTER=True)
+        self.util = SimpleNamespace(get_node_ip_address=lambda: self.node)
+        self.node = "127.0.0.1"
+        self.started: list[tuple[dict[str, Any], bool]] = []
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def init(self, **arguments: Any) -> None:
+        self.started.append((arguments, self.constants.ENABLE_RAY_CLUSTER))
+
+    def shutdown(self) -> None:
+        pass
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRay, Any]:
+    """Ray, and the engine that has imported it."""
+    ray = FakeRay()
+    tune, private, schedulers = ModuleType("ray.tune"), ModuleType("ray._private"), ModuleType("ray.tune.schedulers")
+    tune.__dict__.update(Trainable=object, Callback=object)
+    private.__dict__.update(ray_constants=ray.constants)
+    schedulers.__dict__.update(ASHAScheduler=object)
+    ray.__dict__.update(tune=tune)
+    for module in (ray, tune, private, schedulers):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.delitem(sys.modules, "agents.sweep.ray_engine", raising=False)
+    engine = importlib.import_module("agents.sweep.ray_engine")
+    monkeypatch.delitem(sys.modules, "agents.sweep.ray_engine")
+    return ray, engine
+
+
+def test_a_ray_of_ones_own_is_on_the_loopback(fake: tuple[FakeRay, Any]) -> None:
+    ray, engine = fake
+    with engine._cluster(None, 3):
+        pass
+    [(arguments, clusters)] = ray.started
+    where = {name: arguments[name] for name in ("address", "dashboard_host", "_node_ip_address", "include_dashboard")}
+    assert where == {
+        "address": "local",
+        "dashboard_host": "127.0.0.1",
+        "_node_ip_address": "127.0.0.1",
+        "include_dashboard": False,
+    }
+    assert (arguments["num_cpus"], clusters) == (3, False)
+    assert ray.constants.ENABLE_RAY_CLUSTER  # as it was
+
+
+def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None:
+    ray, engine = fake
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with engine._cluster(address, None):
+            pass
+    [(arguments, clusters)] = ray.started
+    assert arguments["address"] == address
+    assert not {"dashboard_host", "_node_ip_address"} & set(arguments)
+    assert clusters
+
+
+def test_a_ray_that_listens_elsewhere_all_the_same_is_told_of(
+    fake: tuple[FakeRay, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    ray, engine = fake
+    ray.node = "192.0.2.7"
+    with caplog.at_level("WARNING"), engine._cluster(None, 1):
+        pass
+    assert "Ray listens on 192.0.2.7" in caplog.text

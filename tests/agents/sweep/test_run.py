@@ -1,0 +1,486 @@
+"""Sweeps of plain functions: what is run, what is kept, what is refused, and what an interruption changes (nothing)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.experiment.config import ConfigError
+from agents.experiment.lock import DirectoryInUse, alone_in
+from agents.experiment.metrics import add_iteration
+from agents.experiment.prune import forget_replay
+from agents.sweep.grid import Point
+from agents.sweep.page import write_report
+from agents.sweep.plan import SweepPlan, read_plan
+from agents.sweep.results import is_wall_time, read_csv, read_rows, write_results
+from agents.sweep.run import Sweep, duration, estimated_seconds, sweep
+from agents.sweep.trial import record_stop, run_metrics
+from agents.sweep.view import make_view
+
+ROOT = Path(__file__).parents[3]
+GRID = {"delay": [1, 8], "agent": ["dqn", "random"]}
+
+
+def play(point: dict[str, Any], seed: int, directory: Path) -> dict[str, Any]:
+    """Count its own starts, and return numbers that depend on point and seed alone."""
+    starts = directory / "starts"
+    starts.write_text(starts.read_text() + "x" if starts.is_file() else "x")
+    return {"score": point["delay"] * 1000.0 + seed % 997, "curve": [1, 2.5]}
+
+
+def play_but_fail_at_8(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
+    if point["delay"] == 8 and not (directory / "mended").is_file():
+        print("on my way")
+        raise ZeroDivisionError("the game broke")
+    return {"score": 1.0}
+
+
+def play_and_count(point: dict[str, Any], seed: int, directory: Path) -> dict[str, Any]:
+    """Make ten steps, kept one by one; go on from those that were made."""
+    path, made = directory / "made", 0
+    made = len(path.read_text()) if path.is_file() else 0
+    for _ in range(made, 10):
+        time.sleep(0.004)
+        with open(path, "a") as file:
+            file.write("x")
+    return {"score": float(seed % 997), "steps": float(len(path.read_text()))}
+
+
+def facts(base_dir: Path) -> list[dict[str, Any]]:
+    return [row for row in read_rows(base_dir) if not is_wall_time(row["metric"])]
+
+
+class TestSweep:
+    def test_every_point_runs_with_every_seed_and_the_table_has_each_number(self, tmp_path: Path) -> None:
+        table = sweep(play, GRID, 2, tmp_path / "s", jobs=2)
+        with open(table) as file:
+            rows = list(csv.DictReader(file))
+        assert list(rows[0]) == ["arm", "delay", "agent", "seed", "iteration", "metric", "value", "trial"]
+        scores = {(row["delay"], row["agent"], row["seed"]) for row in rows if row["metric"] == "score"}
+        assert len(scores) == 8
+        assert sum(row["metric"] == "score" for row in rows) == 8
+        curve = [
+            (row["iteration"], row["value"]) for row in rows if row["metric"] == "curve" and row["trial"] == "0000"
+        ]
+        assert curve == [("0", "1.0"), ("1", "2.5")]
+        assert {row["iteration"] for row in rows if row["metric"] in ("score", "seconds")} == {""}
+
+        # The same again runs nothing; more seeds run those alone.
+        before = facts(tmp_path / "s")
+        sweep(play, GRID, 2, tmp_path / "s")
+        assert facts(tmp_path / "s") == before
+        sweep(play, GRID, 3, tmp_path / "s", jobs=2)
+        assert facts(tmp_path / "s")[: len(before)] == before
+        starts = [path.read_text() for path in (tmp_path / "s" / "trials").glob("*/starts")]
+        assert starts == ["x"] * 12
+
+        start = json.loads((tmp_path / "s" / "manifest.json").read_text())["starts"][0]
+        assert start["command"] == sys.argv
+        assert start["packages"]["numpy"]
+        assert start["machine"]["cores"] == os.cpu_count()
+
+    def test_points_may_be_given_one_by_one(self, tmp_path: Path) -> None:
+        points = [{"delay": 1, "noops": 0}, {"delay": 8, "noops": 8}]
+        sweep(play, points, 1, tmp_path / "s")
+        assert {(row["delay"], row["noops"]) for row in read_rows(tmp_path / "s")} == {(1, 0), (8, 8)}
+
+    def test_a_trial_that_fails_is_recorded_and_the_others_go_on(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        grid, base_dir = {"delay": [8, 1]}, tmp_path / "s"
+        sweep(play_but_fail_at_8, grid, 1, base_dir)
+        assert {row["delay"] for row in read_rows(base_dir)} == {1}
+        failure = json.loads((base_dir / "trials" / "0000" / "failure.json").read_text())
+        assert failure["error"] == "ZeroDivisionError: the game broke"
+        assert failure["log"][0] == "on my way"
+        assert "trial 0000 failed" in capsys.readouterr().out
+
+        sweep(play_but_fail_at_8, grid, 1, base_dir)  # not again by itself
+        (base_dir / "trials" / "0000" / "mended").touch()
+        assert "2 trials (2 points x 1 seeds), 0 to run" in capsys.readouterr().out
+        sweep(play_but_fail_at_8, grid, 1, base_dir, retry_failed=True)
+        assert {row["delay"] for row in read_rows(base_dir)} == {1, 8}
+        assert not (base_dir / "trials" / "0000" / "failure.json").exists()
+
+    @pytest.mark.parametrize(
+        ("trial", "error"),
+        [
+            (lambda *_: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL"),
+            (lambda *_: sys.exit("no more"), "no more"),
+            (lambda *_: 5, "ValueError: a trial must return a mapping of metrics, got int"),
+            (lambda *_: {"score": "high"}, "ValueError: metric 'score' must be a number or a list of numbers"),
+        ],
+    )
+    def test_whatever_a_trial_does_is_its_own_failure(self, tmp_path: Path, trial: Any, error: str) -> None:
+        sweep(trial, {"delay": [1]}, 1, tmp_path / "s")
+        failure = json.loads((tmp_path / "s" / "trials" / "0000" / "failure.json").read_text())
+        assert failure["error"].startswith(error)
+
+    def test_a_trial_runs_on_one_thread(self, tmp_path: Path) -> None:
+        sweep(lambda *_: {"threads": float(os.environ["OMP_NUM_THREADS"])}, {"delay": [1]}, 1, tmp_path / "s")
+        assert [row["value"] for row in facts(tmp_path / "s")] == [1.0]
+
+
+def test_the_table_is_written_as_parquet_too_where_pyarrow_is_installed(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
+    sweep(play, {"delay": [1, 8], "agent": ["dqn", 5]}, 1, tmp_path, jobs=2)
+    table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
+    expected = [{**row, "agent": str(row["agent"])} for row in read_rows(tmp_path)]
+    assert table == expected
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to write to")
+def test_a_disk_that_is_too_full_to_record_a_failure_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "trials" / "0000"
+    directory.mkdir(parents=True)
+    (directory / "failure.json.tmp").symlink_to("/dev/full")
+    sweep(play_but_fail_at_8, {"delay": [8, 1]}, 1, tmp_path)
+    assert "trial 0000 failed after 0 s (delay = 8, seed 0): which could not be recorded" in capsys.readouterr().out
+    assert {row["delay"] for row in read_rows(tmp_path)} == {1}
+    (directory / "failure.json.tmp").unlink(missing_ok=True)
+    sweep(play_but_fail_at_8, {"delay": [8, 1]}, 1, tmp_path)  # what is not recorded runs again
+    assert json.loads((directory / "failure.json").read_text())["error"] == "ZeroDivisionError: the game broke"
+
+
+def play_and_be_killed_after_the_result(_: dict[str, Any], __: int, directory: Path) -> dict[str, float]:
+    """Be killed by somebody as soon as the result is on the disk."""
+
+    def kill() -> None:
+        while not (directory / "result.json").is_file():
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill).start()  # which the process waits for
+    return {"score": 1.0}
+
+
+def test_a_trial_that_is_killed_just_after_its_result_is_finished(tmp_path: Path) -> None:
+    sweep(play_and_be_killed_after_the_result, {"delay": [1]}, 1, tmp_path)
+    directory = tmp_path / "trials" / "0000"
+    assert (directory / "result.json").is_file()
+    assert not (directory / "failure.json").exists()
+    assert {row["value"] for row in read_rows(tmp_path) if row["metric"] == "score"} == {1.0}
+
+
+def test_a_report_lists_no_trial_with_a_result_as_failed(tmp_path: Path) -> None:
+    sweep(play, {"delay": [1, 8]}, 1, tmp_path)
+    plan = read_plan(tmp_path)
+    view = make_view(plan, read_rows(tmp_path), metric="score", statistic="mean", x=None)
+    (tmp_path / "trials" / "0001" / "failure.json").write_text('{"error": "killed by SIGKILL"}')  # of earlier versions
+    assert "killed by SIGKILL" not in write_report(tmp_path, view, {}).read_text()
+    (tmp_path / "trials" / "0001" / "result.json").unlink()
+    assert "killed by SIGKILL" in write_report(tmp_path, view, {}).read_text()
+
+
+FORMULAS = ["=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "'=1", "''-x", "- 3"]
+NO_FORMULAS = ["", "a=b", "-3.5", "+1e-3", "-inf", "'", "'a", "3", 'quoted, "text"', " =1"]
+
+
+def written(tmp_path: Path, texts: list[str]) -> tuple[str, list[dict[str, str]]]:
+    """The table of a sweep over texts, as a text and as it is read."""
+    tmp_path.mkdir(parents=True, exist_ok=True)
+    points = [Point("", {"=key": repr(text)}) for text in texts]
+    plan = SweepPlan(points, ["=key"], 1, [], "f")
+    for trial in plan.trials():
+        directory = tmp_path / "trials" / trial.name
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "result.json").write_text(json.dumps({"metrics": {"=metric": -3.5}, "seconds": 1.0}))
+    path = write_results(tmp_path, plan)
+    return path.read_bytes().decode(), read_csv(path)
+
+
+def test_no_cell_of_the_table_is_a_formula_and_numbers_stay_numbers(tmp_path: Path) -> None:
+    texts = [*FORMULAS, *NO_FORMULAS]
+    text, rows = written(tmp_path, texts)
+    cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
+    for cell in cells:
+        with suppress(ValueError):
+            float(cell)
+            continue
+        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert "-3.5" in cells and "'-3.5" not in cells
+    assert [row["=key"] for row in rows[::2]] == texts
+    assert {(row["metric"], row["value"]) for row in rows[::2]} == {("=metric", "-3.5")}
+
+
+@given(st.lists(st.text("='+-@\t\r\nae1. ,\"", max_size=6), min_size=1, max_size=5))
+def test_what_is_read_from_the_table_is_what_was_written(tmp_path_factory: Any, texts: list[str]) -> None:
+    _, rows = written(tmp_path_factory.mktemp("table"), texts)
+    assert [row["=key"] for row in rows[::2]] == texts
+
+
+def test_a_trial_whose_log_cannot_be_opened_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "trials" / "0000" / "log.txt").mkdir(parents=True)
+    sweep(play, {"delay": [8, 1]}, 1, tmp_path)
+    assert {row["delay"] for row in read_rows(tmp_path)} == {1}
+    assert "log.txt" in json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())["error"]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("grid", "said"),
+        [
+            ({}, "grid: it is empty"),
+            ([], "grid: it is empty"),
+            ({"delay": []}, "grid: it is empty"),
+            ({"delay": 8}, "grid['delay'] must be a list of values, got 8"),
+            ({"delay": "8"}, "grid['delay'] must be a list of values"),
+            ({"delay": [print]}, "grid['delay'] must hold numbers"),
+            ({"delay": [(1, 2)]}, "grid['delay'] must hold numbers"),
+            ([{"delay": 1}, {"noops": 1}], "all points must have the keys delay, got noops"),
+        ],
+    )
+    def test_a_grid_that_is_none_is_refused_before_anything_is_written(
+        self, tmp_path: Path, grid: Any, said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            sweep(play, grid, 1, tmp_path / "s")
+        assert not (tmp_path / "s").exists()
+
+    @pytest.mark.parametrize("seeds", [0, 1.5, True])
+    def test_seeds_are_counted(self, tmp_path: Path, seeds: Any) -> None:
+        with pytest.raises(ConfigError, match=r"Sweep.seeds must be a whole number >= 1"):
+            sweep(play, GRID, seeds, tmp_path / "s")
+
+    def test_jobs_are_counted(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="jobs must be >= 1, got 0"):
+            sweep(play, GRID, 1, tmp_path / "s", jobs=0)
+
+    def test_another_sweeps_directory_is_refused_naming_the_key(self, tmp_path: Path) -> None:
+        sweep(play, {"delay": [1]}, 2, tmp_path / "s", jobs=2)
+        before = (tmp_path / "s" / "sweep.json").read_bytes()
+        for grid, seeds, trial, said in (
+            ({"delay": [1, 2]}, 2, play, "another grid (delay = 1 there, 1, 2 here)"),
+            ({"noops": [1]}, 2, play, "another grid (delay = 1 there, None here)"),
+            ({"delay": [1]}, 1, play, "2 seeds"),
+            ({"delay": [1]}, 2, play_and_count, "another experiment"),
+        ):
+            with pytest.raises(ConfigError, match=re.escape(said)):
+                sweep(trial, grid, seeds, tmp_path / "s")
+        assert (tmp_path / "s" / "sweep.json").read_bytes() == before
+
+    def test_a_runs_directory_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "config.gin").touch()
+        with pytest.raises(ConfigError, match="holds a run, not a sweep"):
+            sweep(play, GRID, 1, tmp_path)
+
+    def test_a_file_is_no_directory_for_a_sweep(self, tmp_path: Path) -> None:
+        (tmp_path / "s").touch()
+        with pytest.raises(ConfigError, match="base_dir must be a directory, got the file"):
+            sweep(play, GRID, 1, tmp_path / "s")
+
+    def test_a_directory_without_a_sweep_has_no_plan(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="holds no sweep"):
+            read_plan(tmp_path)
+
+    def test_two_sweeps_are_not_run_in_one_directory_at_a_time(self, tmp_path: Path) -> None:
+        with (
+            alone_in(tmp_path),
+            pytest.raises(DirectoryInUse, match=r"is in use \(by another run or sweep, process"),
+            alone_in(tmp_path),
+        ):
+            pass
+        with alone_in(tmp_path):
+            pass
+
+    @pytest.mark.parametrize("grid", ["RealtimeDelay.delay = 1", [5], None])
+    def test_a_grid_in_gin_is_a_list_of_texts(self, grid: Any) -> None:
+        with pytest.raises(ConfigError, match=r"Sweep\.grid must be a list of texts"):
+            Sweep(grid=grid)
+
+    @pytest.mark.parametrize("arms", [["RealtimeDelay.noops = 0"], {"asynchronous": "RealtimeDelay.noops = 0"}])
+    def test_arms_in_gin_are_lists_of_texts_by_name(self, arms: Any) -> None:
+        with pytest.raises(ConfigError, match=r"Sweep\.arms must be lists of texts by name"):
+            Sweep(arms=arms)
+
+    @pytest.mark.parametrize("exclude", ["RealtimeDelay.delay = 1", ["RealtimeDelay.delay = 1"], None])
+    def test_exclusions_in_gin_are_lists_of_lists_of_texts(self, exclude: Any) -> None:
+        with pytest.raises(ConfigError, match=r"Sweep\.exclude must be a list of lists of texts"):
+            Sweep(exclude=exclude)
+
+    @pytest.mark.parametrize(
+        ("settings", "said"),
+        [
+            ({"search": "random"}, "Sweep.search = 'random' is Ray Tune's work: add --engine ray"),
+            ({"scheduler": "asha"}, "Sweep.scheduler = 'asha' is Ray Tune's work: add --engine ray"),
+            ({"address": "10.0.0.1:6379"}, "address 10.0.0.1:6379 is that of a Ray cluster: add --engine ray"),
+            ({"engine": "slurm"}, "engine must be one of 'local', 'ray', got 'slurm'"),
+            ({"search": "bayes"}, "Sweep.search must be one of 'grid', 'random', got 'bayes'"),
+            ({"scheduler": "pbt"}, "Sweep.scheduler must be one of None, 'asha', got 'pbt'"),
+            ({"grace_period": 0}, "Sweep.grace_period must be a whole number >= 1, got 0"),
+            ({"reduction_factor": 1}, "Sweep.reduction_factor must be a whole number >= 2, got 1"),
+            ({"trial_seconds": "60"}, "Sweep.trial_seconds must be a number of seconds > 0, or None, got '60'"),
+            ({"trial_seconds": 0}, "Sweep.trial_seconds must be a number of seconds > 0, or None, got 0"),
+            ({"wandb_project": 5}, "Sweep.wandb_project must be a text, or None, got 5"),
+            ({"keep_checkpoints": "some"}, "Sweep.keep_checkpoints must be one of True, False, got 'some'"),
+        ],
+    )
+    def test_what_the_pool_does_not_do_is_refused_in_one_sentence(
+        self, tmp_path: Path, settings: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            sweep(play, GRID, 1, tmp_path / "s", **settings)
+        assert not (tmp_path / "s").exists()
+
+    @pytest.mark.parametrize("settings", [{}, {"search": "random"}])
+    def test_a_missing_ray_is_one_sentence_with_its_remedy(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+    ) -> None:
+        for name in ("ray_engine", "search"):
+            monkeypatch.delitem(sys.modules, f"agents.sweep.{name}", raising=False)
+        monkeypatch.setitem(sys.modules, "ray", None)
+        with pytest.raises(ConfigError, match=r"needs the extra 'ray' \(.*\): pip install -e '\.\[ray\]' -c constr"):
+            sweep(play, GRID, 1, tmp_path / "s", engine="ray", **settings)
+        assert not (tmp_path / "s").exists()
+
+
+class TestSeeds:
+    def plan(self, *points: Point) -> SweepPlan:
+        return SweepPlan(list(points), [], 3, [], "f")
+
+    def test_a_seed_depends_on_the_point_and_its_number_and_not_on_the_rest_of_the_grid(self) -> None:
+        one, other = Point("", {"delay": "1", "noops": "0"}), Point("", {"delay": "8", "noops": "0"})
+        alone, both = self.plan(one).trials(), self.plan(other, one).trials()
+        assert [trial.seed for trial in alone] == [trial.seed for trial in both if trial.bindings == one.bindings]
+        assert len({trial.seed for trial in both}) == 6
+        assert all(0 <= trial.seed < 2**31 for trial in both)
+
+    def test_more_seeds_leave_the_trials_that_there_are_where_they_are(self) -> None:
+        points = [Point("", {"delay": str(delay)}) for delay in range(3)]
+        few, many = SweepPlan(points, [], 1, [], "f").trials(), SweepPlan(points, [], 2, [], "f").trials()
+        assert many[:3] == few
+
+
+class TestCheckpoints:
+    def keep(self, _: Any, __: int, directory: Path) -> dict[str, float]:
+        """Leave what a run of two iterations does, but for what is in the files."""
+        checkpoints = directory / "checkpoints"
+        (checkpoints / "replay" / "segments").mkdir(parents=True)
+        for name in ("ckpt.0", "ckpt.1", "sentinel_checkpoint_complete.0", "sentinel_checkpoint_complete.1", "ckpt.2"):
+            (checkpoints / name).touch()
+        if directory.name == "0001":
+            raise ZeroDivisionError("the game broke")
+        return {"score": 1.0}
+
+    def left(self, base_dir: Path, name: str) -> list[str]:
+        return sorted(path.name for path in (base_dir / "trials" / name / "checkpoints").iterdir())
+
+    def test_a_finished_trial_may_keep_the_newest_weights_alone_and_a_failed_one_keeps_all(
+        self, tmp_path: Path
+    ) -> None:
+        sweep(self.keep, {"delay": [1, 8]}, 1, tmp_path, jobs=2)
+        assert len(self.left(tmp_path, "0000")) == 6  # the default
+        sweep(self.keep, {"delay": [1, 8]}, 1, tmp_path, keep_checkpoints=False)  # also of those that finished before
+        assert self.left(tmp_path, "0000") == ["ckpt.1", "sentinel_checkpoint_complete.1"]
+        assert len(self.left(tmp_path, "0001")) == 6
+
+    def test_what_is_no_checkpoint_of_a_run_is_left_to_whose_it_is(self, tmp_path: Path) -> None:
+        own = tmp_path / "checkpoints" / "model.zip"
+        own.parent.mkdir()
+        own.touch()
+        forget_replay(tmp_path)
+        assert own.is_file()
+
+
+def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path) -> None:
+    assert estimated_seconds(tmp_path, 10, 2, None) is None
+    assert estimated_seconds(tmp_path, 10, 2, 60.0) == 300.0
+    for number, seconds in enumerate((10.0, 20.0)):
+        directory = tmp_path / "trials" / str(number)
+        directory.mkdir(parents=True)
+        (directory / "result.json").write_text(json.dumps({"metrics": {}, "seconds": seconds}))
+    assert estimated_seconds(tmp_path, 10, 2, 60.0) == 75.0
+    assert estimated_seconds(tmp_path, 1, 2, 60.0) == 15.0
+
+
+def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp_path: Path) -> None:
+    add_iteration(tmp_path, skill=0.25)
+    add_iteration(tmp_path, skill=0.5, wins=1)
+    record_stop(tmp_path, 3.0)
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert told == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
+
+
+def test_the_metrics_of_a_run_are_its_iterations_and_its_closing_table(tmp_path: Path) -> None:
+    (tmp_path / "metrics").mkdir()
+    lines = [
+        {"iteration": n, "frames": 10 * n, "train_episode_returns": [n, n + 4.0], "train_average_return": n + 2.0}
+        for n in range(2)
+    ]
+    (tmp_path / "metrics" / "iterations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run_metrics(tmp_path) == {"frames": [0, 10], "train_average_return": [2.0, 3.0], "training_return": 2.5}
+    (tmp_path / "report.json").write_text(
+        json.dumps([{"agent": "no-op", "mean": 1.0}, {"agent": "trained", "mean": 5.0}])
+    )
+    assert run_metrics(tmp_path)["noop_return"] == 1.0
+    assert run_metrics(tmp_path)["final_return"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(119, "119 s"), (7100, "118 min"), (7300, "2 h"), (55_000_000, "637 days")],
+)
+def test_the_estimate_is_told_in_a_unit_that_can_be_read(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from agents.sweep.run import sweep
+from tests.agents.sweep.test_run import play_and_count
+
+sweep(play_and_count, {"delay": list(range(int(sys.argv[2])))}, 1, Path(sys.argv[1]), jobs=2)
+"""
+
+
+def started(base_dir: Path, trials: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(base_dir), str(trials)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def after_kills(base_dir: Path, trials: int, kills: int) -> None:
+    """Kill the sweep once more of its trials have begun, so many times, and let it end."""
+    for kill in range(kills):
+        process = started(base_dir, trials)
+        wanted = (kill + 1) * trials // (kills + 1)
+        deadline = time.monotonic() + 100
+        while len(list(base_dir.glob("trials/*/made"))) < wanted and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        process.kill()
+        process.communicate()
+    process = started(base_dir, trials)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+
+
+@pytest.mark.parametrize(("trials", "kills"), [(4, 1), pytest.param(24, 5, marks=pytest.mark.slow)])
+def test_a_sweep_that_was_killed_ends_as_an_undisturbed_one(tmp_path: Path, trials: int, kills: int) -> None:
+    after_kills(tmp_path / "killed", trials, kills)
+    after_kills(tmp_path / "straight", trials, 0)
+    assert facts(tmp_path / "killed") == facts(tmp_path / "straight")
+    assert {row["value"] for row in facts(tmp_path / "killed") if row["metric"] == "steps"} == {10.0}
+    starts = json.loads((tmp_path / "killed" / "manifest.json").read_text())["starts"]
+    assert len(starts) == kills + 1

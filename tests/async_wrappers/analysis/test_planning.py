@@ -1,0 +1,460 @@
+"""Tests of async_wrappers/analysis/planning.py and of its command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.lines import Line2D
+
+import async_wrappers
+from async_wrappers.__main__ import main
+from async_wrappers.analysis import planning
+from async_wrappers.analysis.planning import Forecast, Plan, plan, workers_against_latency
+from async_wrappers.analysis.timeline import timeline
+from async_wrappers.latency import Constant, LogNormal, Spikes, Trace
+from async_wrappers.schedule.simulated import SimulatedSchedule
+
+ROOT = Path(async_wrappers.__file__).parents[1]
+FRAME = 1 / 60
+
+
+def rule(found: Plan, name: str) -> Forecast:
+    return next(row for row in found.rules if row.rule == name)
+
+
+def fresh_share(latency: Any, workers: int, playout: str, frames: int) -> float:
+    """Return the share of fresh frames after the first, slow ones, counted by hand."""
+    schedule = SimulatedSchedule(latency, workers, 60, "tickets", playout, seed=7)
+    applied = [action is not None for action, _ in islice(schedule.steps(), frames + 100)]
+    return sum(applied[100:]) / frames
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate less, where shares need not be exact."""
+    monkeypatch.setattr(planning, "LEAST_FRAMES", 600)
+
+
+@pytest.fixture(scope="module")
+def constant() -> Plan:
+    return plan(0.120, fps=60, cores=16, learn_ms=400, model_mb=200)
+
+
+@pytest.fixture(scope="module")
+def scattered() -> Plan:
+    return plan(LogNormal(0.120, 0.2), cores=16)
+
+
+def test_a_constant_latency_of_120_ms_gives_the_numbers_of_a_hand_calculation(constant: Plan) -> None:
+    table = {row.rule: (row.workers, round(row.fresh_share, 2), row.mean_delay_frames) for row in constant.rules}
+    assert table == {
+        "sequential": (1, 0.11, 8),  # 7.2 frames are 8: an action on each 9th frame
+        "never_resting": (1, 0.14, 8),  # on each 7.2nd
+        "max_time": (8, 1.00, 8),
+        "max_time_known": (8, 1.00, 8),
+        "expected_time": (8, 1.00, 8),
+        "tickets": (10, 1.00, 8),
+    }
+    assert rule(constant, "sequential").fresh_share == pytest.approx(1 / 9, abs=1e-3)
+    assert rule(constant, "never_resting").fresh_share == pytest.approx(1 / 7.2, abs=1e-3)
+    assert rule(constant, "tickets").busy_workers == pytest.approx(7.2, abs=1e-6)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("latency", "fps", "workers", "delay"),
+    [
+        (0.1, 60, 6, 6),
+        (0.1, 50, 5, 5),
+        (0.05, 60, 3, 3),
+        (6 / 59.7275, 59.7275, 6, 6),
+        (0.3003, Fraction(30_000, 1001), 9, 9),
+    ],
+)
+def test_a_constant_latency_of_whole_frames_needs_as_many_workers_and_has_that_delay(
+    latency: float, fps: Any, workers: int, delay: int
+) -> None:
+    found = plan(latency, fps=fps, seconds=10)
+    for name in ("max_time", "max_time_known", "expected_time"):
+        row = rule(found, name)
+        assert (row.workers, row.mean_delay_frames, row.p99_delay_frames) == (workers, delay, delay)
+        assert row.fresh_share == pytest.approx(1.0, abs=2 * workers / 600)  # less the first spread over a guess
+    assert rule(found, "max_time_known").fresh_share == 1.0
+
+
+def test_eight_workers_are_enough_for_120_ms(constant: Plan) -> None:
+    assert constant.enough is not None
+    assert (constant.enough.workers, constant.enough.fresh_share, constant.playout) == (8, 1.0, "p99")
+    assert constant.enough.playout_frames == 8
+    assert constant.enough.mean_delay_ms == constant.enough.p99_delay_ms == pytest.approx(8 / 60 * 1000)
+    assert constant.enough.first_action_s == pytest.approx(8 / 60)
+    assert constant.enough.dropped_per_second == constant.enough.late_per_second == 0
+    assert constant.enough.inferences_per_second == pytest.approx(60)
+
+
+def test_with_one_worker_fewer_every_second_frame_goes_without() -> None:
+    assert fresh_share(0.120, 8, "p99", 1000) == 1.0
+    assert fresh_share(0.120, 7, "p99", 1000) == 0.5  # the slot is two frames
+
+
+def test_the_workers_found_are_the_least_that_are_enough(scattered: Plan) -> None:
+    found = scattered.enough
+    assert found is not None and found.fresh_share >= 0.99
+    assert fresh_share(LogNormal(0.120, 0.2), found.workers, scattered.playout, 30_000) >= 0.99
+    assert fresh_share(LogNormal(0.120, 0.2), found.workers - 1, scattered.playout, 30_000) < 0.99
+
+
+def test_an_algorithm_that_is_told_the_maximum_keeps_the_spacing_that_one_that_learns_it_loses(scattered: Plan) -> None:
+    learned, known = rule(scattered, "max_time"), rule(scattered, "max_time_known")
+    assert learned.workers == known.workers == 16  # 265.7 ms are 15.9 frames
+    assert learned.fresh_share < 0.7 < 0.98 < known.fresh_share
+    assert any("max_time loses" in sentence for sentence in scattered.advice)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_rules_count_the_largest_and_the_mean_latency_in_frames() -> None:
+    found = plan(Trace([0.100] * 9 + [0.300]), seconds=10)  # 6 and 18 frames, 7.2 in the mean
+    assert [row.workers for row in found.rules] == [1, 1, 18, 18, 8, 10]
+    assert found.latency_ms["max"] == pytest.approx(300)
+    assert any("'p95'" in sentence for sentence in plan(Spikes(0.120, 0.02, 3), seconds=10).advice)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("latency", "fps"), [(0.0, 60), (0.010, 60), (0.020, 50), (1 / 64, Fraction(64))])
+def test_a_latency_of_a_frame_or_less_needs_one_worker_and_no_staggering(latency: float, fps: Any) -> None:
+    found = plan(latency, fps=fps, seconds=10)
+    assert found.enough is not None and found.enough.workers == 1
+    assert rule(found, "never_resting").fresh_share == rule(found, "expected_time").fresh_share == 1.0
+    assert found.advice[0] == "The latency is under a frame: one worker suffices, and staggering buys nothing."
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_latency_a_nanosecond_above_a_frame_needs_two() -> None:
+    found = plan(0.020000001, fps=50, seconds=10)
+    assert found.enough is not None and found.enough.workers == 2
+
+
+def test_one_update_per_frame_takes_as_many_learners_as_frames_pass_in_it(constant: Plan) -> None:
+    assert constant.learners == 24  # 0.4 s at 60 fps
+    assert constant.cores_needed == 8 + 24 + 1
+    assert any("33 are needed, 16 here" in sentence for sentence in constant.advice)
+    assert plan(0.0, learn_ms=1, cores=1).learners == 1
+
+
+def test_memory_is_two_copies_of_the_weights_and_a_little_per_worker(constant: Plan) -> None:
+    assert constant.memory_mb == {"weights": 400, "workers_measured": 8 * 13, "workers_budget": 8 * 300}
+    assert constant.memory_gbs == pytest.approx(60 * 0.2)  # 7.2 busy workers, 200 MB each 0.12 s
+    assert not any("GB/s" in sentence for sentence in constant.advice)
+
+
+@pytest.mark.usefixtures("quick")
+def test_reading_more_than_the_memory_gives_is_warned_of() -> None:
+    found = plan(0.120, model_mb=200, memory_gbs=10, cores=16, seconds=10)
+    assert "Reading the weights takes 12 GB/s where about 10 are typical" in found.advice[0]
+
+
+@pytest.mark.usefixtures("quick")
+def test_fewer_cores_than_busy_workers_cannot_help(scattered: Plan) -> None:
+    found = plan(LogNormal(0.120, 0.2), cores=4)
+    assert "cannot work on 4 cores: 7.2 workers are busy" in found.advice[0]
+    assert not any("cannot work" in sentence for sentence in scattered.advice)
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_episode_that_ends_before_the_first_action_is_said() -> None:
+    assert "No action lands within 1 s: the earliest comes after 2 s." in plan(2.0, seconds=1).advice[0]
+    only_slow = plan(LogNormal(1.0, 0.2), seconds=1.2)  # the playout is 1.6 s
+    assert "Within 1.2 s no action of tickets workers lands" in only_slow.advice[0]
+
+
+class LaterSlow:
+    """One inference in 40 is slow, but only after the 6400th: fewer than 1 % of 10,000, more of many."""
+
+    mean = 0.05
+
+    def stream(self, seed: Any) -> LaterSlow:
+        twin = LaterSlow()
+        twin.drawn = 0
+        return twin
+
+    drawn = 0
+
+    def draw(self) -> int:
+        self.drawn += 1
+        return 300_000_000 if self.drawn > 6400 and self.drawn % 40 == 0 else 50_000_000
+
+
+def test_where_too_many_actions_miss_the_playout_a_longer_one_is_chosen() -> None:
+    found = plan(LaterSlow(), cores=16, seconds=300)
+    assert found.enough is not None and found.enough.fresh_share >= 0.99
+    assert (found.playout, found.enough.playout_frames) == ("p99.5", 18)
+    assert any("use playout 'p99.5'" in sentence for sentence in found.advice)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_latency_of_100_s_is_planned_with_thousands_of_workers() -> None:
+    found = plan(100.0, fps=60)
+    assert found.enough is not None
+    assert (found.enough.workers, found.enough.fresh_share, found.enough.mean_delay_frames) == (6000, 1.0, 6000)
+    assert found.simulated_frames == 3 * 6000
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_policy_is_measured_on_the_observation(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def fake(policy: Any, observation: Any) -> Trace:
+        seen.extend((policy, observation))
+        return Trace([0.120])
+
+    def policy(observation: Any) -> int:
+        return 0
+
+    monkeypatch.setattr(planning, "measure", fake)
+    observation = np.zeros(3)
+    found = plan(policy, observation, 30)
+    assert seen[0] is policy and seen[1] is observation
+    assert found.enough is not None and found.enough.workers == 4
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_quick_policy_needs_one_worker() -> None:
+    found = plan(lambda observation: 0, np.zeros(3), fps=1)
+    assert found.enough is not None and found.enough.workers == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
+    first, again, other = (plan(LogNormal(0.03, 0.5), seconds=10, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_plan_is_frozen_and_comes_back_from_json(scattered: Plan, tmp_path: Path) -> None:
+    scattered.to_json(tmp_path / "plan.json")
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert content == scattered.to_dict()
+    assert content["enough"]["workers"] == scattered.enough.workers  # type: ignore[union-attr]
+    assert content["memory_mb"] is None and len(content["rules"]) == 6
+    with pytest.raises(FrozenInstanceError):
+        scattered.fps = 30  # type: ignore[misc]
+
+
+class SlowerThanItLooks:
+    """Ten milliseconds in a summary, for ever in the simulation."""
+
+    mean = 0.01
+
+    def __init__(self, nanoseconds: int = 10_000_000) -> None:
+        self.nanoseconds = nanoseconds
+
+    def stream(self, seed: Any) -> SlowerThanItLooks:
+        return SlowerThanItLooks(10**18 if isinstance(seed, np.random.SeedSequence) else 10_000_000)
+
+    def draw(self) -> int:
+        return self.nanoseconds
+
+
+def test_where_no_action_was_applied_the_delay_is_null(constant: Plan) -> None:
+    world = planning._World.of(SlowerThanItLooks(), 60, 10, 0)
+    row = world.forecast("stuck", 1, "none")
+    assert (row.fresh_share, row.mean_delay_frames, row.mean_delay_ms, row.p99_delay_frames) == (0, None, None, None)
+    assert row.first_action_s is None
+    stuck = replace(constant, rules=(row,), enough=None)
+    assert '"mean_delay_ms": null' in json.dumps(stuck.to_dict(), allow_nan=False)
+    assert "none" in str(stuck)
+
+
+def test_the_text_holds_a_line_per_rule_and_every_sentence_of_advice(constant: Plan) -> None:
+    text = str(constant)
+    for name in ("sequential", "never_resting", "max_time", "max_time_known", "expected_time", "tickets", "enough"):
+        assert sum(line.startswith(f"{name} ") for line in text.splitlines()) == 1
+    assert all(f"* {sentence}" in text for sentence in constant.advice)
+    assert "33 needed" in text and "400 MB of weights" in text and "12.0 GB/s" in text
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plan(-1.0), r"latency must be .* got -1.0"),
+        (lambda: plan("fast"), r"latency must be a number of seconds.* got 'fast'"),
+        (lambda: plan(lambda observation: 0), r"observation must be given for a policy"),
+        (lambda: plan(LogNormal), r"observation must be given|latency must be"),
+        (lambda: plan(3, np.zeros(3)), r"policy must have act\(observation, decision\) or be a function"),
+        (lambda: plan(0.1, fps=0), r"fps must be > 0 frames per second, got 0"),
+        (lambda: plan(0.1, seconds=0), r"seconds must be a finite number of seconds > 0, got 0"),
+        (lambda: plan(0.1, seconds=float("nan")), r"seconds must be a finite number of seconds > 0, got nan"),
+        (lambda: plan(0.1, learn_ms=-3), r"learn_ms must be a finite number of milliseconds > 0, got -3"),
+        (lambda: plan(0.1, model_mb="big"), r"model_mb must be a finite number of megabytes > 0, got 'big'"),
+        (lambda: plan(0.1, memory_gbs=True), r"memory_gbs must be a finite number .* > 0, got True"),
+        (lambda: plan(0.1, cores=0), r"cores must be a whole number >= 1, got 0"),
+        (lambda: plan(0.1, cores=1.5), r"cores must be a whole number >= 1, got 1.5"),  # type: ignore[arg-type]
+        (lambda: plan(0.1, seed=-1), r"seed must be a whole number >= 0, got -1"),
+        (lambda: plan(0.1, seed=0.5), r"seed must be a whole number >= 0, got 0.5"),  # type: ignore[arg-type]
+        (lambda: plan(2000.0), r"latency must stay under 100000 frames .* got up to 120000 at 60 fps"),
+        (lambda: timeline({}), r"schedule must be one or several by title, got an empty mapping"),
+        (lambda: timeline(SimulatedSchedule(0.1), frames=0), r"frames must be >= 1 to be drawn, got 0"),
+        (lambda: timeline(SimulatedSchedule(0.1), frames=-2), r"frames must be >= 0 frames, got -2"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_value(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
+
+
+def test_workers_grow_with_the_latency() -> None:
+    needs = workers_against_latency([0.010, 0.100, 0.5], fps=60, seconds=60)
+    assert [need.mean_rule for need in needs] == [1, 6, 30]
+    assert [need.latency_s for need in needs] == [0.010, 0.100, 0.5]
+    for need in needs:
+        assert need.enough is not None and need.enough.fresh_share >= 0.99
+        assert need.mean_rule <= need.enough.workers <= 1.5 * need.mean_rule + 2
+
+
+def size_of_png(path: Path) -> tuple[int, int]:
+    content = path.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(content[16:20], "big"), int.from_bytes(content[20:24], "big")
+
+
+def triangles(ax: Any) -> list[int]:
+    return [int(line.get_xdata()[0]) for line in ax.lines if isinstance(line, Line2D) and line.get_marker() == "v"]
+
+
+def test_the_time_line_marks_each_effect_and_hatches_the_frames_without_an_action(tmp_path: Path) -> None:
+    figure = timeline(SimulatedSchedule(0.120, 1, 60, "sequential"), frames=20, path=tmp_path / "line.png")
+    width, height = size_of_png(tmp_path / "line.png")
+    assert 800 <= width <= 2000 and 200 <= height <= 2000
+    (ax,) = figure.axes
+    assert triangles(ax) == [8, 17]
+    bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches if bar.get_hatch() is None]
+    assert np.allclose(bars, [(0, 7.2), (9, 7.2), (18, 7.2), (8, 1), (17, 1)])
+    hatched = [(bar.get_x(), bar.get_width()) for bar in ax.patches if bar.get_hatch() is not None]
+    assert hatched == [(0, 8), (9, 8), (18, 2)]
+
+
+def test_actions_that_are_dropped_are_drawn_dashed() -> None:
+    (ax,) = timeline(SimulatedSchedule(0.100, 3, 60, "none"), frames=10).axes  # three at once: one is applied
+    assert triangles(ax) == [6]
+    assert [bar.get_linestyle() for bar in ax.patches].count("--") == 0  # equal starts: none is older
+    (ax,) = timeline(SimulatedSchedule(Trace([0.300, 0.050]), 2, 60, "tickets", playout=4, seed=0), frames=40).axes
+    assert [bar.get_linestyle() for bar in ax.patches].count("--") > 0
+
+
+def test_a_picture_of_thousands_of_workers_shows_the_first_of_them(tmp_path: Path) -> None:
+    figure = timeline({"many": SimulatedSchedule(10.0, 600)}, frames=1000, path=tmp_path / "many.png")
+    assert figure.axes[0].get_ylabel() == "worker (first 24 of 600)"
+    assert max(size_of_png(tmp_path / "many.png")) <= 2000
+
+
+def run(*words: str) -> int:
+    return main(list(words))
+
+
+def test_the_command_line_prints_a_plan_without_matplotlib() -> None:
+    command = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "async_wrappers",
+        "plan",
+        "--latency-ms",
+        "120",
+        "--cores",
+        "9",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{plan(0.120, cores=9)}\n"
+    assert "matplotlib" not in done.stderr and "torch" not in done.stderr
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_line_passes_everything_on(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "plan --latency-ms 40 --fps 50 --cv 0.3 --spike-probability 0.02 --spike-factor 3 --learn-ms 100 --cores 3 "
+        "--model-mb 100 --memory-gbs 1 --seconds 30 --seed 4 --json"
+    )
+    assert run(*words.split()) == 0
+    latency = Spikes(LogNormal(0.040, 0.3), 0.02, 3)
+    expected = plan(latency, fps=50, learn_ms=100, cores=3, model_mb=100, memory_gbs=1, seconds=30, seed=4)
+    assert json.loads(capsys.readouterr().out) == expected.to_dict()
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_line_reads_a_trace_and_writes_json_and_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Trace([0.050, 0.060]).to_json(tmp_path / "trace.json")
+    written, picture = tmp_path / "plan.json", tmp_path / "plan.png"
+    words = ("--trace", str(tmp_path / "trace.json"), "--json", str(written), "--picture", str(picture))
+    assert run("plan", "--cores", "4", "--seconds", "10", *words) == 0
+    found = plan(Trace([0.050, 0.060]), cores=4, seconds=10)
+    assert json.loads(written.read_text()) == found.to_dict()
+    assert capsys.readouterr().out == f"{found}\n"
+    assert size_of_png(picture)[0] >= 800
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_line_prints_a_table_of_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("workers", "--latencies-ms", "10", "120", "--cv", "0", "--seconds", "60") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "| 0.01 s | 1 | 1 | p99 | 1.000 | 1.0 | 0.0167 s | 0.6 |"
+    assert lines[3] == "| 0.12 s | 8 | 8 | p99 | 1.000 | 8.0 | 0.133 s | 7.2 |"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "required"),
+        ("guess", "invalid choice"),
+        ("plan", "one of the arguments --latency-ms --trace is required"),
+        ("plan --latency-ms fast", "invalid float value: 'fast'"),
+        ("plan --latency-ms -3", "--latency-ms must be >= 0 milliseconds and finite, got -3"),
+        ("plan --latency-ms 5 --trace x.json", "not allowed with argument"),
+        ("plan --trace /nowhere.json", "/nowhere.json"),
+        ("plan --trace x.json --cv 0.2", "--cv must go with --latency-ms"),
+        ("plan --latency-ms 5 --spike-factor 3", "must be given together"),
+        ("plan --latency-ms 5 --fps 0", "fps must be > 0"),
+        ("plan --latency-ms 5 --cores 0", "cores must be a whole number >= 1"),
+        ("plan --latency-ms 5 --seconds 9 --json /nowhere/plan.json", "/nowhere/plan.json"),
+        ("workers --latencies-ms 5 --cv -1", "cv must be a number"),
+    ],
+)
+def test_a_usage_error_is_one_line_and_exit_code_2(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        run(*words.split())
+    assert raised.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("python -m async_wrappers") and error.count("\n") == 1 and message in error
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_missing_matplotlib_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit):
+        run("plan", "--latency-ms", "5", "--seconds", "9", "--picture", "plan.png")
+    assert "pip install matplotlib" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_model_is_planned_as_a_model_also_where_it_could_be_called() -> None:
+    class Callable_(Constant):
+        def __call__(self, observation: Any) -> int:
+            return 0
+
+    found = plan(Callable_(0.120), seconds=10)
+    assert found.enough is not None and found.enough.workers == 8

@@ -1,0 +1,234 @@
+"""Save states: what they say of themselves, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyboy import PyBoy
+
+from async_wrappers.envs.gameboy.__main__ import main
+from async_wrappers.envs.gameboy.console import Console
+from async_wrappers.envs.gameboy.roms import sha256
+from async_wrappers.envs.gameboy.states import MAGIC, STATE_VERSION, Layout, unseal
+from tests.worlds.gameboy import retro
+from tests.worlds.gameboy.cartridge import FRAMES
+from tests.worlds.gameboy.counter import RIGHT, counter_rom, make_counter
+
+KINDS = ("dmg", "mbc3", "cgb")
+
+
+def bare(rom: bytes) -> Any:
+    """Return PyBoy itself, running."""
+    pyboy = PyBoy(io.BytesIO(rom), window="null", sound_emulated=False, log_level="ERROR")
+    pyboy.tick(100, True, False)
+    return pyboy
+
+
+def bare_state(rom: bytes) -> bytes:
+    pyboy, state = bare(rom), io.BytesIO()
+    pyboy.save_state(state)
+    pyboy.stop(save=False)
+    return state.getvalue()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layout_finds_what_the_game_has_written(kind: str) -> None:
+    rom = counter_rom(kind)
+    console = Console(rom)
+    console.boot()
+    console.frame()
+    state, _ = unseal(console.save())
+    layout = Layout(rom, state)
+    memory = console.memory
+    assert layout.length == len(state)
+    assert layout.read(state, "wram")[:0x1000] == bytes(memory[0xC000:0xD000])
+    assert layout.read(state, "vram0") == bytes(memory[0x8000:0xA000])
+    assert layout.read(state, "hram") == bytes(memory[0xFF80:0xFFFF])
+    assert layout.read(state, "oam") == bytes(memory[0xFE00:0xFEA0])
+    single = {"ie": 0xFFFF, "lcdc": 0xFF40, "scx": 0xFF43, "bgp": 0xFF47, "tma": 0xFF06, "div": 0xFF04, "ly": 0xFF44}
+    assert {name: layout.read(state, name)[0] for name in single} == {name: memory[at] for name, at in single.items()}
+    if kind != "dmg":
+        assert (layout.read(state, "rombank")[0], layout.read(state, "rambank")[0]) == (3, 2)
+        assert layout.read(state, "cartridge_ram")[0x4005] == memory[0xA005]
+    if kind == "cgb":
+        assert layout.read(state, "wram_select")[0] == 3
+        assert layout.read(state, "bcpd")[:2] == b"\xff\x7f"
+
+
+@pytest.mark.parametrize("kind", ["mbc1", "mbc5", "rumble", "clock"])
+def test_the_layout_knows_other_cartridges(kind: str) -> None:
+    rom = bytearray(counter_rom("mbc3"))
+    rom[0x147] = {"mbc1": 0x03, "mbc5": 0x1B, "rumble": 0x1E, "clock": 0x10}[kind]
+    rom[0x14D] = (rom[0x14D] + 0x13 - rom[0x147]) & 0xFF
+    state = bare_state(bytes(rom))
+    assert Layout(bytes(rom), state).length == len(state)
+
+
+def test_pyboy_itself_goes_on_from_a_saved_state(tmp_path: Path) -> None:
+    env = make_counter(tmp_path)
+    env.reset()
+    env.step(RIGHT)
+    content = env.save_state(tmp_path / "saved.state")
+    assert (tmp_path / "saved.state").read_bytes() == content
+    pyboy = bare(counter_rom())
+    pyboy.load_state(io.BytesIO(content))
+    assert pyboy.memory[FRAMES] == env.read("frames") & 0xFF
+    pyboy.stop(save=False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda content: b"", "version none"),
+        (lambda content: b"no state at all", "must have version 29"),
+        (lambda content: content[:100_000], "must have 153524 bytes, got 100000"),
+        (lambda content: content[:-1], "must have 153524 bytes"),
+        (lambda content: content[:500] + bytes((content[500] ^ 1,)) + content[501:], "damaged"),
+        (lambda content: bytes((28,)) + content[1:], "damaged"),
+        (lambda content: unseal(content)[0], "does not say of which ROM"),
+        (lambda content: unseal(content)[0][:-1], "must have 153524 bytes, got 153523"),
+        (lambda content: bytes((STATE_VERSION - 1,)) + unseal(content)[0][1:], "got version 28"),
+        (lambda content: bytes((STATE_VERSION + 1,)) + unseal(content)[0][1:], "got version 30"),
+        (lambda content: Console(counter_rom("cgb")).save(), "is of the ROM with SHA-256"),
+        (lambda content: unseal(Console(counter_rom("cgb")).save())[0], "of another game"),
+        (lambda content: Console(counter_rom(busy=True)).save(), "is of the ROM with SHA-256"),
+        (lambda content: retro.recording("cgb")["state"].tobytes(), "of another game"),
+        (lambda content: retro.recording("dmg")["state"].tobytes()[:900], "cut off"),
+    ],
+)
+def test_a_state_that_is_not_of_this_game_is_refused_in_one_sentence(tmp_path: Path, spoil: Any, sentence: str) -> None:
+    env = make_counter(tmp_path)
+    env.reset()
+    content = spoil(env.save_state())
+    for begin in (lambda: env.load_state(content), lambda: env.reset(options={"state": content})):
+        with pytest.raises(ValueError) as error:
+            begin()
+        assert sentence in str(error.value)
+        assert "\n" not in str(error.value)
+    (tmp_path / "spoilt.state").write_bytes(content)
+    with pytest.raises(ValueError, match=r"^state .*spoilt\.state: "):
+        env.reset(options={"state": tmp_path / "spoilt.state"})
+    env.reset()  # and the environment is as good as before
+    env.step(RIGHT)
+
+
+def test_a_state_with_sound_goes_on_without_and_not_the_other_way_round() -> None:
+    loud, silent = Console(counter_rom(), sound=True), Console(counter_rom())
+    loud.boot()
+    loud.frame(("a",))
+    state = loud.save()
+    silent.load(state)
+    for held in retro.buttons(2, 30):
+        for console in (loud, silent):
+            console.frame(held)
+        assert bytes(loud.memory[0xC000:0xE000]) == bytes(silent.memory[0xC000:0xE000])
+    loud.load(state)
+    with pytest.raises(ValueError, match=r"^the state was saved without sound: give sound=False$"):
+        loud.load(silent.save())
+
+
+def test_a_state_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^state: there is no file '.*none\.state': give the path of a save state$"):
+        make_counter(tmp_path, state=tmp_path / "none.state")
+
+
+def test_a_state_cannot_be_saved_where_there_is_no_directory(tmp_path: Path) -> None:
+    env = make_counter(tmp_path)
+    env.reset()
+    with pytest.raises(ValueError, match=r"^path: '.*a\.state' cannot be written \(No such file or directory\)"):
+        env.save_state(tmp_path / "none" / "a.state")
+    assert [path.name for path in tmp_path.iterdir()] == ["counter.gb"]
+
+
+# The converter
+
+
+def convert(tmp_path: Path, name: str, state: bytes) -> tuple[int, Path]:
+    """Convert a state for a cartridge of `retro`; return the exit code and the file that was asked for."""
+    (tmp_path / "game.gb").write_bytes(retro.cartridges()[name])
+    (tmp_path / "old.state").write_bytes(state)
+    out = tmp_path / "new.state"
+    return main(["convert", str(tmp_path / "old.state"), "--rom", str(tmp_path / "game.gb"), "--out", str(out)]), out
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_converted_file_goes_on_as_the_state_itself_does(tmp_path: Path, name: str) -> None:
+    content = retro.recording(name)["state"].tobytes()
+    code, out = convert(tmp_path, name, content)
+    assert code == 0
+    rom = retro.cartridges()[name]
+    consoles = Console(rom), Console(rom)
+    consoles[0].load(content)
+    consoles[1].load(out.read_bytes())
+    for held in retro.buttons(1, 40):
+        for console in consoles:
+            console.frame(held)
+        assert bytes(consoles[0].memory[0xC000:0xE000]) == bytes(consoles[1].memory[0xC000:0xE000])
+        assert (consoles[0].screen == consoles[1].screen).all()
+    state, origin = unseal(out.read_bytes())
+    assert (origin.rom_sha256, origin.pyboy, origin.sound) == (sha256(rom), "2.8.1", False)
+    assert state[0] == STATE_VERSION
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["game.gb", "new.state", "old.state"]
+
+
+def test_a_state_of_pyboys_own_is_given_its_trailer(tmp_path: Path) -> None:
+    rom = retro.cartridges()["dmg"]
+    code, out = convert(tmp_path, "dmg", bare_state(rom))
+    assert code == 0
+    assert out.read_bytes().endswith(MAGIC)
+    Console(rom).load(out.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        (b"", "version none"),
+        (bytes((15,)) + bytes(100), "must have version 29 (PyBoy 2.8.1), got version 15"),
+        (b"\x1f\x8b broken", "cut off or damaged"),
+    ],
+)
+def test_the_converter_refuses_in_one_sentence_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: bytes, sentence: str
+) -> None:
+    code, out = convert(tmp_path, "dmg", state)
+    assert code == 1
+    assert not out.exists()
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("field", "limit"), [("rombank", 2), ("rambank", 16), ("ly", 144)])
+def test_a_state_that_points_beyond_the_machine_is_refused(field: str, limit: int) -> None:
+    rom = counter_rom()
+    console, state = Console(rom), bytearray(bare_state(rom))
+    layout = Layout(rom, bytes(state))
+    layout.write(state, field, 255)
+    with pytest.raises(ValueError, match=rf"^the state's {field} must be below {limit} on this cartridge, got 255: "):
+        console.load(bytes(state), check_origin=False)
+
+
+def test_the_converter_overwrites_neither_the_rom_nor_the_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rom, state = tmp_path / "game.gb", tmp_path / "old.state"
+    rom.write_bytes(counter_rom())
+    state.write_bytes(bare_state(counter_rom()))
+    for out in (rom, state):
+        before = out.read_bytes()
+        assert main(["convert", str(state), "--rom", str(rom), "--out", str(out)]) == 1
+        assert out.read_bytes() == before
+        assert "it would be overwritten" in capsys.readouterr().err
+
+
+def test_the_trailer_is_json(tmp_path: Path) -> None:
+    content = Console(counter_rom()).save()
+    state, _ = unseal(content)
+    trailer = json.loads(content[len(state) : -len(MAGIC) - 4])
+    assert set(trailer) == {"rom_sha256", "sound", "pyboy", "length", "crc32"}
+    assert trailer["length"] == len(state)

@@ -1,0 +1,270 @@
+"""`Dispatcher`, fed with the times of a clock, decides as `SimulatedSchedule`: the same starts, actions and counts.
+
+Set HYPOTHESIS_CASES to play more or fewer cases than the 300 of every day.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from async_wrappers.schedule.dispatch import Dispatcher, Due
+from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.simulated import SimulatedSchedule, modelled_conditions
+from async_wrappers.schedule.stagger import Conditions, ExpectedTime, MaxTime, NoStagger, Sequential, Stagger, Tickets
+from async_wrappers.testing.played import MS, Played
+
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "300"))
+RATES = st.sampled_from([60, 59.7275, 50, 1000, Fraction(60_000, 1001), 0.5])
+
+
+class Alternating(Stagger):
+    """A user's own strategy: worker p starts in its own share of each 40 ms, and its action is held for 3 ms."""
+
+    playout = 2
+
+    def start(self, worker: int, now: int) -> int:
+        return now + (40 * MS * worker // self.workers - now) % (40 * MS)
+
+    def finish(self, worker: int, started: int, now: int) -> int:
+        return now + 3 * MS
+
+
+STRATEGIES = [
+    Sequential,
+    NoStagger,
+    MaxTime,
+    lambda: MaxTime(0.0),
+    lambda: MaxTime(0.1),
+    ExpectedTime,
+    lambda: ExpectedTime(0.1),
+    Tickets,
+    lambda: Tickets(0),
+    lambda: Tickets(3, slot=2),
+    lambda: Tickets("p50", slot=1),
+    Alternating,
+]
+
+Told = list[tuple[tuple[int, int] | None, list[int]]]
+
+
+@dataclass
+class Case:
+    latencies: list[int]
+    workers: int
+    fps: Any
+    stagger: Any
+    episodes: list[int]  # frames of each
+
+
+@st.composite
+def cases(draw: st.DrawFn, shortest: int = 0, rates: Any = RATES) -> Case:
+    """Draw latencies of up to 12 frames: none, whole frames, a nanosecond off, anything."""
+    fps = draw(rates)
+    frame = 1e9 / float(fps)
+    whole = st.builds(lambda k, off: max(shortest, int(k * frame) + off), st.integers(0, 12), st.integers(-1, 2))
+    anything = st.integers(shortest, int(12 * frame))
+    return Case(
+        draw(st.lists(st.one_of(st.just(shortest), whole, anything), min_size=1, max_size=40)),
+        draw(st.integers(1, 7)),
+        fps,
+        draw(st.sampled_from(STRATEGIES)),
+        draw(st.lists(st.integers(1, 60), min_size=1, max_size=4)),
+    )
+
+
+def simulated(case: Case) -> tuple[list[Told], int, int]:
+    schedule = SimulatedSchedule(Played(case.latencies), case.workers, case.fps, case.stagger())
+    told = [list(islice(schedule.steps(), frames)) for frames in case.episodes]
+    return told, schedule.counts.dropped, schedule.counts.late
+
+
+class World:
+    """Drives a dispatcher as a loop without delays of its own would: each thing at its very time."""
+
+    def __init__(self, case: Case) -> None:
+        self.clock = FrameClock(case.fps)
+        latency = Played(case.latencies)
+        stagger = case.stagger()
+        stagger.prepare(modelled_conditions(latency, case.workers, self.clock))
+        self.dispatcher = Dispatcher(self.clock, stagger)
+        self.latencies, self.workers = latency.stream(None), case.workers
+
+    def play(self, frames: int) -> Told:
+        self.dispatcher.begin(range(self.workers))
+        self.running: list[tuple[int, int, int, int]] = []  # (ends, worker, start, began)
+        told: Told = []
+        for frame in range(frames):
+            self.frame, self.readers = frame, []
+            now, end = self.clock.begin(frame), self.clock.begin(frame + 1)
+            self.dispatcher.frame(frame)
+            self.happen(now)
+            due = self.dispatcher.choose()
+            while (times := [time for time in self.next_times() if time < end]) != []:
+                self.happen(min(times))
+            told.append((due if due is None else tuple(due), self.readers))
+        return told
+
+    def next_times(self) -> list[int]:
+        event = self.dispatcher.next_event()
+        return [*([] if event is None else [event]), *(ends for ends, *_ in self.running)]
+
+    def happen(self, now: int) -> None:
+        """Report what has ended by now, and start whom the dispatcher names, until nothing more happens now."""
+        while True:
+            while self.running and self.running[0][0] <= now:
+                ends, worker, start, began = heapq.heappop(self.running)
+                self.dispatcher.finished(worker, start, began, ends)
+            starting = self.dispatcher.starts(now)
+            for worker in starting:
+                self.readers.append(worker)
+                heapq.heappush(self.running, (now + self.latencies.draw(), worker, self.frame, now))
+            if not self.running or self.running[0][0] > now:
+                return
+
+
+def assert_agrees(case: Case) -> None:
+    world = World(case)
+    told = [world.play(frames) for frames in case.episodes]
+    expected, dropped, late = simulated(case)
+    assert told == expected
+    assert (world.dispatcher.dropped, world.dispatcher.late) == (dropped, late)
+
+
+@settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(shortest=1))
+def test_the_dispatcher_decides_frame_by_frame_as_the_simulated_schedule(case: Case) -> None:
+    assert_agrees(case)
+
+
+@settings(max_examples=-(-CASES // 3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(shortest=0))
+def test_it_does_so_where_inferences_take_no_time_unless_the_strategy_estimates_latencies(case: Case) -> None:
+    """The simulation ends each such inference before the next worker starts, which a clock cannot; estimates notice."""
+    if not isinstance(case.stagger(), MaxTime | ExpectedTime):
+        assert_agrees(case)
+
+
+@st.composite
+def whole_cases(draw: st.DrawFn) -> tuple[Case, int]:
+    """Draw a latency of so many whole frames, at any rate, and two episodes; the second may know it from the first."""
+    fps = draw(st.one_of(RATES, st.fractions(Fraction(1, 3), 100, max_denominator=2000)))
+    frames = draw(st.integers(1, 40))
+    workers = draw(st.one_of(st.integers(1, 40), st.just(frames), st.integers(frames, frames + 3)))
+    latency = int(frames * 10**9 / Fraction(str(fps)))
+    stagger = draw(st.sampled_from([lambda: MaxTime(0.0), lambda: ExpectedTime(0.0), MaxTime, ExpectedTime]))
+    stagger = stagger if latency >= 10 * MS else lambda: MaxTime(0.0)  # whose guess is 10 ms
+    return Case([latency], workers, fps, stagger, [draw(st.integers(1, 100)), 6 * frames]), frames
+
+
+@settings(max_examples=-(-CASES // 3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(whole=whole_cases())
+def test_both_act_on_every_frame_if_there_are_workers_enough_for_a_latency_of_whole_frames(
+    whole: tuple[Case, int],
+) -> None:
+    case, frames = whole
+    assert_agrees(case)
+    world = World(case)
+    last = [world.play(played) for played in case.episodes][-1]
+    fresh = sum(due is not None for due, _ in last[4 * frames :])
+    assert fresh == 2 * min(case.workers, frames)
+
+
+# What only a real clock brings.
+
+
+def dispatcher(stagger: Stagger | None = None, workers: int = 2, fps: int = 1000) -> Dispatcher:
+    clock = FrameClock(fps)
+    stagger = NoStagger() if stagger is None else stagger
+    stagger.prepare(Conditions(workers, clock, MS, lambda q: MS))
+    made = Dispatcher(clock, stagger)
+    made.begin(range(workers))
+    made.frame(0)
+    return made
+
+
+def test_a_worker_that_is_gone_while_idle_starts_nothing_and_comes_back_once() -> None:
+    made = dispatcher(workers=2)
+    made.gone(1)
+    assert made.starts(0) == [0]
+    made.free(1, 10)
+    assert made.starts(10) == [1]
+    made.frame(1)
+    assert made.starts(20) == []
+
+
+def test_a_worker_that_is_gone_while_its_action_is_held_back_is_not_freed_by_the_release() -> None:
+    made = dispatcher(MaxTime(0.010), workers=1)
+    assert made.starts(0) == [0]
+    made.finished(0, 0, 0, MS)  # released at 10 ms
+    made.gone(0)
+    made.frame(10)
+    assert made.starts(10 * MS) == []
+    assert made.choose() == Due(0, 0)  # what it has inferred stays
+    made.free(0, 11 * MS)
+    made.frame(11)
+    assert made.starts(11 * MS) == [0]
+
+
+def test_a_worker_that_is_gone_while_it_waits_for_its_offset_is_not_freed_by_the_offset() -> None:
+    made = dispatcher(MaxTime(0.010), workers=2)
+    assert made.starts(0) == [0]
+    assert made.next_event() == 5 * MS
+    made.gone(1)
+    assert made.next_event() is None
+    made.frame(6)
+    assert made.starts(6 * MS) == []
+
+
+@pytest.mark.parametrize("strategy", [MaxTime, ExpectedTime])
+def test_a_worker_that_is_free_just_after_a_frame_began_starts_at_once_and_one_just_before_it_waits(
+    strategy: type[MaxTime | ExpectedTime],
+) -> None:
+    made = dispatcher(strategy(0.0), workers=1, fps=60)
+    begins = FrameClock(60).begin(1)
+    made.gone(0)
+    made.free(0, begins - 1)
+    assert made.starts(begins - 1) == []  # it would read a frame that is over in a nanosecond
+    assert made.next_event() == begins
+    made.gone(0)
+    made.frame(1)
+    made.free(0, begins + 1000)
+    assert made.starts(begins + 1000) == [0]
+
+
+def test_a_lost_inference_frees_its_place_in_the_cycle_of_sequential_interaction() -> None:
+    made = dispatcher(Sequential(), workers=2)
+    assert made.starts(0) == [0]
+    made.lost(0)
+    made.gone(0)
+    made.frame(1)
+    assert made.starts(MS) == [1]
+
+
+@pytest.mark.parametrize(
+    ("due", "held", "running", "expected"),
+    [
+        ([], [], [], None),
+        ([], [], [4, 2], 2),
+        ([], [3], [4, 5], 3),
+        ([7], [3], [2], 7),  # one that is due comes before those that are still on their way
+    ],
+)
+def test_in_flight_is_what_would_be_applied_next(
+    due: list[int], held: list[int], running: list[int], expected: int | None
+) -> None:
+    made = dispatcher(MaxTime(0.010), workers=9)
+    for worker, start in enumerate(due):
+        made.finished(worker, start, -20 * MS, 0)
+    made.starts(0)
+    for worker, start in enumerate(held):
+        made.finished(5 + worker, start, 0, MS)
+    assert made.in_flight(running) == expected

@@ -1,0 +1,261 @@
+"""Tests of async_wrappers/wrappers/action_history.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from async_wrappers import AppliedActions, RealtimeDelay
+from tests.worlds.recording_env import FRAME, HISTORY, NOOP, RecordingEnv
+
+
+class VectorEnv(RecordingEnv):
+    """Shows two ones, of any data type."""
+
+    def __init__(self, dtype: Any = np.float32, shape: tuple[int, ...] = (2,), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.observation_space = Box(0, 3, shape, dtype)
+
+    def _show(self) -> tuple[Any, dict[str, Any]]:
+        return np.ones(self.observation_space.shape, self.observation_space.dtype), {}
+
+
+def one_hot(action: int, size: int) -> list[float]:
+    return [float(number == action) for number in range(size)]
+
+
+@settings(max_examples=200, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    delay=st.integers(0, 8),
+    noops=st.integers(0, 8),
+    shown=st.integers(1, 6),
+    length=st.integers(1, 30),
+    default_action=st.sampled_from(["noop", "repeat", "random"]),
+    reuse=st.booleans(),
+)
+def test_inside_a_delay_it_shows_exactly_the_actions_applied_before_the_observations_frame(
+    delay: int, noops: int, shown: int, length: int, default_action: str, reuse: bool
+) -> None:
+    recorder = RecordingEnv(length, reuse=reuse)
+    env = RealtimeDelay(AppliedActions(recorder, shown), delay, noops, default_action)
+    for _ in range(2):
+        observation, _ = env.reset()
+        kept = [observation]
+        over = False
+        while not over:
+            observation, _, over, _, _ = env.step(int(observation["observation"][HISTORY]) % 5)
+            kept.append(observation)
+        for observation in kept:  # compared at the end: nothing that was returned has changed since
+            frame = int(observation["observation"][FRAME])
+            padded = [[0.0] * 5] * shown + [one_hot(action, 5) for action in recorder.actions[:frame]]
+            assert observation["applied_actions"].tolist() == padded[-shown:]
+            assert env.observation_space.contains(observation)
+
+
+def test_default_actions_are_shown_and_actions_in_flight_are_not() -> None:
+    env = RealtimeDelay(AppliedActions(RecordingEnv(), length=3), delay=2)
+    env.reset()
+    env.step(0)  # s = 0, e = 2; shows frame 1
+    env.step(1)  # s = 1, e = 3; shows frame 2
+    observation, *_ = env.step(3)  # s = 2, e = 4; shows frame 3
+    assert observation["observation"][FRAME] == 3
+    assert observation["applied_actions"].tolist() == [one_hot(action, 5) for action in (NOOP, NOOP, 0)]
+
+
+def flat_and_dict(env_of: Any, actions: list[Any], length: int = 2) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """Play `actions`; return pairs of the flat and the dict form's actions, both [length, width], reset included."""
+    flat, nested = AppliedActions(env_of(), length, flat=True), AppliedActions(env_of(), length)
+    returned = [(flat.reset()[0], nested.reset()[0])]
+    returned += [(flat.step(action)[0], nested.step(action)[0]) for action in actions]
+    pairs = []
+    for vector, both in returned:
+        assert flat.observation_space.contains(vector)
+        assert nested.observation_space.contains(both)
+        np.testing.assert_array_equal(vector[:2], both["observation"])
+        pairs.append((vector[2:].reshape(length, -1), both["applied_actions"]))
+    return pairs
+
+
+@pytest.mark.parametrize(
+    ("space", "actions", "width", "rows"),
+    [
+        (Discrete(3), [2, 0], 3, [[0, 0, 1], [1, 0, 0]]),
+        (Discrete(3), [np.int64(2), np.array(0)], 3, [[0, 0, 1], [1, 0, 0]]),
+        (Discrete(3, start=5), [5, 7], 3, [[1, 0, 0], [0, 0, 1]]),
+        (Discrete(3, start=-1), [-1, 1], 3, [[1, 0, 0], [0, 0, 1]]),
+        (MultiDiscrete([2, 3]), [np.array([0, 2]), np.array([1, 1])], 5, [[1, 0, 0, 0, 1], [0, 1, 0, 1, 0]]),
+        (
+            MultiDiscrete([2, 3], start=[4, -1]),
+            [np.array([4, 1]), np.array([5, 0])],
+            5,
+            [[1, 0, 0, 0, 1], [0, 1, 0, 1, 0]],
+        ),
+        (
+            MultiDiscrete([[2, 2], [3, 1]]),
+            [np.array([[1, 0], [2, 0]]), np.array([[0, 1], [0, 0]])],
+            8,
+            [[0, 1, 1, 0, 0, 0, 1, 1], [1, 0, 0, 1, 1, 0, 0, 1]],
+        ),
+        (
+            Box(-2, 2, (2,), np.float32),
+            [np.array([0.5, -2], np.float32), np.array([1, 2], np.float32)],
+            2,
+            [[0.5, -2], [1, 2]],
+        ),
+        (Box(1, 2, (1,), np.float64), [np.array([1.5]), np.array([2.0])], 1, [[1.5], [2]]),
+        (Box(-3, -1, (1, 2), np.int64), [np.array([[-3, -1]]), np.array([[-2, -2]])], 2, [[-3, -1], [-2, -2]]),
+    ],
+)
+def test_both_forms_show_the_newest_action_last_and_zeros_before_the_first(
+    space: Any, actions: list[Any], width: int, rows: list[list[float]]
+) -> None:
+    zeros = [0.0] * width
+    pairs = flat_and_dict(lambda: VectorEnv(action_space=space), actions)
+    for pair, expected in zip(pairs, ([zeros, zeros], [zeros, rows[0]], rows), strict=True):
+        for form in pair:
+            assert form.tolist() == expected
+            assert form.dtype == np.float32
+
+
+def test_only_the_last_actions_are_shown() -> None:
+    env = AppliedActions(RecordingEnv(), length=2)
+    env.reset()
+    for action in (0, 1, 3, 4):
+        observation, *_ = env.step(action)
+    assert observation["applied_actions"].tolist() == [one_hot(3, 5), one_hot(4, 5)]
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_reset_forgets_the_actions_of_the_last_episode(flat: bool) -> None:
+    env = AppliedActions(VectorEnv(), length=3, flat=flat)
+    env.reset()
+    for _ in range(5):
+        env.step(1)
+    observation, _ = env.reset()
+    shown = observation[2:] if flat else observation["applied_actions"]
+    assert not shown.any()
+
+
+def test_an_action_once_shown_does_not_change_with_the_callers_array() -> None:
+    env = AppliedActions(RecordingEnv(action_space=Box(-1, 1, (1,))), length=2)
+    env.reset()
+    action = np.array([0.5], np.float32)
+    observation, *_ = env.step(action)
+    action[:] = -1
+    assert observation["applied_actions"].tolist() == [[0], [0.5]]
+    assert env.step(action)[0]["applied_actions"].tolist() == [[0.5], [-1]]
+
+
+def test_an_action_is_shown_as_it_was_sent_also_if_the_environment_works_on_its_array() -> None:
+    class Halving(RecordingEnv):
+        def step(self, action: Any) -> Any:
+            returned = super().step(action)
+            action /= 2
+            return returned
+
+    env = AppliedActions(Halving(action_space=Box(-1, 1, (1,))))
+    env.reset()
+    observation, *_ = env.step(np.array([0.5], np.float32))
+    assert observation["applied_actions"].tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16, np.uint32, np.int32, np.uint64, np.int64])
+def test_a_one_in_whole_number_observations_is_the_types_largest_number(dtype: Any) -> None:
+    env = AppliedActions(VectorEnv(dtype, action_space=Discrete(3)), length=2, flat=True)
+    largest = np.iinfo(dtype).max
+    assert env.observation_space.dtype == dtype
+    assert env.observation_space.high.tolist() == [3, 3] + [largest] * 6
+    assert env.observation_space.low.tolist() == [0] * 8
+    observation, _ = env.reset()
+    assert observation.dtype == dtype
+    assert observation.tolist() == [1, 1] + [0] * 6
+    observation, *_ = env.step(1)
+    assert observation.tolist() == [1, 1, 0, 0, 0, 0, largest, 0]
+    assert env.observation_space.contains(observation)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_one_in_fractional_observations_is_a_one(dtype: Any) -> None:
+    env = AppliedActions(VectorEnv(dtype, action_space=Discrete(3)), length=1, flat=True)
+    env.reset()
+    observation, *_ = env.step(1)
+    assert observation.dtype == dtype
+    assert observation.tolist() == [1, 1, 0, 1, 0]
+    assert env.observation_space.contains(observation)
+
+
+def test_the_dict_form_keeps_the_observation_and_its_space_as_they_are() -> None:
+    inner = VectorEnv(np.uint8, shape=(4, 4, 3))
+    env = AppliedActions(inner, length=4)
+    assert isinstance(env.observation_space, Dict)
+    assert env.observation_space["observation"] == inner.observation_space
+    assert env.observation_space["applied_actions"] == Box(0, 1, (4, 5), np.float32)
+    observation, _ = env.reset()
+    assert set(observation) == {"observation", "applied_actions"}
+    assert observation["observation"].shape == (4, 4, 3)
+
+
+def test_the_space_of_box_actions_holds_their_bounds_and_zero() -> None:
+    space = Box(np.array([1, -2, -4], np.float32), np.array([3, 2, -3], np.float32))
+    env = AppliedActions(VectorEnv(action_space=space), length=2)
+    assert env.observation_space["applied_actions"].low.tolist() == [[0, -2, -4]] * 2
+    assert env.observation_space["applied_actions"].high.tolist() == [[3, 2, 0]] * 2
+
+
+def test_rewards_ends_and_infos_pass_as_they_are() -> None:
+    env = AppliedActions(RecordingEnv(2, ends=(False, True), rewards=(3.0, 4.0)))
+    _, info = env.reset()
+    assert info["frame"] == 0
+    assert env.step(0)[1:4] == (3.0, False, False)
+    *returned, info = env.step(0)
+    assert returned[1:] == [4.0, False, True]
+    assert info["frame"] == 2
+
+
+@pytest.mark.parametrize("length", [0, -1, 1.5, "2", None])
+def test_a_length_that_is_no_positive_number_of_frames_is_refused_by_argument_and_value(length: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^length .*{length}"):
+        AppliedActions(RecordingEnv(), length=length)
+
+
+def test_a_length_may_be_a_whole_number_of_numpy() -> None:
+    env = AppliedActions(RecordingEnv(), length=np.int64(3))  # type: ignore[arg-type]
+    assert env.reset()[0]["applied_actions"].shape == (3, 5)
+
+
+@pytest.mark.parametrize("space", [MultiBinary(3), Tuple([Discrete(2)]), Dict({"a": Discrete(2)}), Text(3)])
+def test_actions_that_cannot_be_shown_are_refused_by_their_space(space: Any) -> None:
+    with pytest.raises(ValueError, match="Discrete, MultiDiscrete or Box") as error:
+        AppliedActions(RecordingEnv(action_space=space))
+    assert str(space) in str(error.value)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (), (2, 2, 3)])
+def test_the_flat_form_of_anything_but_a_vector_is_refused_with_the_remedy(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"flat=True needs a vector observation, got Box.*flat=False"):
+        AppliedActions(VectorEnv(shape=shape), flat=True)
+
+
+def test_the_flat_form_of_a_discrete_observation_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match=r"flat=True needs a vector observation, got Discrete.*flat=False"):
+        AppliedActions(gym.make("FrozenLake-v1"), flat=True)
+
+
+def test_the_flat_form_of_box_actions_in_whole_number_observations_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match=r"flat=True cannot put Box actions into uint8 .*flat=False"):
+        AppliedActions(VectorEnv(np.uint8, action_space=Box(-1, 1, (2,))), flat=True)
+
+
+def test_the_constructor_arguments_are_recorded() -> None:
+    env = AppliedActions(gym.make("CartPole-v1"), length=3, flat=True)
+    again = gym.make(env.spec)  # type: ignore[arg-type]
+    assert type(again) is AppliedActions
+    assert again.observation_space == env.observation_space
+    assert again.reset(seed=0)[0].tolist() == env.reset(seed=0)[0].tolist()

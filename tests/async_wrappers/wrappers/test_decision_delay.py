@@ -1,0 +1,256 @@
+"""Tests of the wrappers outside a delay that tell the policy about it: `CommittedActions` and `DecisionDelay`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict
+from gymnasium.wrappers import TimeLimit
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from async_wrappers import CommittedActions, DecisionDelay, RealtimeDelay
+from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
+from async_wrappers.schedule.plain import PlainSchedule
+from async_wrappers.schedule.simulated import SimulatedSchedule
+from async_wrappers.schedule.stagger import Sequential
+from async_wrappers.testing.played import MS, Played
+from tests.async_wrappers.wrappers.test_action_history import VectorEnv, one_hot
+from tests.worlds.recording_env import FRAME, RecordingEnv
+
+EXAMPLES = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+STAGGERS = ["tickets", "none", "sequential", "max_time", "expected_time"]
+LATENCIES: list[Any] = [
+    0.0,
+    0.1,
+    Uniform(0.0, 0.2),
+    LogNormal(mean=0.08, cv=1.0),
+    Spikes(0.04, 0.2, 6),
+    Correlated(LogNormal(mean=0.08, cv=1.0), 0.9),
+    Played([0, 120 * MS, 20 * MS, 20 * MS, 40 * MS + 1]),
+]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an independent schedule tells of a decision: frames."""
+
+    start: int
+    effect: int
+    finished: int
+
+
+def told(arguments: dict[str, Any], seeds: list[int], frames: int) -> Iterator[list[Told]]:
+    """Yield what lands in the first frames of each episode."""
+    if "latency" not in arguments:
+        plain = PlainSchedule(**arguments)
+        for _ in seeds:
+            yield [Told(start, effect, effect) for start, effect in islice(plain.decisions(), frames)]
+        return
+    schedule = SimulatedSchedule(**arguments)
+    for seed in seeds:
+        log = schedule.keep_log()
+        landed = [(*applied, k) for k, (applied, _) in enumerate(islice(schedule.steps(seed), frames)) if applied]
+        ended = {(inference.start, inference.worker): schedule.clock.frame_at(inference.finished) for inference in log}
+        yield [Told(start, effect, ended[start, worker]) for start, worker, effect in landed]
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw arguments of a `RealtimeDelay`."""
+    if draw(st.booleans()):
+        return {"delay": draw(st.integers(0, 8)), "noops": draw(st.integers(0, 8))}
+    return {
+        "latency": draw(st.sampled_from(LATENCIES)),
+        "workers": draw(st.integers(1, 5)),
+        "fps": draw(st.sampled_from([50, 59.7275])),
+        "stagger": draw(st.sampled_from(STAGGERS)),
+        "playout": draw(st.one_of(st.integers(0, 8), st.just("p75"))),
+        "slot": draw(st.one_of(st.none(), st.integers(1, 3))),
+    }
+
+
+def play(env: gym.Env[Any, Any], seed: int) -> Iterator[tuple[list[int], Any]]:
+    """Play an episode; yield the actions chosen so far and the observation, after the reset and each step."""
+    rng = np.random.default_rng(seed)
+    chosen: list[int] = []
+    observation, _ = env.reset(seed=seed)
+    yield chosen, observation
+    over = False
+    while not over:
+        chosen.append(int(rng.integers(5)))
+        observation, _, over, _, _ = env.step(chosen[-1])
+        yield chosen, observation
+
+
+RUNS = {"arguments": schedules(), "length": st.integers(1, 60), "seeds": st.lists(st.integers(0, 99), min_size=1)}
+
+
+@EXAMPLES
+@given(**RUNS, longest=st.integers(1, 12))
+def test_the_delay_told_is_that_of_the_newest_action_applied_before_the_observations_frame(
+    arguments: dict[str, Any], length: int, seeds: list[int], longest: int
+) -> None:
+    env = DecisionDelay(RealtimeDelay(RecordingEnv(length), default_action=2, **arguments), longest=longest)
+    for seed, decisions in zip(seeds, told(arguments, seeds, length + 1), strict=True):
+        kept = [observation for _, observation in play(env, seed)]
+        for observation in kept:  # compared at the end: nothing that was returned has changed since
+            frame = observation["observation"][FRAME]
+            delays = [0] + [decision.effect - decision.start for decision in decisions if decision.effect < frame]
+            assert observation["decision_delay"].tolist() == [min(delays[-1], longest)]
+            assert env.observation_space.contains(observation)
+
+
+@EXAMPLES
+@given(**RUNS, shown=st.integers(1, 6), known=st.booleans())
+def test_the_actions_committed_are_those_chosen_that_land_on_the_observations_frame_or_later(
+    arguments: dict[str, Any], length: int, seeds: list[int], shown: int, known: bool
+) -> None:
+    env = CommittedActions(RealtimeDelay(RecordingEnv(length), default_action=2, **arguments), shown, known)
+    for seed, decisions in zip(seeds, told(arguments, seeds, length + 1), strict=True):
+        for chosen, observation in play(env, seed):
+            frame = observation["observation"][FRAME]
+            rows = [
+                [*one_hot(action, 5), 0.0] if decision.finished <= frame or not known else [0.0] * 5 + [1.0]
+                for action, decision in zip(chosen, decisions, strict=False)
+                if frame <= decision.effect < length
+            ]
+            assert observation["committed_actions"].tolist() == (rows + [[0.0] * 6] * shown)[:shown]
+            assert env.observation_space.contains(observation)
+
+
+def test_an_action_applied_on_the_observations_own_frame_does_not_tell_its_delay_yet() -> None:
+    latency = Played([40 * MS, 20 * MS, 20 * MS, 20 * MS])
+    env = DecisionDelay(
+        RealtimeDelay(RecordingEnv(), default_action=2, latency=latency, workers=1, fps=50, stagger="none")
+    )
+    shown = [(env.reset(seed=0)[0])] + [env.step(0)[0] for _ in range(3)]
+    # (start, effect): (0, 2), (2, 3), (3, 4), (4, 5): the observation of frame 2 is seen before that frame's action
+    assert [int(observation["observation"][FRAME]) for observation in shown] == [0, 2, 3, 4]
+    assert [observation["decision_delay"].item() for observation in shown] == [0, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "frames"),
+    [
+        ({"delay": 8}, 8),
+        ({"delay": 3, "noops": 3}, 3),
+        ({}, 0),
+        ({"latency": LogNormal(0.1, 0.3), "workers": 4, "fps": 60, "playout": 7}, 7),
+        ({"latency": 0.1, "workers": 4, "fps": 50}, 5),
+        ({"latency": 0.1, "fps": 50, "playout": 0}, 0),
+    ],
+)
+def test_the_playout_is_told_from_the_first_observation_on(arguments: dict[str, Any], frames: int) -> None:
+    env = DecisionDelay(RealtimeDelay(RecordingEnv(30), default_action=2, **arguments), of="playout")
+    assert [observation["decision_delay"].item() for _, observation in play(env, seed=0)][:5] == [frames] * 5
+    assert isinstance(env.env, RealtimeDelay)
+    assert env.env.playout == frames
+
+
+@pytest.mark.parametrize("stagger", [*STAGGERS[1:], Sequential()])
+def test_a_strategy_without_a_playout_cannot_tell_it(stagger: Any) -> None:
+    env = RealtimeDelay(RecordingEnv(), latency=0.1, fps=60, stagger=stagger)
+    assert env.playout is None
+    with pytest.raises(ValueError, match=r"^of='playout' needs constants or tickets, .*: use of='last'$"):
+        DecisionDelay(env, of="playout")
+
+
+def test_a_playout_that_cannot_be_shown_is_refused_and_a_longer_delay_is_cut() -> None:
+    env = RealtimeDelay(RecordingEnv(), delay=9)
+    with pytest.raises(ValueError, match=r"^longest must be >= the playout, 9 frames, got 8$"):
+        DecisionDelay(env, of="playout", longest=8)
+    assert DecisionDelay(env, of="playout", longest=9).reset()[0]["decision_delay"] == 9
+    *_, (_, observation) = play(DecisionDelay(RealtimeDelay(RecordingEnv(30), delay=9), longest=8), seed=0)
+    assert observation["decision_delay"] == 8
+
+
+@pytest.mark.parametrize(
+    ("dtype", "longest", "high", "shown"),
+    [
+        (np.float32, 60, 60, 3),
+        (np.float64, 60, 60, 3),
+        (np.uint8, 60, 240, 12),
+        (np.uint8, 255, 255, 3),
+        (np.int8, 60, 120, 6),
+        (np.int64, 2, (2**62 - 1) * 2, (2**62 - 1) * 2),
+    ],
+)
+def test_the_flat_form_appends_the_delay_in_frames_or_in_shares_of_the_largest_whole_number(
+    dtype: Any, longest: int, high: int, shown: int
+) -> None:
+    env = DecisionDelay(RealtimeDelay(VectorEnv(dtype, length=20), delay=3), longest=longest, flat=True)
+    assert env.observation_space.dtype == dtype
+    assert env.observation_space.low.tolist() == [0, 0, 0]
+    assert env.observation_space.high.tolist() == [3, 3, high]
+    observations = [observation for _, observation in play(env, seed=0)]
+    assert observations[0].tolist() == [1, 1, 0]
+    assert observations[-1].tolist() == [1, 1, shown]
+    assert all(
+        observation.dtype == dtype and env.observation_space.contains(observation) for observation in observations
+    )
+
+
+def test_the_dict_form_keeps_the_observation_and_its_space_as_they_are() -> None:
+    inner = VectorEnv(np.uint8, shape=(4, 4, 3))
+    env = DecisionDelay(RealtimeDelay(inner, delay=2), longest=20)
+    assert isinstance(env.observation_space, Dict)
+    assert env.observation_space["observation"] == inner.observation_space
+    assert env.observation_space["decision_delay"] == Box(0, 20, (1,), np.float32)
+    assert set(env.reset()[0]) == {"observation", "decision_delay"}
+
+
+def test_a_reset_forgets_the_last_episodes_delay() -> None:
+    env = DecisionDelay(RealtimeDelay(RecordingEnv(30), delay=2))
+    for _ in range(2):
+        shown = [observation["decision_delay"].item() for _, observation in play(env, seed=0)]
+        assert shown[:5] == [0, 0, 0, 2, 2]
+
+
+def test_a_delay_is_found_through_other_wrappers() -> None:
+    env = DecisionDelay(TimeLimit(RealtimeDelay(RecordingEnv(), delay=2), 10), of="playout", flat=False)
+    assert env.reset()[0]["decision_delay"] == 2
+
+
+@pytest.mark.parametrize("wrapper", [CommittedActions, DecisionDelay])
+def test_without_a_delay_inside_the_remedy_is_named(wrapper: Any) -> None:
+    with pytest.raises(
+        ValueError, match=rf"^{wrapper.__name__} must be around a RealtimeDelay, got .*: wrap the delay"
+    ):
+        wrapper(RecordingEnv())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"of": "first"}, "of must be 'last' or 'playout', got 'first'"),
+        ({"of": None}, "of must be 'last' or 'playout', got None"),
+        ({"longest": 0}, "longest must be a whole number of frames between 1 and 1,000,000,000, got 0"),
+        ({"longest": -1}, "longest must be >= 0 frames, got -1"),
+        ({"longest": 1.5}, "longest must be a whole number of frames (an int), got 1.5"),
+        ({"longest": 256, "flat": True}, "longest must be <= 255 frames in uint8 observations, got 256"),
+    ],
+)
+def test_a_bad_argument_is_refused_by_name_and_value(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        DecisionDelay(RealtimeDelay(VectorEnv(np.uint8), delay=2), **arguments)
+    assert str(error.value) == message
+
+
+def test_the_flat_form_of_an_image_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match=r"flat=True needs a vector observation, got Box.*flat=False"):
+        DecisionDelay(RealtimeDelay(VectorEnv(shape=(4, 4)), delay=2), flat=True)
+
+
+def test_the_constructor_arguments_are_recorded() -> None:
+    env = DecisionDelay(RealtimeDelay(gym.make("CartPole-v1"), 3, default_action=0), "playout", longest=9, flat=True)
+    again = gym.make(env.spec)  # type: ignore[arg-type]
+    assert type(again) is DecisionDelay
+    assert again.observation_space == env.observation_space
+    assert again.reset(seed=0)[0].tolist() == env.reset(seed=0)[0].tolist()

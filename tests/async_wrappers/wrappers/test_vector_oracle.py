@@ -1,0 +1,275 @@
+"""A plain loop over frames, one for each sub-environment, agrees with `VectorRealtimeDelay`.
+
+The loop knows the three rules (see test_delay_oracle.py), that boundaries are every noops + 1 frames of the vector
+environment, and what Gymnasium's autoreset modes are. Nothing of the project's schedule is used here. The policy is a
+hash of its observation and each observation depends on all actions before it in its episode, so that a leak or a shift
+by one frame changes everything after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from async_wrappers import VectorRealtimeDelay
+from tests.worlds.recording_env import MEANINGS, NOOP, RecordingEnv, mixed
+
+NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+FIXED = 4
+
+
+def policy(observation: Any) -> int:
+    return mixed(*observation.tolist()) % len(MEANINGS)
+
+
+def reflex(observation: Any, last_action: int | None) -> int:
+    return mixed(*observation.tolist(), -1 if last_action is None else last_action) % len(MEANINGS)
+
+
+Default = Callable[[Any, Any], int]  # (newest observation, last agent action)
+DEFAULTS: dict[str, tuple[Any, Default]] = {
+    "noop": ("noop", lambda observation, last: NOOP),
+    "repeat": ("repeat", lambda observation, last: NOOP if last is None else last),
+    "fixed": (FIXED, lambda observation, last: FIXED),
+    "function": (reflex, reflex),
+}
+
+
+@dataclass(frozen=True)
+class Sub:
+    """What one sub-environment does, over and over again."""
+
+    lengths: list[int]  # frames of each episode
+    ends: list[tuple[bool, bool]]
+    rewards: list[float]
+
+    def make(self, reuse: bool = False) -> RecordingEnv:
+        return RecordingEnv(self.lengths, self.ends, self.rewards, reuse=reuse)
+
+
+@dataclass(frozen=True)
+class World:
+    delay: int
+    noops: int
+    subs: list[Sub]
+    mode: AutoresetMode
+    steps: int
+    reuse: bool
+
+    @property
+    def own_mode(self) -> AutoresetMode:
+        if self.delay == self.noops == 0:
+            return self.mode
+        return NEXT_STEP if self.mode is NEXT_STEP and self.noops <= self.delay else SAME_STEP
+
+
+LENGTHS = st.one_of(st.integers(1, 3), st.integers(1, 25))
+ENDS = st.sampled_from([(True, False), (False, True), (True, True)])
+SUBS = st.builds(
+    Sub,
+    lengths=st.lists(LENGTHS, min_size=1, max_size=5),
+    ends=st.lists(ENDS, min_size=1, max_size=5),
+    rewards=st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=20),
+)
+WORLDS = st.builds(
+    World,
+    delay=st.integers(0, 5),
+    noops=st.integers(0, 4),
+    subs=st.lists(SUBS, min_size=1, max_size=4),
+    mode=st.sampled_from(AutoresetMode),
+    steps=st.integers(1, 12),
+    reuse=st.booleans(),
+)
+
+
+def plain(value: Any) -> Any:
+    """Return lists, numbers and dictionaries."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+@dataclass
+class Played:
+    """An episode of one sub-environment; frames are those of the vector environment."""
+
+    begin: int
+    first: int  # the frame that decision 0 reads
+    rewards: list[float] = field(default_factory=list)
+    landed: list[int] = field(default_factory=list)  # frames on which an agent action was applied
+    ends: tuple[bool, bool] = (False, False)
+    last: Any = None  # the last sight
+    told: bool = False  # by a flag
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.rewards)
+
+
+def play_one(world: World, sub: Sub, default: Default) -> tuple[list[Any], list[Played], list[list[int]]]:
+    """Return what one sub-environment showed at the beginning of each frame, its episodes and what it received."""
+    env, m, d = sub.make(), world.noops + 1, world.delay
+    sights = [plain(env.reset())]
+    episode, told_in, resetting, last_action = Played(0, 0), -9, False, None
+    episodes = [episode]
+    for frame in range(d + world.steps * m):
+        step = max(0, (frame - d) // m)
+        if resetting:
+            sights.append(plain(env.reset()))
+            resetting = False
+            continue
+        read = frame - d
+        if read >= episode.first and read % m == 0:
+            action = last_action = policy(np.array(sights[read][0]))
+            episode.landed.append(frame)
+        else:
+            action = default(np.array(sights[frame][0]), last_action)
+        observation, reward, terminated, truncated, info = env.step(action)
+        episode.rewards.append(reward)
+        sight = plain((observation, info))
+        if terminated or truncated:
+            episode.ends, episode.last = (terminated, truncated), sight
+            episode.told = told_in < step - (1 if world.own_mode is NEXT_STEP else 0)
+            if episode.told:
+                told_in = step
+            resetting = world.mode is NEXT_STEP
+            begin = frame + (2 if resetting else 1)
+            first = next(f for f in range(begin, begin + m) if f % m == 0)
+            if world.own_mode is NEXT_STEP:
+                first = max(first, (told_in + 2) * m)
+            episode, last_action = Played(begin, first), None
+            episodes.append(episode)
+            if not resetting:
+                sight = plain(env.reset())
+        sights.append(sight)
+    return sights, episodes, env.episodes
+
+
+def expected_steps(world: World, sights: list[Any], episodes: list[Played]) -> list[dict[str, Any]]:
+    """Return what each step tells of one sub-environment."""
+    m, d = world.noops + 1, world.delay
+    returned = []
+    for step in range(world.steps):
+        effect, stop = step * m + d, (step + 1) * m + d
+        frames = range(0 if step == 0 else effect, stop)
+        over = [episode for episode in episodes if episode.last is not None and episode.end - 1 in frames]
+        told = next((episode for episode in over if episode.told), None)
+        untold = [episode for episode in over if not episode.told]
+        acting = next((episode for episode in episodes if effect in episode.landed), None)
+        running = next(episode for episode in episodes if episode.last is None or episode.end > stop)
+        assert acting is None or told in (None, acting)
+
+        paid, defaults, interval = 0.0, 0, 0
+        if credited := acting or told:
+            last = min(stop, credited.end)
+            since = effect if acting and acting.landed[0] < effect else credited.begin
+            paid = sum(credited.rewards[since - credited.begin : last - credited.begin])
+            defaults = last - since - (acting is not None)
+            interval = last - effect if acting else 0
+        unheard = all(frame >= stop for frame in running.landed)
+        carried = sum(running.rewards[: max(0, stop - running.begin)]) if unheard else 0.0
+        boundary = (step + 1) * m
+        deciding = running.first <= boundary
+        realtime = {
+            "delay": d,
+            "applied": acting is not None,
+            "interval": interval,
+            "default_frames": defaults,
+            "deciding": deciding,
+            "frame": max(0, stop - running.begin),
+            "start": boundary - running.begin if deciding else -1,
+            "observation_info": sights[boundary][1],
+            "carried_reward": carried,
+            "untold_episodes": len(untold),
+            "untold_reward": sum(sum(episode.rewards) for episode in untold),
+        }
+        observation, info = sights[boundary][0], dict(sights[stop][1])
+        if told:
+            shown = min(boundary if acting else told.first + m, told.end)
+            final, final_info = sights[shown] if shown < told.end else told.last
+            of_the_end = {"frame": len(told.rewards), "start": shown - told.begin, "observation_info": final_info}
+            if world.own_mode is SAME_STEP:
+                keys = ("delay", "applied", "interval", "default_frames")
+                of_the_end = {**{key: realtime[key] for key in keys}, **of_the_end}
+                info["final_obs"] = final
+                info["final_info"] = {**told.last[1], "realtime": of_the_end}
+            else:
+                observation, info = final, dict(told.last[1])
+                realtime.update(of_the_end)
+        returned.append(
+            {
+                "observation": observation,
+                "reward": paid,
+                "ends": told.ends if told else (False, False),
+                "info": {**info, "realtime": realtime},
+            }
+        )
+    return returned
+
+
+def info_of(info: dict[str, Any], i: int) -> dict[str, Any]:
+    """Return what a vector's info says of one sub-environment."""
+    single = {}
+    for key, value in info.items():
+        if key.startswith("_") or (f"_{key}" in info and not info[f"_{key}"][i]):
+            continue
+        single[key] = info_of(value, i) if isinstance(value, dict) else plain(value[i])
+    return single
+
+
+def wrapped(world: World, default_action: Any) -> tuple[VectorRealtimeDelay, list[RecordingEnv]]:
+    reuse = world.reuse and world.mode is not SAME_STEP  # Gymnasium resets over the final info that it hands out
+    recorders = [sub.make(reuse) for sub in world.subs]
+    makers = [lambda recorder=recorder: recorder for recorder in recorders]
+    vector = SyncVectorEnv(makers, copy=not world.reuse, autoreset_mode=world.mode)
+    return VectorRealtimeDelay(vector, world.delay, world.noops, default_action), recorders
+
+
+def by_the_wrapper(world: World, default_action: Any) -> tuple[list[list[dict[str, Any]]], list[list[list[int]]]]:
+    """Return, for each sub-environment, what each step told of it, and the actions that it received."""
+    env, recorders = wrapped(world, default_action)
+    assert env.metadata["autoreset_mode"] is world.own_mode
+    returned: list[list[dict[str, Any]]] = [[] for _ in world.subs]
+    observations, info = env.reset()
+    kept = []
+    for _ in range(world.steps):
+        actions = np.array([policy(observation) for observation in observations])
+        observations, rewards, terminated, truncated, info = env.step(actions)
+        kept.append((observations, observations.copy()))
+        for i, steps in enumerate(returned):
+            steps.append(
+                {
+                    "observation": plain(observations[i]),
+                    "reward": float(rewards[i]),
+                    "ends": (bool(terminated[i]), bool(truncated[i])),
+                    "info": info_of(info, i),
+                }
+            )
+    for observations, as_returned in kept:
+        np.testing.assert_array_equal(observations, as_returned)  # nobody writes into them afterwards
+    return returned, [recorder.episodes for recorder in recorders]
+
+
+@settings(max_examples=400, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=WORLDS, name=st.sampled_from(list(DEFAULTS)))
+def test_each_sub_environment_lives_by_the_three_rules_between_common_boundaries(world: World, name: str) -> None:
+    default_action, rule = DEFAULTS[name]
+    if world.own_mode is DISABLED:  # the user resets: see test_vector.py, on the identity
+        world = World(world.delay, world.noops, world.subs, SAME_STEP, world.steps, world.reuse)
+    returned, received = by_the_wrapper(world, default_action)
+    for sub, steps, actions in zip(world.subs, returned, received, strict=True):
+        sights, episodes, expected_actions = play_one(world, sub, rule)
+        assert actions == expected_actions
+        assert steps == expected_steps(world, sights, episodes)
+        told = sum(step["reward"] for step in steps)
+        untold = sum(step["info"]["realtime"]["untold_reward"] for step in steps)
+        carried = steps[-1]["info"]["realtime"]["carried_reward"]
+        assert told + untold + carried == sum(sum(episode.rewards) for episode in episodes)

@@ -1,0 +1,805 @@
+"""What every replay keeps, whatever it draws and forgets: subclass `ReplayContract` and give it `make_replay`.
+
+A plain list of episodes, `Oracle`, knows every valid transition. Every observation in a stream has a value of its own
+and none is zero, so that an observation tells which transition it belongs to and is never taken for padding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agents import __version__
+from agents.formats import FORMAT, OtherFormat
+from agents.replay.log.saved import DamagedReplay
+from agents.replay.log.segments import read_index
+from tests.worlds.plain_data import assert_identical
+
+SHAPE = (2, 3)
+Batch = dict[str, Any]
+Transition = dict[str, Any]
+
+
+class Replay(Protocol):
+    """What the contract asks of a replay."""
+
+    @property
+    def add_count(self) -> int: ...
+    def __len__(self) -> int: ...
+    def observe(self, transition: Transition) -> None: ...
+    def sample(self, batch_size: int | None = None) -> Batch: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def save(self, directory: Path, number: int) -> list[str]: ...
+    def load(self, directory: Path, number: int, partial: bool = False) -> int: ...
+    def prune(self, directory: Path, keep: Iterable[int]) -> None: ...
+    def clear(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Config:
+    """The arguments that the oracle must know."""
+
+    capacity: int = 1000
+    stack_size: int = 1
+    update_horizon: int = 1
+    gamma: float = 0.9
+    discount_by: Literal["decision", "frame"] = "decision"
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Rewards and intervals of its decisions, and how it ends."""
+
+    rewards: list[float]
+    intervals: list[int]
+    end: Literal["terminal", "truncated", "running"]
+
+
+def transitions(episodes: list[Episode]) -> Iterator[Transition]:
+    """The stream of transitions that the episodes make."""
+    value = 0
+    for episode in episodes:
+        for t, (reward, interval) in enumerate(zip(episode.rewards, episode.intervals, strict=True)):
+            value += 1
+            last = t == len(episode.rewards) - 1
+            yield {
+                "observation": frame(value),
+                "action": value % 18,
+                "reward": reward,
+                "interval": interval,
+                "terminal": last and episode.end == "terminal",
+                "truncated": last and episode.end == "truncated",
+                "next_observation": frame(value + 1),
+            }
+        value += 1
+
+
+def frame(value: int) -> npt.NDArray[np.int16]:
+    """An observation whose pixels tell its value."""
+    return np.full(SHAPE, value, np.int16) * np.array([1, 2, 3], np.int16)
+
+
+@dataclass
+class Oracle:
+    """Episodes as plain lists; a transition is worked out from them when it is asked for."""
+
+    config: Config
+    slots: int = 0
+    episodes: list[dict[str, Any]] = field(default_factory=list)
+
+    def observe(self, transition: Transition) -> None:
+        """Appends to the running episode, or begins one."""
+        if not self.episodes or self.episodes[-1]["ended"]:
+            self.episodes.append({"first": self.slots, "frames": [], "steps": [], "ended": False})
+        episode = self.episodes[-1]
+        episode["frames"].append(transition["observation"])
+        episode["steps"].append(transition)
+        self.slots += 1
+        if transition["terminal"] or transition["truncated"]:
+            episode["frames"].append(transition["next_observation"])
+            episode["ended"] = True
+            self.slots += 1
+
+    def end_running(self) -> None:
+        """Ends the running episode with its last observation; nobody knows what its last action led to."""
+        if self.episodes and not self.episodes[-1]["ended"]:
+            self.episodes[-1]["steps"].pop()
+            self.episodes[-1]["ended"] = True
+
+    def touched(self, slot: int) -> range:
+        """The slots that the valid transition at a slot is made of."""
+        (episode,) = (each for each in self.episodes if 0 <= slot - each["first"] < len(each["frames"]))
+        t, last = slot - episode["first"], len(episode["frames"]) - 1
+        end = min(t + self.config.update_horizon, last)
+        return range(episode["first"] + max(0, t - self.config.stack_size + 1), episode["first"] + end + 1)
+
+    def valid(self) -> dict[int, Transition]:
+        """Every valid transition by its slot."""
+        found = {}
+        for episode in self.episodes:
+            for t in range(len(episode["steps"])):
+                transition = self._transition(episode, t)
+                if transition is not None:
+                    found[episode["first"] + t] = transition
+        return found
+
+    def _transition(self, episode: dict[str, Any], t: int) -> Transition | None:
+        horizon, last = self.config.update_horizon, len(episode["frames"]) - 1
+        oldest_needed = episode["first"] + max(0, t - self.config.stack_size + 1)
+        if oldest_needed < self.slots - self.config.capacity or (t + horizon > last and not episode["ended"]):
+            return None
+        end = min(t + horizon, last)
+        reward, discount = 0.0, 1.0
+        for step in episode["steps"][t:end]:
+            reward += discount * step["reward"]
+            discount *= self.config.gamma ** (step["interval"] if self.config.discount_by == "frame" else 1)
+            discount *= not step["terminal"]
+        return {
+            "observation": self._stack(episode, t),
+            "action": episode["steps"][t]["action"],
+            "reward": reward,
+            "discount": discount,
+            "next_observation": self._stack(episode, end),
+            "interval": episode["steps"][t]["interval"],
+        }
+
+    def _stack(self, episode: dict[str, Any], t: int) -> npt.NDArray[np.int16]:
+        indexes = range(t - self.config.stack_size + 1, t + 1)
+        return np.stack([episode["frames"][i] if i >= 0 else np.zeros(SHAPE, np.int16) for i in indexes])
+
+
+def assert_same_transition(batch: Batch, row: int, expected: Transition) -> None:
+    """Compares one row of a batch with the oracle's transition."""
+    for name in ("observation", "next_observation"):
+        np.testing.assert_array_equal(batch[name][row], expected[name], err_msg=name)
+    assert batch["action"][row] == expected["action"]
+    assert batch["interval"][row] == expected["interval"]
+    assert batch["reward"][row] == pytest.approx(expected["reward"], rel=1e-5, abs=1e-5)
+    assert batch["discount"][row] == pytest.approx(expected["discount"], rel=1e-5)
+
+
+def assert_same_batches(one: Replay, other: Replay, count: int = 3) -> None:
+    """Samples from both replays and compares bit for bit."""
+    for _ in range(count):
+        first, second = one.sample(16), other.sample(16)
+        assert first.keys() == second.keys()
+        for name in first:
+            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def assert_same_state(one: Replay, other: Replay) -> None:
+    """Compares all that two replays remember, their generators included, bit for bit."""
+    assert (len(one), one.add_count) == (len(other), other.add_count)
+    assert_identical(one.state_dict(), other.state_dict())
+
+
+configs = st.builds(
+    Config,
+    capacity=st.integers(8, 40),
+    stack_size=st.integers(1, 4),
+    update_horizon=st.integers(1, 4),
+    gamma=st.sampled_from([0.5, 0.9, 1.0]),
+    discount_by=st.sampled_from(["decision", "frame"]),
+)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Transition]:
+    """Transitions of up to 12 episodes; the last one may still run."""
+    lengths = draw(st.lists(st.integers(1, 10), min_size=1, max_size=12))
+    episodes = []
+    for i, length in enumerate(lengths):
+        ends = ["terminal", "truncated", "running"] if i == len(lengths) - 1 else ["terminal", "truncated"]
+        rewards = draw(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0]), min_size=length, max_size=length))
+        intervals = draw(st.lists(st.integers(1, 6), min_size=length, max_size=length))
+        episodes.append(Episode(rewards, intervals, draw(st.sampled_from(ends))))
+    return list(transitions(episodes))
+
+
+def some_stream(episodes: int = 10, length: int = 7) -> list[Transition]:
+    """A fixed stream; the ends alternate."""
+    ends: list[Literal["terminal", "truncated"]] = ["terminal", "truncated"]
+    rewards = [float(t % 3) for t in range(length)]
+    return list(transitions([Episode(rewards, [4] * length, ends[i % 2]) for i in range(episodes)]))
+
+
+# Every subclass runs the contract's tests, which Hypothesis would take for a mistake.
+contract_settings = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.differing_executors], database=None
+)
+
+
+class ReplayContract:
+    """What every replay promises; a subclass says how to make one, and what its learner does with a batch."""
+
+    batch_keys = frozenset(
+        {"observation", "action", "reward", "discount", "next_observation", "interval", "index"},
+    )
+
+    def make_replay(
+        self, config: Config, *, seed: int = 0, batch_size: int = 32, shape: Any = SHAPE, dtype: Any = np.int16
+    ) -> Any:
+        """A new, empty replay."""
+        raise NotImplementedError
+
+    def possible(self, config: Config) -> Config:
+        """The nearest configuration that this kind of replay can have."""
+        return config
+
+    def learn(self, replay: Any) -> Batch | None:
+        """Does what a learner does: draws a batch, if there is one, and tells the replay what it found."""
+        return replay.sample(4) if len(replay) else None
+
+    def filled(self, config: Config, stream: list[Transition], seed: int = 0) -> Any:
+        """A replay that has observed a stream and was learnt from."""
+        replay = self.make_replay(self.possible(config), seed=seed)
+        for transition in stream:
+            replay.observe(transition)
+        self.learn(replay)
+        return replay
+
+    # Transitions, while nothing has been overwritten.
+
+    @given(configs, streams())
+    @contract_settings
+    def test_samples_are_transitions_of_the_stream(self, config: Config, stream: list[Transition]) -> None:
+        roomy = self.possible(replace(config, capacity=1000))
+        replay, oracle = self.make_replay(roomy), Oracle(roomy)
+        for transition in stream:
+            replay.observe(transition)
+            oracle.observe(transition)
+        expected = oracle.valid()
+        assert len(replay) == len(expected)
+        assert replay.add_count == len(stream)
+        batch = replay.sample(64) if expected else {"index": np.zeros(0, np.int64)}
+        for row, index in enumerate(batch["index"].tolist()):
+            assert_same_transition(batch, row, expected[index])
+
+    def test_keys_shapes_and_dtypes(self) -> None:
+        config = self.possible(Config(stack_size=4, update_horizon=3))
+        replay = self.make_replay(config, batch_size=5)
+        for transition in some_stream():
+            replay.observe(transition)
+        batch = replay.sample()
+        assert batch.keys() == self.batch_keys
+        assert batch["observation"].shape == batch["next_observation"].shape == (5, config.stack_size, *SHAPE)
+        assert batch["observation"].dtype == batch["next_observation"].dtype == np.int16
+        dtypes = {
+            "action": np.int64,
+            "reward": np.float32,
+            "discount": np.float32,
+            "interval": np.int64,
+            "index": np.int64,
+        }
+        for name, dtype in dtypes.items():
+            assert batch[name].shape == (5,)
+            assert batch[name].dtype == dtype
+        assert replay.sample(9)["action"].shape == (9,)
+
+    def test_terminated_and_truncated_ends(self) -> None:
+        ends = [Episode([1.0, 1.0], [1, 1], "terminal"), Episode([1.0, 1.0], [1, 1], "truncated")]
+        replay = self.make_replay(Config(update_horizon=2, gamma=0.5))
+        for transition in transitions(ends):
+            replay.observe(transition)
+        batch = replay.sample(64)
+        rows = zip(batch["observation"][:, -1, 0, 0], batch["reward"], batch["discount"], strict=True)
+        # Observations are 1, 2, (3) and 4, 5, (6).
+        assert set(rows) == {(1, 1.5, 0.0), (2, 1.0, 0.0), (4, 1.5, 0.25), (5, 1.0, 0.5)}
+
+    @pytest.mark.parametrize("end", ["terminal", "truncated"])
+    @pytest.mark.parametrize(("discount_by", "discount"), [("decision", 0.5), ("frame", 0.5**4)])
+    def test_no_tail_is_lost_and_each_sums_what_is_left(
+        self, end: Literal["terminal", "truncated"], discount_by: Literal["decision", "frame"], discount: float
+    ) -> None:
+        replay = self.make_replay(Config(update_horizon=3, gamma=0.5, discount_by=discount_by))
+        for transition in transitions([Episode([1.0, 2.0, 4.0, 8.0], [4] * 4, end)]):
+            replay.observe(transition)
+        batch = replay.sample(200)
+        bootstrap = float(end == "truncated")
+        d = discount
+        # action t + 1: reward, discount, the observation that it bootstraps on.
+        expected = {
+            1: (1 + 2 * d + 4 * d * d, d**3, 4),
+            2: (2 + 4 * d + 8 * d * d, d**3 * bootstrap, 5),
+            3: (4 + 8 * d, d**2 * bootstrap, 5),
+            4: (8.0, d * bootstrap, 5),
+        }
+        columns = (batch["reward"], batch["discount"], batch["next_observation"][:, -1, 0, 0])
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        found = dict(zip(batch["action"].tolist(), rows, strict=True))
+        assert found == expected
+
+    def test_seed_decides_the_batches(self) -> None:
+        replays = [self.make_replay(Config(), seed=seed) for seed in (1, 1, 2)]
+        for replay in replays:
+            for transition in some_stream():
+                replay.observe(transition)
+        assert_same_batches(replays[0], replays[1])
+        first, other = replays[0].sample()["observation"], replays[2].sample()["observation"]
+        assert not np.array_equal(first, other)
+
+    def test_batches_are_the_callers_own(self) -> None:
+        replay = self.filled(Config(stack_size=2), some_stream())
+        batch = replay.sample()
+        before = {name: values.copy() for name, values in batch.items()}
+        replay.sample()
+        for name, values in batch.items():
+            np.testing.assert_array_equal(values, before[name])
+
+    def test_observations_are_copied(self) -> None:
+        replay = self.make_replay(Config())
+        transition = next(transitions([Episode([1.0], [1], "truncated")]))
+        replay.observe(transition)
+        transition["observation"][:] = 99
+        transition["next_observation"][:] = 99
+        batch = replay.sample(1)
+        assert (batch["observation"][0, -1] == frame(1)).all()
+        assert (batch["next_observation"][0, -1] == frame(2)).all()
+
+    # Dict observations.
+
+    @given(configs, streams())
+    @contract_settings
+    def test_a_dict_is_kept_key_by_key(self, config: Config, stream: list[Transition]) -> None:
+        config = self.possible(config)
+        plain = self.make_replay(config)
+        shape = {"image": SHAPE, "told": {"delay": (), "actions": (2,)}}
+        dtype = {"image": np.int16, "told": {"delay": np.int64, "actions": np.float32}}
+        keyed = self.make_replay(config, shape=shape, dtype=dtype)
+        for transition in stream:
+            plain.observe(transition)
+            keyed.observe({**transition, **{name: _keyed(transition[name]) for name in _OBSERVATIONS}})
+            self.learn(plain)
+            self.learn(keyed)
+        assert (len(keyed), keyed.add_count) == (len(plain), plain.add_count)
+        if not len(plain):
+            return
+        one, other = plain.sample(16), keyed.sample(16)
+        for name in one.keys() - set(_OBSERVATIONS):
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+        for name in _OBSERVATIONS:
+            image, told = one[name], other[name]["told"]
+            np.testing.assert_array_equal(other[name]["image"], image)
+            np.testing.assert_array_equal(told["delay"], image[..., 0, 0])
+            np.testing.assert_array_equal(told["actions"], image[..., 0, :2] / 2)
+            assert (told["delay"].dtype, told["actions"].dtype) == (np.int64, np.float32)
+
+    def test_a_dict_continues_from_its_files(self, tmp_path: Path) -> None:
+        arguments = {"shape": {"a": SHAPE, "b": ()}, "dtype": {"a": np.int16, "b": np.float64}}
+        replay, resumed = (self.make_replay(Config(), seed=seed, **arguments) for seed in (0, 5))
+        for transition in some_stream():
+            both = {name: {"a": transition[name], "b": transition[name].sum()} for name in _OBSERVATIONS}
+            replay.observe({**transition, **both})
+        replay.save(tmp_path, 0)
+        resumed.load(tmp_path, 0)
+        assert_same_state(resumed, replay)
+        batch = resumed.sample()
+        np.testing.assert_array_equal(batch["observation"]["b"], batch["observation"]["a"].sum(axis=(2, 3)))
+
+    @pytest.mark.parametrize(
+        ("observation", "message"),
+        [
+            (np.zeros(SHAPE), r"observation must be a dict with the keys \['a', 'b'\], got ndarray"),
+            ({"a": np.zeros(SHAPE, np.int16)}, r"observation must be a dict with the keys \['a', 'b'\], got \['a'\]"),
+            ({"a": np.zeros(2, np.int16), "b": 0.0}, r"observation\['a'\] must have shape \(2, 3\), got \(2,\)"),
+            ({"a": np.zeros(SHAPE), "b": 0.0}, r"observation\['a'\] must have dtype int16, got float64"),
+        ],
+    )
+    def test_a_dict_that_does_not_fit_is_refused(self, observation: Any, message: str) -> None:
+        replay = self.make_replay(Config(), shape={"a": SHAPE, "b": ()}, dtype={"a": np.int16, "b": np.float64})
+        with pytest.raises(ValueError, match=message):
+            replay.observe({**some_stream()[0], "observation": observation})
+        assert replay.add_count == 0
+
+    # Errors.
+
+    def test_sampling_an_empty_replay_is_an_error(self) -> None:
+        replay = self.make_replay(Config())
+        assert len(replay) == 0
+        with pytest.raises(ValueError, match="no valid transition"):
+            replay.sample()
+        with pytest.raises(ValueError, match="batch_size must be >= 1 transition, got 0"):
+            self.filled(Config(), some_stream()).sample(0)
+
+    def test_a_refused_transition_leaves_no_trace(self) -> None:
+        replay = self.filled(Config(), some_stream(episodes=1))
+        before = replay.state_dict()
+        bad = {**some_stream()[6], "next_observation": np.zeros((3, 2), np.int16)}
+        with pytest.raises(ValueError, match=r"next_observation must have shape \(2, 3\), got \(3, 2\)"):
+            replay.observe(bad)
+        with pytest.raises(ValueError, match="observation must have dtype int16, got float64"):
+            replay.observe({**bad, "observation": np.zeros(SHAPE)})
+        with pytest.raises(ValueError, match="interval must be >= 0 frames, got -1"):
+            replay.observe({**some_stream()[0], "interval": -1})
+        with pytest.raises(KeyError, match="reward"):
+            replay.observe({name: value for name, value in some_stream()[0].items() if name != "reward"})
+        assert_identical(replay.state_dict(), before)
+
+    def test_objects_cannot_be_stored(self) -> None:
+        with pytest.raises(ValueError, match="observation_dtype must be a plain dtype"):
+            self.make_replay(Config(), dtype=object)
+
+    # State in memory.
+
+    @given(configs, streams(), st.integers(0, 120))
+    @contract_settings
+    def test_state_dict_continues_bit_for_bit(self, config: Config, stream: list[Transition], moment: int) -> None:
+        # What the other replay held before must leave no trace.
+        resumed = self.filled(config, some_stream(), seed=9)
+        replay = self.make_replay(self.possible(config))
+        for i, transition in enumerate(stream):
+            if i == moment:
+                resumed.load_state_dict(replay.state_dict())
+            replay.observe(transition)
+            self.learn(replay)
+            if i >= moment:
+                resumed.observe(transition)
+                self.learn(resumed)
+        if moment >= len(stream):
+            resumed.load_state_dict(replay.state_dict())
+        assert_same_state(resumed, replay)
+        if len(replay):
+            assert_same_batches(replay, resumed)
+
+    def test_state_dict_is_a_copy(self) -> None:
+        replay, resumed = self.make_replay(Config()), self.make_replay(Config())
+        stream = some_stream()
+        for transition in stream[:7]:
+            replay.observe(transition)
+        state = replay.state_dict()
+        for transition in stream[7:]:
+            replay.observe(transition)
+            self.learn(replay)
+        resumed.load_state_dict(state)
+        assert resumed.add_count == 7
+        assert resumed.sample(64)["observation"].max() <= 3 * 8
+
+    def test_a_cleared_replay_is_empty_and_can_be_filled_again(self) -> None:
+        replay = self.filled(Config(capacity=20), some_stream())
+        replay.clear()
+        assert (len(replay), replay.add_count) == (0, 0)
+        again = self.filled(Config(capacity=20), [])
+        for each in (replay, again):
+            for transition in some_stream(episodes=2):
+                each.observe(transition)
+        assert len(replay) == len(again) > 0
+        assert set(replay.sample(64)["index"]) <= set(range(16))
+
+    # State in files.
+
+    @given(configs, streams(), st.sets(st.integers(0, 119), min_size=1, max_size=4), st.data())
+    @contract_settings
+    def test_continues_from_its_files_bit_for_bit(
+        self,
+        tmp_path_factory: pytest.TempPathFactory,
+        config: Config,
+        stream: list[Transition],
+        moments: set[int],
+        data: st.DataObject,
+    ) -> None:
+        config, directory = self.possible(config), tmp_path_factory.mktemp("replay")
+        replay, uninterrupted = self.make_replay(config), self.make_replay(config)
+        states = {}
+        for i, transition in enumerate(stream):
+            between = not i or stream[i - 1]["terminal"] or stream[i - 1]["truncated"]  # two episodes
+            if i in moments and between:
+                replay.save(directory, i)
+                states[i] = uninterrupted.state_dict()
+                # From here on a replay that was loaded takes the place of the one that was saved, or not.
+                if data.draw(st.booleans()):
+                    replay = self.make_replay(config, seed=9)
+                    replay.load(directory, i)
+            learnt = []
+            for each in (replay, uninterrupted):
+                each.observe(transition)
+                learnt.append(self.learn(each))
+            assert_identical(*learnt)
+            assert_same_state(replay, uninterrupted)
+        for moment, state in states.items():
+            resumed = self.filled(config, some_stream(), seed=9)
+            resumed.load(directory, moment)
+            assert_identical(resumed.state_dict(), state)
+
+    @given(configs, streams(), st.integers(1, 60), st.integers(1, 60))
+    @contract_settings
+    def test_an_episode_under_way_is_ended_when_the_replay_is_loaded(
+        self,
+        tmp_path_factory: pytest.TempPathFactory,
+        config: Config,
+        stream: list[Transition],
+        first: int,
+        second: int,
+    ) -> None:
+        config, directory = self.possible(replace(config, capacity=1000)), tmp_path_factory.mktemp("replay")
+        replay, oracle = self.make_replay(config), Oracle(config)
+        for i, transition in enumerate(stream):
+            if i in (first, first + second):
+                replay.save(directory, i)
+                replay, again = (self.make_replay(config, seed=9) for _ in range(2))
+                assert replay.load(directory, i) == 0
+                oracle.end_running()
+                replay.save(directory, 1000)
+                again.load(directory, 1000)
+                assert_same_state(again, replay)
+            replay.observe(transition)
+            oracle.observe(transition)
+        expected = oracle.valid()
+        assert len(replay) == len(expected)
+        batch = replay.sample(64) if expected else {"index": np.zeros(0, np.int64)}
+        for row, index in enumerate(batch["index"].tolist()):
+            assert_same_transition(batch, row, expected[index])
+
+    def test_a_return_does_not_cross_into_the_next_process(self, tmp_path: Path) -> None:
+        config = Config(update_horizon=3, gamma=0.99)
+        steps = {"interval": 1, "terminal": False, "truncated": False, "next_observation": None}
+        replay, resumed = self.make_replay(config), self.make_replay(config)
+        for value, reward in ((1, 3.0), (2, 4.0), (3, 5.0)):
+            replay.observe({"observation": frame(value), "action": 0, "reward": reward, **steps})
+        replay.save(tmp_path, 0)
+        resumed.load(tmp_path, 0)
+        for value in range(11, 16):
+            resumed.observe({"observation": frame(value), "action": 0, "reward": 500.0, **steps})
+        batch = resumed.sample(64)
+        ends = zip(batch["observation"][:, -1, 0, 0], batch["next_observation"][:, -1, 0, 0], strict=True)
+        found = dict(zip(ends, batch["reward"].tolist(), strict=True))
+        of_the_old = {end: reward for end, reward in found.items() if end[0] < 11}
+        assert of_the_old == {(1, 3): pytest.approx(3 + 0.99 * 4), (2, 3): 4.0}
+
+    def all_of(self, replay: Any) -> dict[int, Transition]:
+        """Every transition that can be drawn, by its index."""
+        if not len(replay):
+            return {}
+        batch = replay.transitions(replay.valid_slots())
+        return {index: {name: batch[name][row] for name in batch} for row, index in enumerate(batch["index"].tolist())}
+
+    def survivors(self, replay: Any, oracle: Oracle, lost: set[int]) -> set[int]:
+        """The indexes of what can still be drawn from a replay that has lost these slots or, a reservoir, entries."""
+        return {index for index in self.all_of(replay) if not lost.intersection(oracle.touched(index))}
+
+    @given(configs, streams(), st.data())
+    @contract_settings
+    def test_damaged_segments_cost_their_own_transitions_and_no_others(
+        self, tmp_path_factory: pytest.TempPathFactory, config: Config, stream: list[Transition], data: st.DataObject
+    ) -> None:
+        config, directory = self.possible(config), tmp_path_factory.mktemp("replay")
+        replay, oracle = self.make_replay(config), Oracle(config)
+        for transition in stream:
+            replay.observe(transition)
+            oracle.observe(transition)
+            self.learn(replay)
+            if data.draw(st.integers(0, 4), label="saved") == 0:
+                replay.save(directory, 0)
+        replay.save(directory, 0)
+        whole, partial, again = (self.make_replay(config, seed=9) for _ in range(3))
+        whole.load(directory, 0)
+        listed = read_index(directory, 0)[0]
+        if not listed:
+            return  # a reservoir whose first transition is not complete
+        damaged = data.draw(st.lists(st.sampled_from(listed), min_size=1, unique=True), label="damaged")
+        for segment in damaged:
+            damage(directory / segment.name, data.draw(st.sampled_from(["cut", "flip", "gone"]), label="how"))
+        lost = {entry for segment in damaged for entry in range(segment.first, segment.stop)}
+        with pytest.raises(DamagedReplay):
+            partial.load(directory, 0)
+        missing = len(replay) - len(self.survivors(replay, oracle, lost))
+        assert partial.load(directory, 0, partial=True) == missing
+        oracle.end_running()
+        known, left = self.all_of(whole), self.all_of(partial)
+        assert left.keys() == self.survivors(whole, oracle, lost)
+        assert len(partial) == len(left)
+        for index, row in left.items():
+            assert_identical(row, known[index])
+        assert set(partial.sample(64)["index"].tolist() if left else []) <= left.keys()
+        partial.save(directory, 1)  # what is left, in files that are whole
+        assert again.load(directory, 1) == 0
+        assert_same_state(again, partial)
+        for transition in stream:
+            for each in (partial, again):
+                each.observe(transition)
+                self.learn(each)
+        assert_same_state(again, partial)
+        assert len(partial) == len(self.all_of(partial))
+
+    @pytest.mark.parametrize("kind", ["index", "segment"])
+    def test_files_that_changed_places_are_noticed(self, tmp_path: Path, kind: str) -> None:
+        stream, replay = some_stream(), self.make_replay(Config())
+        for number in range(2):
+            for transition in stream[7 * number : 7 * number + 7]:
+                replay.observe(transition)
+            names = replay.save(tmp_path, number)
+        one, other = (tmp_path / name for name in (["index_0.json", "index_1.json"] if kind == "index" else names[:2]))
+        content = one.read_bytes()
+        one.write_bytes(other.read_bytes())
+        other.write_bytes(content)
+        with pytest.raises(ValueError, match=r"is not a whole index file|is torn or altered"):
+            self.make_replay(Config()).load(tmp_path, 1)
+
+    def test_no_altered_digit_of_an_index_goes_unnoticed(self, tmp_path: Path) -> None:
+        replay, other = self.filled(Config(), some_stream(episodes=1)), self.make_replay(Config())
+        replay.save(tmp_path, 0)
+        path = tmp_path / "index_0.json"
+        whole = path.read_bytes()
+        for place in (place for place, byte in enumerate(whole) if chr(byte).isdigit()):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            with pytest.raises(ValueError, match=r"index_0\.json is not a whole index file"):
+                other.load(tmp_path, 0)
+
+    def test_an_index_of_another_format_is_refused_with_both(self, tmp_path: Path) -> None:
+        self.filled(Config(), some_stream(episodes=1)).save(tmp_path, 0)
+        path = tmp_path / "index_0.json"
+        index = json.loads(path.read_text())
+        assert (index["format"], index["version"], index["number"]) == (FORMAT, __version__, 0)
+        for name in ("format", "version", "number", "sha256"):
+            del index[name]
+        path.write_text(json.dumps(index))
+        with pytest.raises(OtherFormat, match=rf"index_0\.json has format 1 .* format {FORMAT} alone"):
+            self.make_replay(Config()).load(tmp_path, 0)
+
+    def test_saving_twice_under_one_number_keeps_the_later(self, tmp_path: Path) -> None:
+        stream = some_stream()
+        replay = self.filled(Config(), stream[:14])
+        replay.save(tmp_path, 0)
+        for transition in stream[14:]:
+            replay.observe(transition)
+        self.learn(replay)
+        replay.save(tmp_path, 0)
+        resumed = self.make_replay(Config())
+        resumed.load(tmp_path, 0)
+        assert_same_state(resumed, replay)
+        assert_same_batches(resumed, replay)
+
+    def test_going_on_from_an_older_number_leaves_the_newer_whole(self, tmp_path: Path) -> None:
+        stream = some_stream()
+        replay = self.filled(Config(), stream[:14])
+        replay.save(tmp_path, 0)
+        for transition in stream[14:28]:
+            replay.observe(transition)
+        self.learn(replay)
+        replay.save(tmp_path, 1)
+        branch = self.make_replay(Config())
+        branch.load(tmp_path, 0)
+        for transition in stream[28:42]:
+            branch.observe(transition)
+        branch.save(tmp_path, 2)
+        for number, original in ((1, replay), (2, branch)):
+            resumed = self.make_replay(Config(), seed=9)
+            resumed.load(tmp_path, number)
+            assert_same_state(resumed, original)
+
+    def test_prune_keeps_what_the_kept_indexes_need(self, tmp_path: Path) -> None:
+        stream, replay = some_stream(), self.make_replay(Config(capacity=24))
+        for number in range(10):
+            for transition in stream[7 * number : 7 * number + 7]:
+                replay.observe(transition)
+            self.learn(replay)
+            names = replay.save(tmp_path, number)
+        (tmp_path / "segment_0_8_torn.npz.tmp").touch()
+        (tmp_path / "notes.txt").touch()
+        replay.prune(tmp_path, keep=[9, 77])
+        assert {path.name for path in tmp_path.iterdir()} == {*names, "notes.txt"}
+        resumed = self.make_replay(Config(capacity=24))
+        resumed.load(tmp_path, 9)
+        assert_same_state(resumed, replay)
+
+    def test_prune_spares_all_when_a_kept_index_is_torn(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        replay = self.filled(Config(), some_stream())
+        replay.save(tmp_path, 0)
+        replay.save(tmp_path, 1)
+        (tmp_path / "index_1.json").write_text("{")
+        before = sorted(tmp_path.iterdir())
+        replay.prune(tmp_path, keep=[1])
+        assert "no replay file is deleted" in caplog.text
+        assert "index_1.json is not a whole index file" in caplog.text
+        assert sorted(tmp_path.iterdir()) == before
+
+    def test_files_that_are_gone_are_written_anew(self, tmp_path: Path) -> None:
+        replay = self.filled(Config(), some_stream())
+        replay.save(tmp_path / "one", 0)
+        replay.prune(tmp_path / "one", keep=[])
+        for directory in (tmp_path / "one", tmp_path / "two"):
+            replay.save(directory, 1)
+            resumed = self.make_replay(Config(), seed=5)
+            resumed.load(directory, 1)
+            assert_same_state(resumed, replay)
+
+    def test_another_state_is_not_mixed_with_saved_files(self, tmp_path: Path) -> None:
+        replay = self.filled(Config(), some_stream())
+        other = self.filled(Config(), some_stream(episodes=5, length=3))
+        replay.save(tmp_path, 0)
+        replay.load_state_dict(other.state_dict())
+        replay.save(tmp_path, 1)
+        resumed = self.make_replay(Config())
+        resumed.load(tmp_path, 1)
+        assert_same_state(resumed, other)
+
+    @pytest.mark.parametrize("damage", ["cut", "flip"])
+    def test_a_torn_file_is_named_and_leaves_the_replay_whole_or_empty(self, tmp_path: Path, damage: str) -> None:
+        replay = self.filled(Config(), some_stream())
+        replay.observe({**some_stream()[0], "terminal": False, "truncated": False})  # an episode goes on
+        names = replay.save(tmp_path, 0)[:-1]
+        for torn in names:
+            segment = tmp_path / torn
+            whole = segment.read_bytes()
+            content = bytearray(whole)
+            content[len(content) // 2] ^= 255
+            segment.write_bytes(content[: len(content) // 2] if damage == "cut" else content)
+            other = self.filled(Config(), some_stream(episodes=2))
+            with pytest.raises(ValueError, match=f"{torn} in .* is torn or altered"):
+                other.load(tmp_path, 0)
+            of_moment = torn in {segment.name for segment in read_index(tmp_path, 0)[1]}
+            assert (len(other), other.add_count) == ((14, 14) if damage == "cut" or of_moment else (0, 0))
+            segment.write_bytes(whole)
+
+    def test_missing_files(self, tmp_path: Path) -> None:
+        replay = self.filled(Config(), some_stream())
+        names = replay.save(tmp_path, 0)
+        with pytest.raises(FileNotFoundError, match=r"index_1\.json"):
+            replay.load(tmp_path, 1)
+        for name in names[:-1]:
+            (tmp_path / name).unlink()
+            with pytest.raises((DamagedReplay, FileNotFoundError), match=f"{name} is missing"):
+                replay.load(tmp_path, 0)
+        assert len(replay) == 70
+
+    @pytest.mark.parametrize(
+        ("name", "config"),
+        [
+            ("capacity", Config(capacity=999)),
+            ("update_horizon", Config(update_horizon=2)),
+            ("gamma", Config(gamma=0.8)),
+            ("discount_by", Config(discount_by="frame")),
+        ],
+    )
+    def test_files_of_other_arguments_are_refused(self, tmp_path: Path, name: str, config: Config) -> None:
+        replay = self.filled(Config(), some_stream())
+        replay.save(tmp_path, 0)
+        other = self.filled(config, some_stream(episodes=2))
+        with pytest.raises(ValueError, match=f"^{name} must be as in the saved replay"):
+            other.load(tmp_path, 0)
+        with pytest.raises(ValueError, match=f"^{name} must be as in the saved replay"):
+            other.load_state_dict(replay.state_dict())
+        assert other.add_count == 14
+
+    def test_files_of_other_observations_are_refused(self, tmp_path: Path) -> None:
+        self.filled(Config(), some_stream()).save(tmp_path, 0)
+        with pytest.raises(ValueError, match=r"observation_shape must be as in the saved replay, \[2, 3\], got \[3\]"):
+            self.make_replay(Config(), shape=(3,)).load(tmp_path, 0)
+        with pytest.raises(ValueError, match=r"observation_dtype must be .*, '<i2', got '\|u1'"):
+            self.make_replay(Config(), dtype=np.uint8).load(tmp_path, 0)
+
+    def test_files_hold_no_pickles_and_no_unfinished_work(self, tmp_path: Path) -> None:
+        names = self.filled(Config(), some_stream()).save(tmp_path, 7)
+        assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
+        assert names[-1] == "index_7.json"
+        assert json.loads((tmp_path / "index_7.json").read_text())["facts"]["capacity"] == 1000
+        for name in names[:-1]:
+            with np.load(tmp_path / name, allow_pickle=False) as file:
+                assert all(file[field].dtype != object for field in file.files)
+
+
+def damage(path: Path, how: str) -> None:
+    """Alters the first array in a segment, shortens the file or deletes it."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\n", content.index(b"NUMPY")) + 1] ^= 4
+    path.write_bytes(content[:-9] if how == "cut" else content)
+    if how == "gone":
+        path.unlink()
+
+
+_OBSERVATIONS = ("observation", "next_observation")
+
+
+def _keyed(observation: npt.NDArray[np.int16]) -> dict[str, Any]:
+    """The observation in a nested dict, with two keys that can be worked out from it."""
+    told = {"actions": (observation[0, :2] / 2).astype(np.float32), "delay": int(observation[0, 0])}
+    return {"told": told, "image": observation}
