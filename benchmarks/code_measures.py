@@ -315,8 +315,8 @@ def _import_statements(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.Impo
                 yield from walk(child, kind)
         else:
             inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and kind == MODULE
-            for child in ast.iter_child_nodes(node):
-                yield from walk(child, FUNCTION if inside else kind)
+            for inner in ast.iter_child_nodes(node):
+                yield from walk(inner, FUNCTION if inside else kind)
 
     yield from walk(tree, MODULE)
 
