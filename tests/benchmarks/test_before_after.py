@@ -34,9 +34,8 @@ def test_the_interval_holds_the_median_of_the_values(values: list[float]) -> Non
     assert low <= statistics.median(values) <= high
 
 
-@pytest.mark.parametrize("name", ["wrapper_cartpole", "decision_stored", "stored_transition"])
-def test_the_players_drive_this_tree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MEASURES, name, MEASURES[name]._replace(window=200, warmup=20))
-    rates = sample(name, {"before": ROOT, "now": ROOT}, pairs=3, restarts=2)
-    assert {side: len(values) for side, values in rates.items()} == {"before": 3, "now": 3}
+def test_the_players_drive_this_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MEASURES, "decision_stored", MEASURES["decision_stored"]._replace(window=100, warmup=10))
+    rates = sample("decision_stored", {"before": ROOT, "now": ROOT}, pairs=2, restarts=1)
+    assert {side: len(values) for side, values in rates.items()} == {"before": 2, "now": 2}
     assert all(rate > 0 for values in rates.values() for rate in values)
