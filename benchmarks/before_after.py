@@ -1,9 +1,10 @@
 """Whether a change of structure has cost speed: an earlier commit and the working tree, taking turns.
 
-Each measure has players in processes of their own, one for each tree (`benchmarks.players.before_after`). A pair is a
-window of the one and a window of the other, in turn the first; new players begin after every few pairs, so that chance
-in a process (where its memory lies, how its hashes fall) is drawn again. What is compared is processor time: each
-player has one thread, and other jobs on the machine disturb it little.
+Each measure has players in processes of their own, one for each tree (`benchmarks.players.before_after`). A pair is
+eight short windows of each, taking turns, so that a machine that grows slower meanwhile slows both; new players begin
+after every few pairs, so that chance in a process (where its memory lies) is drawn again. What is compared is processor
+time, for each player has one thread: other jobs on the machine disturb it less than wall-clock time, but they do
+disturb it, by caches and by cores that are threads of one.
 
     python -m benchmarks.before_after COMMIT [--only NAME]... [--pairs 20]
 
@@ -26,12 +27,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.interleave import interleave, print_hold, print_load, ratios
+from benchmarks.interleave import print_hold, print_load, ratios
 from benchmarks.player import Player
 from benchmarks.same_results import ROOT, checked_out
 
 OLD, NEW = "before", "now"
 PLAYERS = ROOT / "benchmarks" / "players" / "before_after.py"
+TURNS = 8  # windows of each tree in a pair
 ON_ATARI, ON_CARTPOLE = 0.97, 0.93
 
 
@@ -40,8 +42,8 @@ class Measure(NamedTuple):
 
     Attributes:
         what: Of which there are so many per second.
-        window: Units of one sample, about a second of them.
-        warmup: Units before the first sample, of each process.
+        window: Units of one window, about a tenth of a second of them.
+        warmup: Units before the first window, of each process.
         least: What the lower end of the ratio's interval is held to; None where nothing is held.
     """
 
@@ -52,21 +54,21 @@ class Measure(NamedTuple):
 
 
 MEASURES = {
-    "wrapper_atari": Measure("frames of ALE Boxing in RealtimeDelay", 4_000, 2_000, ON_ATARI),
-    "wrapper_cartpole": Measure("frames of CartPole in RealtimeDelay", 60_000, 20_000, ON_CARTPOLE),
-    "dqn_atari": Measure("steps of DQN on Atari", 60, 300, ON_ATARI),
-    "dqn_cartpole": Measure("steps of DQN on CartPole", 600, 1_000, ON_CARTPOLE),
-    "full_rainbow_atari": Measure("steps of full Rainbow on Atari", 40, 300, ON_ATARI),
-    "full_rainbow_cartpole": Measure("steps of full Rainbow on CartPole", 240, 600, ON_CARTPOLE),
-    "replay_uniform": Measure("batches of Atari, uniform", 5_000, 1_000, ON_ATARI),
-    "replay_prioritised": Measure("batches of Atari with their priorities", 3_000, 1_000, ON_ATARI),
-    "decision": Measure("decisions with a free network", 12_000, 5_000),
-    "decision_stored": Measure("decisions with a free network, stored", 8_000, 21_000),
-    "stored_transition": Measure("transitions of Atari stored", 120_000, 1_000),
-    "tickets_cartpole": Measure("frames of CartPole, simulated, tickets", 40_000, 20_000),
-    "max_time_cartpole": Measure("frames of CartPole, simulated, max_time", 28_000, 20_000),
-    "vector_cartpole": Measure("frames of 8 CartPoles in VectorRealtimeDelay", 24_000, 10_000),
-    "virtual_cartpole": Measure("frames of CartPole by AsyncRunner, virtual clock", 20_000, 4_000),
+    "wrapper_atari": Measure("frames of ALE Boxing in RealtimeDelay", 600, 2_000, ON_ATARI),
+    "wrapper_cartpole": Measure("frames of CartPole in RealtimeDelay", 8_000, 20_000, ON_CARTPOLE),
+    "dqn_atari": Measure("steps of DQN on Atari", 8, 300, ON_ATARI),
+    "dqn_cartpole": Measure("steps of DQN on CartPole", 80, 1_000, ON_CARTPOLE),
+    "full_rainbow_atari": Measure("steps of full Rainbow on Atari", 8, 300, ON_ATARI),
+    "full_rainbow_cartpole": Measure("steps of full Rainbow on CartPole", 32, 600, ON_CARTPOLE),
+    "replay_uniform": Measure("batches of Atari, uniform", 700, 1_000, ON_ATARI),
+    "replay_prioritised": Measure("batches of Atari with their priorities", 400, 1_000, ON_ATARI),
+    "decision": Measure("decisions with a free network", 1_500, 5_000),
+    "decision_stored": Measure("decisions with a free network, stored", 1_000, 21_000),
+    "stored_transition": Measure("transitions of Atari stored", 15_000, 1_000),
+    "tickets_cartpole": Measure("frames of CartPole, simulated, tickets", 5_000, 20_000),
+    "max_time_cartpole": Measure("frames of CartPole, simulated, max_time", 4_000, 20_000),
+    "vector_cartpole": Measure("frames of 8 CartPoles in VectorRealtimeDelay", 4_000, 10_000),
+    "virtual_cartpole": Measure("frames of CartPole by AsyncRunner, virtual clock", 2_500, 4_000),
 }
 
 
@@ -92,18 +94,22 @@ def sample(name: str, trees: dict[str, Path], pairs: int, restarts: int) -> dict
     for number in range(restarts):
         share = pairs * (number + 1) // restarts - pairs * number // restarts
         if not share:
-            continue
+            continue  # more restarts than pairs
         players: dict[str, Player] = {}
         try:
             for side, tree in trees.items():  # one after the other: warming up together would only make each wait
                 players[side] = _player(name, tree, measure.window)
                 players[side].play(measure.warmup)
-            interleave(players, share)
+            for _ in range(share):
+                seconds = dict.fromkeys(trees, 0.0)
+                for turn in range(TURNS):
+                    for side in list(trees)[:: 1 if turn % 2 else -1]:
+                        seconds[side] += players[side].play(measure.window)[1]
+                for side in trees:
+                    rates[side].append(TURNS * measure.window / seconds[side])
         finally:
             for player in players.values():
                 player.close()
-        for side, player in players.items():
-            rates[side] += player.per_processor_second[-share:]
     return rates
 
 
@@ -130,6 +136,9 @@ def print_measure(name: str, rates: dict[str, list[float]]) -> bool:
         f"  ratio {median:.3f}, 95 % interval {low:.3f} .. {high:.3f}, range {min(per_pair):.3f} .. {max(per_pair):.3f}"
     )
     if measure.least is None:
+        return True
+    if low == -math.inf:
+        print(f"  too few pairs for an interval, which is to begin at >= {measure.least:g}")
         return True
     print_hold(f"{name}, lower end", low, least=measure.least)
     sys.stdout.flush()
