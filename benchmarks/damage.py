@@ -42,10 +42,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 from absl import logging
+from agents.dqn import DQNAgent
 
 import agents.configurables
 import async_wrappers.configurables
-from agents.dqn import DQNAgent
 from agents.experiment.config import load_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.live import LiveRunner

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import torch
-
 from agents.dqn import DQNAgent
+
 from agents.experiment.episode import Phase, episode_seed, play_episode
 from agents.experiment.evaluate import bootstrap_interval, evaluate
 from agents.exploration import identity_epsilon

@@ -62,9 +62,9 @@ def print_bound(repeats: int = 30) -> None:
     """Print the processor time of the two sides that overlap, and what overlapping them could give."""
     import numpy as np
     import torch
+    from agents.dqn import DQNAgent
 
     from agents.decision import Decision
-    from agents.dqn import DQNAgent
     from agents.experiment.episode import play_episode
     from async_wrappers.envs import create_atari_environment
 

@@ -60,6 +60,7 @@ class Turnstile(gym.Wrapper[Any, Any, Any, Any]):
 def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = False, compile: bool = False) -> None:
     """Train our agent for ever, episode by episode, as the runner does."""
     from agents.dqn import DQNAgent
+
     from agents.optimizers import create_optimizer
     from async_wrappers.envs import create_atari_environment
 
@@ -88,6 +89,7 @@ def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = F
 def play_cartpole(overlap: bool = False) -> None:
     """Train our agent on CartPole for ever, with the network, the batch and the periods of configs/dqn/cartpole.gin."""
     from agents.dqn import DQNAgent
+
     from agents.networks.q_network import MLPTorso, create_network
 
     environment = Turnstile(gym.make("CartPole-v1"))

@@ -74,9 +74,10 @@ def peers_network(agent: str) -> Any:
 def make_agent(player: Told, environment: Any) -> Any:
     """Make an agent for Pong."""
     from agents.full_rainbow import FullRainbowAgent
+    from agents.rainbow import RainbowAgent
+
     from agents.networks.q_network import create_network
     from agents.optimizers import create_optimizer
-    from agents.rainbow import RainbowAgent
 
     agents = {"rainbow": RainbowAgent, "full_rainbow": FullRainbowAgent}
     return agents[player.agent](

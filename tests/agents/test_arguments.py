@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-
 from agents.dqn.parts import DQN
+
 from tests.agents.test_family import AGENTS, hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 

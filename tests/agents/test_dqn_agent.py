@@ -13,13 +13,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from agents.dqn import DQNAgent
 from gymnasium.spaces import Box, Dict, Discrete, Text, Tuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from agents.agent import Agent
-from agents.dqn import DQNAgent
 from agents.experiment.episode import play_episode
 from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.networks.q_network import create_network

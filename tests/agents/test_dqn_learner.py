@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from agents.dqn import DQNLearner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from agents.compute import Compute
-from agents.dqn import DQNLearner
 from agents.replay import RingReplay
 from tests.worlds.plain_data import assert_identical, differs
 

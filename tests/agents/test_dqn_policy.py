@@ -7,10 +7,10 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from agents.dqn import DQNPolicy
 
 from agents.compute import Compute
 from agents.decision import Decision
-from agents.dqn import DQNPolicy
 from agents.networks.q_network import create_network
 
 ACTIONS = 5

@@ -16,12 +16,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from agents.c51.learner import SupportWarning
+from agents.dqn import DQN
 
 import agents.configurables  # noqa: F401 - the gin names
 from agents.agent import Agent
-from agents.c51.learner import SupportWarning
 from agents.decision import Decision
-from agents.dqn import DQN
 from agents.exploration import identity_epsilon
 from agents.learner import DivergedError
 from agents.networks.q_network import MLPTorso, create_network

@@ -11,11 +11,11 @@ import gin
 import numpy as np
 import pytest
 import torch
+from agents.dqn import DQN, DQNAgent
 
 import agents.configurables  # noqa: F401 - the gin names
 import async_wrappers.configurables  # noqa: F401
 from agents.decision import Decision
-from agents.dqn import DQN, DQNAgent
 from agents.gin_values import resolved
 from agents.optimizers import create_optimizer
 from agents.registry import create_parts

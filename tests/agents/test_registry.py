@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import gin
 import pytest
-
-import agents.configurables  # noqa: F401 - the gin names
-from agents.baselines import NoopAgent, RandomAgent
 from agents.c51 import C51Agent
 from agents.dqn import DQNAgent
 from agents.full_rainbow import FullRainbowAgent
 from agents.implicit_quantile import ImplicitQuantileAgent
 from agents.quantile import QuantileAgent
 from agents.rainbow import RainbowAgent
+
+import agents.configurables  # noqa: F401 - the gin names
+from agents.baselines import NoopAgent, RandomAgent
 from agents.registry import AGENTS, create_agent
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv

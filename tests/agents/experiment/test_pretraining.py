@@ -11,12 +11,12 @@ from typing import Any
 import gin
 import numpy as np
 import pytest
+from agents.dqn import DQNAgent
 
 from agents.baselines import RandomAgent
 from agents.demonstrations.demonstration import Demonstration, read_demonstrations
 from agents.demonstrations.players import Script, make_player
 from agents.demonstrations.recorder import Recorder
-from agents.dqn import DQNAgent
 from agents.experiment.pretraining import Pretraining
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.turn_based import TurnBasedAgent

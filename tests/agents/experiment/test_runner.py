@@ -13,9 +13,9 @@ import gin
 import gymnasium as gym
 import pytest
 import torch
+from agents.dqn import DQNAgent
 
 from agents.baselines import RandomAgent
-from agents.dqn import DQNAgent
 from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
 from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed

@@ -17,11 +17,11 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from agents.dqn.parts import DQN
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.dqn.parts import DQN
 from agents.networks.q_network import MLPTorso, create_network
 from async_wrappers.live.backends.children import Blocks, Shape, _save, run_learner
 from async_wrappers.live.learning import learner_loop as learning_module
