@@ -332,6 +332,10 @@ class Learner:
         if sampled.first_steps is not None:
             output = _sum(output, self._loss(self._networks, self._tensors(sampled.first_steps), rng))
         weighted = "weight" in batch
+        if weighted and output.priority is None:
+            raise ValueError(
+                "the loss must return priorities, as the replay draws by them, got None: give priority=[B]"
+            )
         loss = importance_weighted(output.loss, batch["weight"]) if weighted else output.loss.mean()
         self._send_losses_to_host(loss.detach(), output.priority if weighted else None, sampled)
         self._optimizer.zero_grad(set_to_none=True)

@@ -99,7 +99,7 @@ class EpsilonGreedyPolicy:
         self._values = values
         self._noisy_layers = noisy_layers(network)
         self._num_actions = num_actions
-        self._epsilon = epsilon
+        self.epsilon = epsilon
         self._random = DecisionRandom(seed)
         self.compute = compute or Compute()
         self._first_action = first_action
@@ -115,7 +115,7 @@ class EpsilonGreedyPolicy:
             # A worker's warm-up inference belongs to no episode and has the number -1.
             rng = self._random.draw(max(decision.episode, 0), decision.start, decision.eval_mode)
             uniform, random_action = rng.random(), int(rng.integers(self._num_actions))
-            if uniform < self._epsilon(decision):
+            if uniform < self.epsilon(decision):
                 actions[row] = random_action
             elif rows == 1 or self._row_by_row:
                 # The generator is at the place after this decision's coin: noise and quantiles are drawn from there.
@@ -155,11 +155,14 @@ class WorkerPolicy:
 
     Args:
         policy: Reads stacks of one observation, and has no memory.
+
+    Attributes:
+        policy: As given.
     """
 
     def __init__(self, policy: Policy) -> None:
         """See the class."""
-        self._policy = policy
+        self.policy = policy
 
     def act(self, observation: Any, decision: Decision) -> Any:
         """Return the environment's action for one observation, [*shape] or a dict of such.
@@ -167,7 +170,7 @@ class WorkerPolicy:
         Where the policy leaves extras, the action comes with them: an object with ``action`` and ``extras``.
         `decision` is any object with the attributes of `agents.decision.Decision`.
         """
-        output = self._policy.act(batch_of_one(stacked([observation])), (), (decision,))
+        output = self.policy.act(batch_of_one(stacked([observation])), (), (decision,))
         if output.extras is None:
             return output.action[0].item() if output.action.ndim == 1 else output.action[0]
         extras = {name: values[0] for name, values in output.extras.items()}
@@ -175,11 +178,11 @@ class WorkerPolicy:
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Read these tensors in place from now on; those on another device are copied."""
-        self._policy.load_weights(weights, version)
+        self.policy.load_weights(weights, version)
 
     def weights(self) -> Mapping[str, Any]:
         """Return the weights in the layout that inference reads; not a copy."""
-        return self._policy.weights()
+        return self.policy.weights()
 
 
 class OneRow:

@@ -27,10 +27,10 @@ from typing import Any
 import gymnasium as gym
 import psutil
 import torch
-from agents.dqn.parts import DQN
 
 from agents.decision import Decision
 from agents.networks.q_network import count_parameters, create_network
+from agents.value_based.dqn import DQN
 from async_wrappers import AsyncRunner, plan
 from async_wrappers.envs import create_atari_environment
 from async_wrappers.latency import measure

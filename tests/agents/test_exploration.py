@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-import agents.dqn  # noqa: F401 - the gin names
 import gin
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import agents.value_based.dqn  # noqa: F401 - the gin names
 from agents.exploration import (
     DecisionRandom,
     has_warmup,
