@@ -62,6 +62,7 @@ import gymnasium as gym
 import agents.configurables
 import async_wrappers.configurables
 from agents.demonstrations.dataset import DatasetWriter
+from agents.divergence import DivergedError
 from agents.experiment.checkpoint import NoCheckpointLoads
 from agents.experiment.config import (
     CONFIG,
@@ -86,8 +87,7 @@ from agents.experiment.report import compare_with_baselines, draw_learning_curve
 from agents.experiment.runner import Runner
 from agents.experiment.trust import code_in, strangers
 from agents.files import write_text_atomically
-from agents.learner import DivergedError
-from agents.registry import AGENTS
+from agents.registry import AGENTS, BASELINES
 from agents.sweep.compare import compare, comparison_table
 from agents.sweep.figures import draw_learning_curves, draw_scores, draw_workers, write_figure
 from agents.sweep.grid import make_points, parse_axis
@@ -403,7 +403,7 @@ def list_names() -> None:
     games = sorted(name[4:-3] for name in gym.registry if name.startswith("ALE/") and name.endswith("-v5"))
     others = sorted(name for name in gym.registry if not name.startswith("ALE/") and "Frameskip" not in name)
     for title, names in (
-        ("agents (create_agent.agent_name)", list(AGENTS)),
+        ("agents (create_agent.agent_name)", [*AGENTS, *BASELINES]),
         ("Atari games (create_atari_environment.game_name)", games),
         ("other environments (create_gym_environment.environment_id)", [name for name in others if "-ram" not in name]),
         ("configurations (--gin_files)", find_gin_files([HERE])),

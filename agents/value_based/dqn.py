@@ -1,52 +1,58 @@
-"""DQN's hyperparameters, and the parts that they make: policies without a learner, learners without a policy."""
+"""DQN (Mnih et al., "Human-level control through deep reinforcement learning", Nature 2015)."""
 
 from __future__ import annotations
 
 import copy
-import inspect
-import math
-import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gin
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from agents.baselines import discrete_actions
+from agents.checks import (
+    check_at_least,
+    check_choice,
+    check_factories,
+    check_flags,
+    check_numbers,
+    check_shares,
+    discrete_actions,
+)
 from agents.compute import Compute
-from agents.dqn.learner import DQNLearner
-from agents.dqn.policy import DQNPolicy
-from agents.epsilon_greedy import EpsilonGreedyPolicy
-from agents.exploration import Epsilon, has_warmup, linearly_decaying_epsilon
+from agents.exploration import Epsilon, has_warmup, is_per_actor, linearly_decaying_epsilon
 from agents.gin_values import resolved
-from agents.learner import Learner, Replay
+from agents.learner import Batch, Learner, LossOutput, Monitor, Networks
+from agents.losses import values as losses
 from agents.networks.check import check_fit
 from agents.networks.q_network import create_network
-from agents.observations import Reader
+from agents.observations import Reader, each_array
 from agents.optimizers import create_optimizer
+from agents.policy import EpsilonGreedyPolicy, WorkerPolicy
 from agents.replay import ReservoirReplay, RingReplay, create_replay
-from agents.worker_policy import WorkerPolicy
+from agents.spec import Spec
 
-__all__ = ["DQN", "check_count", "check_flags", "check_numbers"]
+__all__ = ["DQN"]
+
+LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {"huber": losses.huber, "mse": losses.squared}
+_LONGEST_STACK = 1000
 
 
 @gin.configurable("DQNAgent", module="agents", denylist=["decision_interval"])
-class DQN:
-    """The hyperparameters of DQN (Mnih et al. 2015), ``DQNAgent`` in gin; the defaults are Dopamine's for Atari.
+class DQN(Spec):
+    """DQN (Mnih et al. 2015), ``DQNAgent`` in gin; the defaults are Dopamine's for Atari.
 
-    Those of the other agents are subclasses: they add their own, and override what is another network, policy or
-    learner. What is bound to ``DQNAgent`` holds for them too, unless they bind it under their own name.
+    The other agents of values are subclasses: each adds its hyperparameters, its values and its loss. What is bound to
+    ``DQNAgent`` holds for them too, unless they bind it under their own name.
 
-    It pickles (with cloudpickle where a callable is a lambda), all values of gin resolved, so that another process
-    makes the same parts of it with an empty gin. A *step* is one decision; epsilon counts frames, which are the same
-    without delay.
+    It pickles (with cloudpickle where a callable is a lambda) with all values of gin written down, so that another
+    process, whose gin is empty, makes the same policies and learners. A *step* is one decision; epsilon counts frames,
+    which are the same without delay.
 
     Args:
         observation_space: A Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these.
@@ -94,7 +100,9 @@ class DQN:
             `min_replay_history` decisions are no fixed number of frames.
     """
 
-    name = "dqn"
+    name: ClassVar[str] = "dqn"
+    learner_kind: str = "DQNLearner"  # states whose loss is another one are refused
+    values_draw: ClassVar[bool] = False  # whether `values` draws from its generator
 
     def __init__(
         self,
@@ -143,55 +151,53 @@ class DQN:
             check_numbers(max_gradient_norm=max_gradient_norm)
         check_flags(double_dqn=double_dqn, one_step_loss=one_step_loss, channels_last=channels_last, bf16=bf16)
         check_flags(compile=compile)
-        if not isinstance(replay_eviction, str) or replay_eviction not in ("oldest", "reservoir"):
-            raise ValueError(f"replay_eviction must be 'oldest' or 'reservoir', got {replay_eviction!r}")
-        for name, text in (("discount_by", discount_by), ("loss_type", loss_type), ("device", device)):
+        check_choice("replay_eviction", replay_eviction, ("oldest", "reservoir"))
+        for argument, text in (("discount_by", discount_by), ("loss_type", loss_type), ("device", device)):
             if not isinstance(text, str):
-                raise ValueError(f"{name} must be text, got {text!r}")
+                raise ValueError(f"{argument} must be text, got {text!r}")
         if diverged_dir is not None and not isinstance(diverged_dir, str | Path):
             raise ValueError(f"diverged_dir must be a path, or None for the run's base_dir, got {diverged_dir!r}")
-        _at_least("stack_size", stack_size, 1, "observation")
+        check_at_least("stack_size", stack_size, 1, "observation")
         if stack_size > _LONGEST_STACK:
             raise ValueError(f"stack_size must be <= {_LONGEST_STACK:,} observations, got {stack_size}")
-        _at_least("update_horizon", update_horizon, 1, "decision")
-        _at_least("batch_size", batch_size, 1, "transition")
-        _at_least("seed", seed, 0, "or more")
-        _at_least("update_period", update_period, 1, "decision")
-        _at_least("target_update_period", target_update_period, 1, "decision")
-        _at_least("min_replay_history", min_replay_history, 0, "transitions")
-        _at_least("replay_capacity", replay_capacity, 1, "observation")
-        _at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")
-        _at_least("epsilon_decay_period", epsilon_decay_period, 0, "frames")
+        check_at_least("update_horizon", update_horizon, 1, "decision")
+        check_at_least("batch_size", batch_size, 1, "transition")
+        check_at_least("seed", seed, 0, "or more")
+        check_at_least("update_period", update_period, 1, "decision")
+        check_at_least("target_update_period", target_update_period, 1, "decision")
+        check_at_least("min_replay_history", min_replay_history, 0, "transitions")
+        check_at_least("replay_capacity", replay_capacity, 1, "observation")
+        check_at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")
+        check_at_least("epsilon_decay_period", epsilon_decay_period, 0, "frames")
         if epsilon_warmup is not None:
-            _at_least("epsilon_warmup", epsilon_warmup, 0, "frames")
+            check_at_least("epsilon_warmup", epsilon_warmup, 0, "frames")
         if decision_interval is not None:
-            _at_least("decision_interval", decision_interval, 1, "frame")
-        for name, value in (("epsilon_train", epsilon_train), ("epsilon_eval", epsilon_eval)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {value}")
+            check_at_least("decision_interval", decision_interval, 1, "frame")
+        check_shares(epsilon_train=epsilon_train, epsilon_eval=epsilon_eval)
         if max_gradient_norm is not None and not max_gradient_norm > 0:
             raise ValueError(f"max_gradient_norm must be > 0, or None for no clipping, got {max_gradient_norm}")
-        if not isinstance(replay_scheme, str) or replay_scheme not in ("uniform", "prioritized"):
-            raise ValueError(f"replay_scheme must be 'uniform' or 'prioritized', got {replay_scheme!r}")
+        check_choice("replay_scheme", replay_scheme, ("uniform", "prioritized"))
         if one_step_loss and replay_eviction != "oldest":
             raise ValueError(f"replay_eviction must be 'oldest' where one_step_loss=True, got {replay_eviction!r}")
-        for name, factory, example in (
-            ("network", network, "@create_network"),
-            ("epsilon_fn", epsilon_fn, "@linearly_decaying_epsilon"),
-            ("optimizer", optimizer, "@create_optimizer"),
-        ):
-            if not callable(factory):
-                raise ValueError(f"DQNAgent.{name} must be a function or a class, such as {example}, got {factory!r}")
+        check_factories(
+            "DQNAgent",
+            network=(network, "@create_network"),
+            epsilon_fn=(epsilon_fn, "@linearly_decaying_epsilon"),
+            optimizer=(optimizer, "@create_optimizer"),
+        )
         if not 0 <= priority_epsilon < float("inf"):
             raise ValueError(f"priority_epsilon must be >= 0 and finite, got {priority_epsilon}")
+        super().__init__(observation_space, action_space, decision_interval=decision_interval, seed=seed)
         self.first_action, self.num_actions = discrete_actions(action_space, self.name)
-        self.observation_space = observation_space
         self.stack_size = stack_size
         self.update_period = update_period
+        self.batch_size = batch_size
         self.summary_writing_frequency = summary_writing_frequency
+        self.gamma, self.discount_by = gamma, discount_by
+        self.double_dqn = double_dqn
         self.compute = Compute(device, channels_last, bf16, compile)
         self.reader = _reader(observation_space, stack_size, self.compute, self.name)
-        self._network = network
+        self._network, self._optimizer, self._loss_type = network, optimizer, loss_type
         self._replay: dict[str, Any] = {
             "stack_size": stack_size,
             "update_horizon": update_horizon,
@@ -210,47 +216,59 @@ class DQN:
             self.check_warmup()
             decision_interval = 1
         warmup = min_replay_history * decision_interval if epsilon_warmup is None else epsilon_warmup
-        self._per_actor = "actor" in inspect.signature(epsilon_fn).parameters
-        self._epsilon: tuple[Any, ...] = (epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval)
-        self._optimizer = optimizer
-        self._loss_type = loss_type
+        per_actor = is_per_actor(epsilon_fn)
+        self._epsilon = Epsilon(epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval, per_actor)
         self._learning: dict[str, Any] = {
             "target_update_period": max(1, round(target_update_period / update_period)),
-            "double": double_dqn,
             "max_gradient_norm": max_gradient_norm,
             "one_step_loss": one_step_loss,
             "priority_epsilon": priority_epsilon,
             "diverged_dir": diverged_dir,
-            "compute": self.compute,
-            "first_action": self.first_action,
-            "read": self.reader,
         }
         seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
         self._weights_seed, self._replay_seed, self._exploration_seed, self._learning_seed = seeds
 
-    def keep_diverged_in(self, directory: str | Path) -> None:
-        """Let learners put the batch whose loss is not finite into a run's directory, if no other one was given."""
-        if self._learning["diverged_dir"] is None:
-            self._learning["diverged_dir"] = str(directory)
+    # The algorithm. Subclasses override these two, and what the network is.
+
+    def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
+        """Return Q-values [B, A] of observations [B, k, *shape]; what is drawn is drawn from `rng`."""
+        return network(observation)
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the loss of ``r + discount max_a Q_target(o', a) - Q(o, a)`` (Mnih et al. 2015, Algorithm 1).
+
+        With `double_dqn` the online network chooses the action (van Hasselt et al. 2016, eq. 4).
+        """
+        with torch.no_grad():
+            q_t = networks.target(batch["next_observation"])
+            q_t_selector = networks.online(batch["next_observation"]) if self.double_dqn else None
+        q_tm1 = networks.online(batch["observation"])
+        step = (q_tm1, batch["action"], batch["reward"], batch["discount"])
+        if q_t_selector is None:
+            td_error = losses.td_error_q_learning(*step, q_t)
+        else:
+            td_error = losses.td_error_double_q_learning(*step, q_t, q_t_selector)
+        loss = LOSSES[self._loss_type](td_error)
+        return LossOutput(loss, priority=loss)
+
+    def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
+        """Call the factory for the agent's network; its weights are drawn from torch's generator."""
+        return network(self.observation_shape, self.num_actions)
+
+    def network_inputs(self, observation: Any) -> tuple[Any, ...]:
+        """Return the inputs of the network for observations [B, k, *shape]."""
+        return (observation,)
 
     @property
-    def observation_shape(self) -> Any:
-        """Shape of what the network reads, [k, *shape], or a dict of such."""
-        return self.reader.shape
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the network's output for one observation."""
+        return (self.num_actions,)
 
-    def check_warmup(self) -> None:
-        """Check that epsilon's warm-up is known in frames, though the frames between two decisions vary.
+    def make_monitor(self) -> Monitor | None:
+        """Make what watches the transitions of a learner."""
+        return None
 
-        Raises:
-            ValueError: It is not set, and epsilon depends on it.
-        """
-        if self._warmup_unset:
-            raise ValueError(
-                "DQNAgent.epsilon_warmup must be bound, in frames, where the frames between two decisions vary (a "
-                f"latency, or live play), got None, which stands for min_replay_history = {self._min_replay_history} "
-                f"decisions: bind DQNAgent.epsilon_warmup = {self._min_replay_history} for an action on every frame, "
-                "and more for fewer"
-            )
+    # Policies, learners, networks and replays.
 
     def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
         """Make the policy of worker `number` of `workers`, with weights of its own: no replay, optimiser or target.
@@ -265,7 +283,25 @@ class DQN:
                 f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
             )
         network = self.make_network().requires_grad_(False)
-        return WorkerPolicy(self.policy_of(network, actor=number, actors=workers))
+        return WorkerPolicy(self.make_policy_for(network, actor=number, actors=workers))
+
+    def make_policy_of(self, learner: Any) -> EpsilonGreedyPolicy:
+        """Make the policy of a turn-based agent, which reads the learner's network in place."""
+        return self.make_policy_for(learner.network)
+
+    def make_policy_for(self, network: nn.Module, actor: int = 0, actors: int = 1) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place."""
+        return EpsilonGreedyPolicy(
+            network,
+            self.values,
+            num_actions=self.num_actions,
+            epsilon=self._epsilon.of_actor(actor, actors),
+            seed=self._exploration_seed,
+            compute=self.compute,
+            first_action=self.first_action,
+            read=self.reader,
+            values_draw=self.values_draw,
+        )
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
         """Make learner `number` of `learners`, which share the replay capacity and the history equally: no policy.
@@ -277,11 +313,19 @@ class DQN:
         """
         if not 0 <= number < learners:
             raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
-        return self.learner_of(
+        if self._loss_type not in LOSSES:
+            raise ValueError(f"loss_type must be one of {', '.join(map(repr, LOSSES))}, got {self._loss_type!r}")
+        return Learner(
             self.make_network(),
+            self.loss,
             self.make_replay(self._replay_capacity // learners, _own_seed(self._replay_seed, number)),
+            kind=self.learner_kind,
             optimizer=self._optimizer,
             min_replay_history=self._min_replay_history // learners,
+            compute=self.compute,
+            first_action=self.first_action,
+            read=self.reader,
+            monitor=self.make_monitor(),
             seed=_own_seed(self._learning_seed, number),
             **self._learning,
         )
@@ -304,49 +348,54 @@ class DQN:
         """Make the replay memory."""
         return create_replay(self.observation_space, capacity=capacity, seed=seed, **self._replay)
 
-    def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """Call the factory for the agent's network; its weights are drawn from torch's generator."""
-        return network(self.observation_shape, self.num_actions)
-
-    def network_inputs(self, observation: Any) -> tuple[Any, ...]:
-        """Return what the network is called with for observations [B, k, *shape]."""
-        return (observation,)
+    # What surrounds of an agent ask.
 
     @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Shape of what the network gives for one observation."""
-        return (self.num_actions,)
+    def observation_shape(self) -> Any:
+        """Shape of what the network reads, [k, *shape], or a dict of such."""
+        return self.reader.shape
 
-    def learner_of(self, network: nn.Module, replay: Replay, **arguments: Any) -> Learner:
-        """Make a learner that updates `network` in place."""
-        return DQNLearner(network, replay, loss_type=self._loss_type, **arguments)
-
-    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
-        return DQNPolicy(network, **self.acting(**actor))
-
-    def acting(self, actor: int = 0, actors: int = 1) -> dict[str, Any]:
-        """Return the arguments of a policy besides its network."""
-        schedule, *numbers = self._epsilon
-        if self._per_actor:
-            schedule = partial(schedule, actor=actor, actors=actors)
+    def identity(self, learner: Learner) -> dict[str, Any]:
+        """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
         return {
-            "num_actions": self.num_actions,
-            "epsilon": Epsilon(schedule, *numbers),
-            "seed": self._exploration_seed,
-            "compute": self.compute,
-            "first_action": self.first_action,
-            "read": self.reader,
+            "agent": f"{type(self).__name__}Agent",
+            "observation_shape": each_array(list, self.observation_shape),
+            "actions": self.num_actions,
+            "network": {name: list(weight.shape) for name, weight in learner.network.named_parameters()},
+            "replay": learner.replay.facts(),
+            "optimizer": learner.optimizer_name,
         }
+
+    def blank(self) -> Any:
+        """Return the observation that stands before an episode's first: zeros."""
+        return self.reader.blank()
+
+    def keep_diverged_in(self, directory: str | Path) -> None:
+        """Let learners put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        if self._learning["diverged_dir"] is None:
+            self._learning["diverged_dir"] = str(directory)
+
+    def check_warmup(self) -> None:
+        """Check that epsilon's warm-up is known in frames, though the frames between two decisions vary.
+
+        Raises:
+            ValueError: It is not set, and epsilon depends on it.
+        """
+        if self._warmup_unset:
+            raise ValueError(
+                "DQNAgent.epsilon_warmup must be bound, in frames, where the frames between two decisions vary (a "
+                f"latency, or live play), got None, which stands for min_replay_history = {self._min_replay_history} "
+                f"decisions: bind DQNAgent.epsilon_warmup = {self._min_replay_history} for an action on every frame, "
+                "and more for fewer"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
-        schedule, *numbers = self._epsilon
         return {
             **self.__dict__,
             "_network": _ReadyMade(self.make_network().cpu()),
             "_optimizer": resolved(self._optimizer),
-            "_epsilon": (resolved(schedule), *numbers),
+            "_epsilon": self._epsilon.map_schedule(resolved),
         }
 
 
@@ -378,39 +427,3 @@ def _seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
-
-
-def check_numbers(**numbers_by_name: Any) -> None:
-    """Refuse what is no number, by its argument's name; whether it is in range is another question."""
-    for name, value in numbers_by_name.items():
-        huge = isinstance(value, int | float) and _LARGEST < abs(value) < math.inf  # what is infinite is told of later
-        if huge or not isinstance(value, numbers.Real) or isinstance(value, bool):
-            raise ValueError(f"{name} must be a number, of at most {_LARGEST:g}, got {value!r}")
-
-
-def check_count(name: str, value: Any, least: int) -> None:
-    """Refuse what is no size of a layer, by its argument's name."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _WIDEST:
-        raise ValueError(f"{name} must be a whole number >= {least}, and at most {_WIDEST:,}, got {value!r}")
-
-
-def check_flags(**flags: Any) -> None:
-    """Refuse what is neither True nor False, by its argument's name."""
-    for name, value in flags.items():
-        if not isinstance(value, bool | np.bool_):
-            raise ValueError(f"{name} must be True or False, got {value!r}")
-
-
-_LARGEST = 1e30  # what a hyperparameter may be: float32 ends at 3e38
-_LONGEST_STACK = 1000
-_WIDEST = 10**6  # layer
-_MOST = 10**12  # of observations, decisions, transitions or frames
-
-
-def _at_least(name: str, value: int, least: int, unit: str) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise ValueError(f"{name} must be a whole number ({unit}), got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be >= {least} {unit}, got {value}")
-    if value > _MOST and name != "seed":
-        raise ValueError(f"{name} must be <= {_MOST:,} ({unit}), got {value}")

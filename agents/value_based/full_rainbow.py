@@ -1,27 +1,32 @@
-"""The hyperparameters of Rainbow with all six of its parts."""
+"""Rainbow with all six of its components (Hessel et al., "Rainbow: combining improvements in deep RL", AAAI 2018).
+
+C51, n-step returns, prioritised replay, double Q-learning, dueling heads and noisy layers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import gin
 import gymnasium as gym
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
-from agents.dqn.parts import DQN, check_flags, check_numbers
-from agents.epsilon_greedy import EpsilonGreedyPolicy
+from agents.checks import check_flags, check_numbers
 from agents.exploration import linearly_decaying_epsilon, zero_epsilon
-from agents.learner import Learner, Replay
+from agents.learner import Batch, LossOutput, Monitor, Networks
 from agents.networks.noisy import make_noisy
-from agents.rainbow.parts import Rainbow
+from agents.value_based.c51 import C51
+from agents.value_based.dqn import DQN
+from agents.value_based.rainbow import Rainbow
 
 __all__ = ["FullRainbow"]
 
 
 @gin.configurable("FullRainbowAgent", module="agents")
 class FullRainbow(Rainbow):
-    """The hyperparameters of Rainbow (Hessel et al. 2018), ``FullRainbowAgent`` in gin.
+    """Rainbow with all six (Hessel et al. 2018), ``FullRainbowAgent`` in gin; each can be left out.
 
     Args:
         observation_space: As in `DQN`.
@@ -38,7 +43,7 @@ class FullRainbow(Rainbow):
         ValueError: A space that the agent cannot use, or an argument out of range.
     """
 
-    name = "full_rainbow"
+    name: ClassVar[str] = "full_rainbow"
 
     def __init__(
         self,
@@ -63,10 +68,23 @@ class FullRainbow(Rainbow):
             raise ValueError(f"noisy_sigma must be >= 0 and finite, got {noisy_sigma}")
         self._noisy_sigma = noisy_sigma if noisy else None
         self._dueling, self._distributional = dueling, distributional
+        self.learner_kind = (C51 if distributional else DQN).learner_kind
+
+    def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
+        """Return Q-values [B, A]: means of distributions, or those of DQN."""
+        return (C51 if self._distributional else DQN).values(self, network, observation, rng)
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return C51's loss, or DQN's."""
+        return (C51 if self._distributional else DQN).loss(self, networks, batch, rng)
+
+    def make_monitor(self) -> Monitor | None:
+        """Make what warns of returns outside the support, if there is one."""
+        return super().make_monitor() if self._distributional else None
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Shape of what the network gives for one observation, [A, N] or [A]."""
+        """Shape of the network's output for one observation, [A, N] or [A]."""
         return super().output_shape if self._distributional else (self.num_actions,)
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
@@ -75,13 +93,3 @@ class FullRainbow(Rainbow):
         head = {"head": "dueling"} if self._dueling else {}
         built = network(self.observation_shape, self.num_actions, *atoms, **head)
         return built if self._noisy_sigma is None else make_noisy(built, self._noisy_sigma)
-
-    def learner_of(self, network: nn.Module, replay: Replay, **arguments: Any) -> Learner:
-        """Make a learner that updates `network` in place."""
-        if self._distributional:
-            return super().learner_of(network, replay, **arguments)
-        return DQN.learner_of(self, network, replay, **arguments)
-
-    def policy_of(self, network: nn.Module, **actor: int) -> EpsilonGreedyPolicy:
-        """Make a policy that reads `network` in place; `actor` are the arguments of `acting`."""
-        return super().policy_of(network, **actor) if self._distributional else DQN.policy_of(self, network, **actor)

@@ -1,20 +1,24 @@
-"""The hyperparameters of Dopamine's Rainbow: C51 with n-step returns and prioritised replay."""
+"""Dopamine's Rainbow (Castro et al. 2018): C51 with n-step returns and prioritised replay.
+
+These three matter most of the six that Hessel et al., "Rainbow: combining improvements in deep reinforcement learning",
+AAAI 2018, put together; all six are in `agents.value_based.full_rainbow`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gin
 import gymnasium as gym
 
-from agents.c51.parts import C51
+from agents.value_based.c51 import C51
 
 __all__ = ["Rainbow"]
 
 
 @gin.configurable("RainbowAgent", module="agents")
 class Rainbow(C51):
-    """The hyperparameters of Dopamine's Rainbow (Castro et al. 2018; Hessel et al. 2018), ``RainbowAgent`` in gin.
+    """Dopamine's Rainbow (Castro et al. 2018; Hessel et al. 2018), ``RainbowAgent`` in gin.
 
     Args:
         observation_space: As in `DQN`.
@@ -24,7 +28,7 @@ class Rainbow(C51):
         shared: Those of `C51` and `DQN`.
     """
 
-    name = "rainbow"
+    name: ClassVar[str] = "rainbow"
 
     def __init__(
         self,

@@ -15,10 +15,11 @@ import torch
 import agents.configurables  # noqa: F401 - the gin names
 import async_wrappers.configurables  # noqa: F401
 from agents.decision import Decision
-from agents.dqn import DQN, DQNAgent
 from agents.gin_values import resolved
 from agents.optimizers import create_optimizer
-from agents.registry import create_parts
+from agents.registry import create_spec
+from agents.turn_based import TurnBasedAgent
+from agents.value_based.dqn import DQN
 from async_wrappers import RealtimeDelay
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
@@ -54,7 +55,7 @@ def no_bindings() -> Iterator[None]:
 
 def parts(env: DriftingEnv, seed: int = 0) -> DQN:
     gin.parse_config(CONFIG)
-    return create_parts(env.observation_space, env.action_space, seed=seed)
+    return create_spec(env.observation_space, env.action_space, seed=seed)
 
 
 def transitions(count: int, actions: int = 3, first: int = 0) -> list[dict[str, Any]]:
@@ -106,8 +107,8 @@ def test_pickled_parts_no_longer_depend_on_gin() -> None:
 def test_the_parts_of_an_agent_are_those_that_it_acts_and_learns_with() -> None:
     env = DriftingEnv(lengths=[30])
     gin.parse_config(CONFIG)
-    agent = DQNAgent(env, seed=3, min_replay_history=1000)
-    policy = create_parts(env.observation_space, env.action_space, seed=3).make_policy()
+    agent = TurnBasedAgent.playing(DQN, env, seed=3, min_replay_history=1000)
+    policy = create_spec(env.observation_space, env.action_space, seed=3).make_policy()
     actions = play(agent, env, range(3))
     answers = [
         [
@@ -155,7 +156,7 @@ def test_a_policy_keeps_the_layout_of_the_weights_it_is_given() -> None:
     gin.parse_config(CONFIG + "create_network.torso = 'nature'")
     from gymnasium.spaces import Box, Discrete
 
-    made = create_parts(Box(0, 255, (36, 36), np.uint8), Discrete(3))
+    made = create_spec(Box(0, 255, (36, 36), np.uint8), Discrete(3))
     policy = made.make_policy()
     weights = policy.weights()
     assert weights["torso.layers.2.weight"].is_contiguous(memory_format=torch.channels_last)
@@ -261,32 +262,32 @@ def test_parts_of_an_agent_that_does_not_learn_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"^create_agent.agent_name must be of an agent with policy and learner, got 'ran"
     ):
-        create_parts(env.observation_space, env.action_space)
+        create_spec(env.observation_space, env.action_space)
 
 
 def test_parts_for_play_against_a_clock_need_a_warmup_in_frames_which_they_keep() -> None:
     env = DriftingEnv()
     gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @linearly_decaying_epsilon")
     with pytest.raises(ValueError, match=r"^DQNAgent.epsilon_warmup must be bound, in frames, .* = 10 decisions: bind"):
-        create_parts(env.observation_space, env.action_space)
+        create_spec(env.observation_space, env.action_space)
     gin.parse_config("DQNAgent.epsilon_warmup = 700\nDQNAgent.epsilon_decay_period = 100")
-    made = cloudpickle.loads(cloudpickle.dumps(create_parts(env.observation_space, env.action_space)))
+    made = cloudpickle.loads(cloudpickle.dumps(create_spec(env.observation_space, env.action_space)))
     gin.clear_config()
-    epsilon = made.acting()["epsilon"]
+    epsilon = made.make_policy_for(made.make_network()).epsilon
     asked = {frame: epsilon(Decision(0, 0, frame, False)) for frame in (0, 700, 750, 800)}
     assert asked == pytest.approx({0: 1.0, 700: 1.0, 750: 0.625, 800: 0.25})
 
 
 def test_an_agents_own_parts_keep_the_frames_of_its_environment() -> None:
     gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @linearly_decaying_epsilon\nDQNAgent.epsilon_decay_period = 100")
-    agent = DQNAgent(RealtimeDelay(DriftingEnv(), noops=8, default_action="repeat"))
-    made = cloudpickle.loads(cloudpickle.dumps(agent.parts))
-    epsilon = made.acting()["epsilon"]
+    agent = TurnBasedAgent.playing(DQN, RealtimeDelay(DriftingEnv(), noops=8, default_action="repeat"))
+    made = cloudpickle.loads(cloudpickle.dumps(agent.spec))
+    epsilon = made.make_policy_for(made.make_network()).epsilon
     assert [epsilon(Decision(0, 0, frame, False)) for frame in (0, 90, 140, 190)] == [1.0, 1.0, 0.625, 0.25]
 
 
 def test_the_frames_of_a_decision_are_the_environments_and_not_bound() -> None:
-    assert "decision_interval" not in inspect.signature(DQNAgent).parameters
+    assert "decision_interval" not in inspect.signature(TurnBasedAgent.playing).parameters
     with pytest.raises(ValueError, match="decision_interval"):
         gin.parse_config("DQNAgent.decision_interval = 9")
 
@@ -294,7 +295,7 @@ def test_the_frames_of_a_decision_are_the_environments_and_not_bound() -> None:
 def test_each_worker_has_an_epsilon_of_its_own_where_it_depends_on_the_actor() -> None:
     env, observation = DriftingEnv(), np.zeros(3, np.float32)
     gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @per_actor_epsilon\nper_actor_epsilon.base = 0.5")
-    made = create_parts(env.observation_space, env.action_space)
+    made = create_spec(env.observation_space, env.action_space)
     decisions = [Decision(0, start, start, False) for start in range(600)]
     greedy = made.make_policy().act(observation, Decision(0, 0, 0, True))
     for parts_of in (made, cloudpickle.loads(cloudpickle.dumps(made))):

@@ -1,4 +1,4 @@
-"""DQN's learner: single updates worked by hand on a table of Q-values, and small worlds whose values are known."""
+"""The learner with DQN's loss: updates worked by hand on a table of Q-values, and small worlds with known values."""
 
 from __future__ import annotations
 
@@ -11,16 +11,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from agents.compute import Compute
-from agents.dqn import DQNLearner
+from agents.learner import Learner, Loss, LossOutput, Networks
 from agents.replay import RingReplay
+from agents.value_based.dqn import DQN
 from tests.worlds.plain_data import assert_identical, differs
 
 CPU = Compute("cpu")
+
+
+def q_learning(double: bool = False, loss_type: str = "huber") -> Loss:
+    """DQN's loss, of an agent that is nothing else."""
+    spec = DQN.__new__(DQN)
+    spec.double_dqn, spec._loss_type = double, loss_type
+    return spec.loss
+
+
+def make_learner(network: nn.Module, replay: Any, **arguments: Any) -> Learner:
+    own = {name: arguments.pop(name) for name in ("double", "loss_type") if name in arguments}
+    return Learner(network, q_learning(**own), replay, **arguments)
 
 
 class Table(nn.Module):
@@ -64,11 +78,11 @@ def sgd(learning_rate: float) -> Callable[..., torch.optim.Optimizer]:
     return lambda parameters: torch.optim.SGD(parameters, lr=learning_rate)
 
 
-def learner_with_another_target(replay: OneBatch, **arguments: Any) -> tuple[DQNLearner, Table]:
+def learner_with_another_target(replay: OneBatch, **arguments: Any) -> tuple[Learner, Table]:
     """Target Q(s') = (4, 2), online Q(s') = (1, 3), online Q(s, a) = 1."""
     network = Table([[7.0, 9.0], [4.0, 2.0]])
     arguments = {"optimizer": sgd(1.0), "compute": CPU, **arguments}
-    learner = DQNLearner(network, replay, **arguments)
+    learner = make_learner(network, replay, **arguments)
     with torch.no_grad():
         network.values.copy_(torch.tensor([[5.0, 1.0], [1.0, 3.0]]))
     return learner, network
@@ -224,14 +238,14 @@ class TestState:
         assert_identical(one.state_dict(), other.state_dict())
 
     def test_an_episode_under_way_is_saved_with_the_observation_it_had_come_to(self, tmp_path: Path) -> None:
-        def observe(learner: DQNLearner, states: list[int], reward: float) -> None:
+        def observe(learner: Learner, states: list[int], reward: float) -> None:
             for state, following in itertools.pairwise(states):
                 told = {"observation": one_hot(state), "next_observation": one_hot(following), "reward": reward}
                 learner.observe({**told, "action": 0, "interval": 1, "terminal": False, "truncated": False})
 
         replays = [RingReplay((2,), np.float32, update_horizon=3, gamma=0.5, capacity=50, seed=n) for n in range(2)]
         one, other = (
-            DQNLearner(Table([[0.0, 0.0]] * 2), replay, optimizer=sgd(0.1), compute=CPU) for replay in replays
+            make_learner(Table([[0.0, 0.0]] * 2), replay, optimizer=sgd(0.1), compute=CPU) for replay in replays
         )
         observe(one, [0, 0, 1], 1.0)
         one.save_replay(tmp_path, 0)
@@ -255,17 +269,53 @@ class TestState:
         learner.close()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"loss_type": "l1"}, "loss_type must be one of 'huber', 'mse', got 'l1'"),
-        ({"target_update_period": 0}, "target_update_period must be >= 1 update, got 0"),
-    ],
-)
-def test_arguments_out_of_range_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
+def test_a_period_below_one_update_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError) as caught:
-        learner_with_another_target(OneBatch(), **arguments)
-    assert str(caught.value) == message
+        learner_with_another_target(OneBatch(), target_update_period=0)
+    assert str(caught.value) == "target_update_period must be >= 1 update, got 0"
+
+
+def test_an_unknown_loss_is_refused_in_one_sentence() -> None:
+    spec = DQN(Box(0, 1, (2,)), Discrete(2), stack_size=1, loss_type="l1", replay_capacity=10)
+    with pytest.raises(ValueError, match=r"^loss_type must be one of 'huber', 'mse', got 'l1'$"):
+        spec.make_learner()
+
+
+def mean_squared(networks: Networks, batch: Any, rng: np.random.Generator) -> LossOutput:
+    """A regression that needs neither a target network nor priorities."""
+    error = networks.online(batch["observation"])[:, 0] - batch["reward"]
+    return LossOutput(error**2, metrics={"Error": error.detach().abs().mean()})
+
+
+def test_a_loss_may_do_without_a_target_and_reports_metrics_of_its_own() -> None:
+    network = Table([[7.0, 9.0], [4.0, 2.0]])
+    learner = Learner(network, mean_squared, OneBatch(), target_update_period=None, optimizer=sgd(0.5), compute=CPU)
+    scalars = learner.update()
+    assert learner.target is None and "target" not in learner.state_dict()
+    assert float(scalars["Error"]) == 6.75 and float(scalars["Loss"]) == 6.75**2
+    assert network.values[0].tolist() == [0.25, 9.0]
+    alike = Learner(
+        Table([[0.0] * 2] * 2), mean_squared, OneBatch(), target_update_period=None, optimizer=sgd(0.5), compute=CPU
+    )
+    alike.load_state_dict(learner.state_dict())
+    assert_identical(alike.state_dict(), learner.state_dict())
+
+
+def test_a_loss_that_asks_for_a_target_it_has_not_is_an_error_with_its_remedy() -> None:
+    learner = make_learner(Table([[7.0, 9.0], [4.0, 2.0]]), OneBatch(), target_update_period=None, compute=CPU)
+    with pytest.raises(RuntimeError, match=r"asks for a target network, and the agent declares none: give a target"):
+        learner.update()
+
+
+def test_a_loss_without_priorities_is_an_error_where_the_replay_draws_by_them() -> None:
+    class Weighted(OneBatch):
+        def sample(self) -> Mapping[str, Any]:
+            return {**super().sample(), "weight": np.ones(1, np.float32)}
+
+    network = Table([[7.0, 9.0], [4.0, 2.0]])
+    learner = Learner(network, mean_squared, Weighted(), target_update_period=None, compute=CPU)
+    with pytest.raises(ValueError, match=r"^the loss must return priorities, .*, got None"):
+        learner.update()
 
 
 @pytest.mark.parametrize("loss_type", ["huber", "mse"])
@@ -293,7 +343,7 @@ def test_a_world_of_two_states_is_solved_exactly(double: bool, loss_type: str) -
             }
         )
     network = Table([[0.0, 0.0], [0.0, 0.0]])
-    learner = DQNLearner(
+    learner = make_learner(
         network,
         replay,
         target_update_period=10,
