@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from async_wrappers.checks import whole
 from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.stagger import Conditions, Stagger, Tickets, make_stagger
@@ -91,9 +92,7 @@ def worker_count(workers: Any) -> int:
     Raises:
         ValueError: It is not a whole number, less than one, or more than anybody has.
     """
-    if not isinstance(workers, int | np.integer) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
-        raise ValueError(f"workers must be a whole number between 1 and {MOST_WORKERS:,}, got {workers!r}")
-    return int(workers)
+    return whole("workers", workers, 1, MOST_WORKERS)
 
 
 class SimulatedSchedule:
