@@ -10,8 +10,7 @@ import pytest
 
 from agents.experiment.evaluate import difference_interval
 from agents.sweep.figures import write_figure
-from agents.sweep.ladder import Ladder, make_ladders, why_no_ladder
-from agents.sweep.ladder_figure import draw_ladders
+from agents.sweep.ladder import Ladder, draw_ladders, make_ladders, why_no_ladder
 from agents.sweep.page import write_report
 from agents.sweep.plan import read_plan
 from agents.sweep.results import read_rows

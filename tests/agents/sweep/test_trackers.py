@@ -16,7 +16,7 @@ from tensorboard.plugins.hparams import metadata
 from agents.experiment.config import ConfigError
 from agents.sweep.plan import read_plan
 from agents.sweep.run import sweep
-from agents.sweep.trackers import tell_tensorboard, tell_wandb
+from agents.sweep.trackers import write_to_tensorboard, write_to_wandb
 
 
 def play(point: dict[str, Any], seed: int, directory: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_each_finished_trial_is_in_the_tab_of_hyperparameters_once(tmp_path: Pat
 
 def test_a_trial_that_has_not_finished_is_not_told(tmp_path: Path) -> None:
     sweep(lambda *_: 5, {"delay": [1]}, 1, tmp_path)
-    tell_tensorboard(tmp_path, read_plan(tmp_path))
+    write_to_tensorboard(tmp_path, read_plan(tmp_path))
     assert not events(tmp_path / "trials" / "0000")
 
 
@@ -92,7 +92,7 @@ def test_without_a_project_nothing_is_told(tmp_path: Path, monkeypatch: pytest.M
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
     sweep(play, {"delay": [1]}, 1, tmp_path)
-    tell_wandb(tmp_path, read_plan(tmp_path), None)
+    write_to_wandb(tmp_path, read_plan(tmp_path), None)
     assert not fake.runs
 
 
