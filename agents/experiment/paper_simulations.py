@@ -1,8 +1,8 @@
 """The simulations of arXiv 2412.14355's table by name: ``asynchronous_8`` or ``sequential_8``, with 8 frames of delay.
 
-A name stands for ``configs/paper/atari.gin`` with a delay of D frames and, if the interaction is sequential, D no-ops. It
-may be written as a path, ``configs/paper/asynchronous_8.gin``, and be included by another gin file. If there is a file of
-that name, it wins.
+A name stands for ``configs/paper/atari.gin`` with a delay of D frames and, for sequential interaction, D no-ops. It may
+be written as a path, ``configs/paper/asynchronous_8.gin``, and be included by another gin file. If there is a file of
+that name, the file wins.
 """
 
 from __future__ import annotations
