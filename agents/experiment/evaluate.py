@@ -48,7 +48,8 @@ class Statistic(Protocol):
 
 def interquartile_mean(scores: npt.ArrayLike, axis: int = -1) -> Any:
     """Return the mean without the lowest and the highest quarter of the scores (rounded down); Agarwal et al. 2021."""
-    from scipy import stats  # takes a second to import, which training need not
+    # Takes a second to import, and a run without a report never needs it.
+    from scipy import stats
 
     return stats.trim_mean(scores, 0.25, axis=axis)
 
@@ -83,7 +84,8 @@ def _bootstrap(scores: Sequence[float], seed: int, statistic: Statistic) -> npt.
     """
     from scipy import stats
 
-    if len(scores) == 1:  # SciPy refuses a single score; each of its resamples is that score
+    # SciPy refuses a single score, whose resamples are all that score.
+    if len(scores) == 1:
         return np.full(_RESAMPLES, statistic(scores), np.float64)
     drawn = stats.bootstrap((scores,), statistic, n_resamples=_RESAMPLES, method="percentile", rng=seed)
     distribution: npt.NDArray[np.float64] = drawn.bootstrap_distribution

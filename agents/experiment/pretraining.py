@@ -81,11 +81,8 @@ class Pretraining:
             for transition in transitions(environment, playback, episode_seed(seed, _DEMONSTRATED, episodes)):
                 agent.demonstrate(transition)
                 shown += 1
-            episodes, frames, departures = (
-                episodes + 1,
-                frames + len(episode),
-                departures + playback.off_schedule_frames,
-            )
+            episodes, frames = episodes + 1, frames + len(episode)
+            departures += playback.off_schedule_frames
         if agent.transitions < agent.batch_size:
             raise ValueError(
                 f"{self._named} gives {agent.transitions} transitions under this delay and "

@@ -81,7 +81,8 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
         base_dir: A run's directory.
         rows: Baselines to draw as horizontal lines; the trained agent's row is drawn as the last point.
     """
-    from matplotlib.figure import Figure  # a third of a second to import
+    # Takes a third of a second to import.
+    from matplotlib.figure import Figure
 
     iterations = read_iterations(base_dir)
     figure = Figure(figsize=(7, 4.2), layout="constrained")

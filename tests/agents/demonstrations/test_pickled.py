@@ -34,7 +34,7 @@ def test_every_protocol_and_type_of_number_is_read(tmp_path: Path, protocol: int
     np.testing.assert_array_equal(episode.observations, expected)
     assert episode.actions.tolist() == [0, 1, 2, 3]
     assert episode.rewards.tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert not episode.terminated  # the layout does not tell
+    assert not episode.terminated  # the layout holds no end
 
 
 @pytest.mark.parametrize("container", [list, tuple, deque])

@@ -227,7 +227,7 @@ def test_axes_of_length_one_and_whole_numbers_of_another_type_fit() -> None:
     image = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
     playback.load(one_frame(image))
     assert playback.loaded.observations.dtype == np.uint8
-    np.testing.assert_array_equal(playback.demonstration.observations[0], image[0])
+    np.testing.assert_array_equal(playback.loaded.observations[0], image[0])
 
 
 @pytest.mark.parametrize(

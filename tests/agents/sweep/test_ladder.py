@@ -80,7 +80,7 @@ def test_the_picture_goes_from_rung_to_rung_and_says_what_it_shows(tmp_path: Pat
     assert [text.get_text() for text in axes.texts] == ["-1", "-1", "-7", "-4"]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8"]
     assert axes.get_xlabel() == "delay (frames)"
-    assert {bool(bar.get_hatch()) for bar in axes.patches} == {False, True}  # told apart without colour
+    assert {bool(bar.get_hatch()) for bar in axes.patches} == {False, True}  # distinct without colour
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend[1:] == [
         "cost of delay: from none to asynchronous",

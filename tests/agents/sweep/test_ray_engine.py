@@ -130,15 +130,15 @@ class TestOnRay:
         sweep(learn, grid, 1, tmp_path, jobs=1, **settings)  # one by one, so that those that come first are known
         rows = read_rows(tmp_path)
         assert {row["skill"] for row in rows if row["metric"] == "score"} == {9}
-        told = {
+        results = {
             row["skill"]: json.loads((tmp_path / "trials" / row["trial"] / "result.json").read_text()) for row in rows
         }
-        assert "stopped_after" not in told[9]
+        assert "stopped_after" not in results[9]
         for skill in (8, 1, 2):
-            assert 0 <= told[skill]["stopped_after"] < 8
-            assert told[skill]["metrics"]["skill"][0] == skill
+            assert 0 <= results[skill]["stopped_after"] < 8
+            assert results[skill]["metrics"]["skill"][0] == skill
 
-    def test_a_metric_that_is_not_told_is_the_failure_of_the_trial(self, tmp_path: Path) -> None:
+    def test_a_metric_that_is_not_reported_is_the_failure_of_the_trial(self, tmp_path: Path) -> None:
         sweep(learn, {"skill": [1]}, 1, tmp_path, jobs=1, engine="ray", scheduler="asha", scheduler_metric="luck")
         failure = json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())
         assert "Sweep.scheduler_metric must be one of iteration, skill, got 'luck'" in failure["error"]

@@ -384,8 +384,8 @@ def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp
     add_iteration(tmp_path, skill=0.25)
     add_iteration(tmp_path, skill=0.5, wins=1)
     record_stop(tmp_path, 3.0)
-    told = json.loads((tmp_path / "result.json").read_text())
-    assert told == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
+    facts_there = json.loads((tmp_path / "result.json").read_text())
+    assert facts_there == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
 
 
 def test_the_metrics_of_a_run_are_its_iterations_and_its_closing_table(tmp_path: Path) -> None:
