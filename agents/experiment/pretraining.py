@@ -16,7 +16,7 @@ import gymnasium as gym
 from tqdm import trange
 
 from agents.agent import Agent, Demonstrable
-from agents.demonstrations.demonstration import read_demonstrations
+from agents.demonstrations.dataset import read_demonstrations
 from agents.demonstrations.playback import Playback, transitions
 from agents.experiment.episode import episode_seed
 from agents.experiment.events import EventWriter
@@ -80,7 +80,8 @@ class Pretraining:
             for transition in transitions(environment, playback, episode_seed(seed, _DEMONSTRATED, episodes)):
                 agent.demonstrate(transition)
                 shown += 1
-            episodes, frames, departures = episodes + 1, frames + len(episode), departures + playback.departures
+            episodes, frames = episodes + 1, frames + len(episode)
+            departures += playback.off_schedule_frames
         if agent.transitions < agent.batch_size:
             raise ValueError(
                 f"{self._named} gives {agent.transitions} transitions under this delay and "

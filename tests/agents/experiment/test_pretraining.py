@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from agents.baselines import RandomAgent
-from agents.demonstrations.demonstration import Demonstration, read_demonstrations
+from agents.demonstrations.dataset import read_demonstrations
+from agents.demonstrations.demonstration import Demonstration
 from agents.demonstrations.players import Script, make_player
 from agents.demonstrations.recorder import Recorder
 from agents.experiment.pretraining import Pretraining

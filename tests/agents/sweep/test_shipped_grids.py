@@ -33,9 +33,9 @@ def no_bindings() -> Iterator[None]:
 def points(name: str) -> list[Point]:
     names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
     load_config([f"configs/sweeps/{name}.gin"], [], names, search_paths=[ROOT])
-    told = Sweep()
-    assert told.seeds == 3
-    return make_points(told.grid, told.arms, told.exclude)
+    settings = Sweep()
+    assert settings.seeds == 3
+    return make_points(settings.grid, settings.arms, settings.exclude)
 
 
 @pytest.mark.parametrize("name", ["atari_paper", "atari_published", "atari_real_networks"])
