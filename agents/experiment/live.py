@@ -19,7 +19,7 @@ from agents.experiment.metrics import Metrics
 from agents.experiment.phase_stats import Played
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
 from agents.gin_values import resolved
-from agents.replay.log.saved import check_moment
+from agents.replay.log.saved import check_snapshot
 from agents.spec import Spec
 
 __all__ = ["LiveRunner"]
@@ -103,7 +103,7 @@ class LiveRunner(Runner):
             try:
                 for learner in range(len(bundle["learners"])):
                     # where `AsyncRunner.save` lets a learner keep its replay
-                    check_moment(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
+                    check_snapshot(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
             except (OSError, ValueError) as error:
                 self._checkpointer.refuse(number, error, self._refused)
                 continue

@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 import agents.configurables
 import async_wrappers.configurables
@@ -29,7 +30,7 @@ from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import DifferentExperiment, Runner
-from agents.replay import RingReplay
+from agents.replay import create_replay
 from agents.replay.log.segments import read_index
 from async_wrappers import AsyncRunner
 from async_wrappers.live.report.measurements import Record
@@ -156,7 +157,7 @@ class Interrupted:
 
     def save(self, directory: Path, iteration: int) -> None:
         self._count("save")
-        RingReplay((4,), np.float32, capacity=10).save(directory / "replay_0", iteration)
+        create_replay(Box(-np.inf, np.inf, (4,)), capacity=10).save(directory / "replay_0", iteration)
 
     def take_states(self, *where: object) -> list[dict]:
         self._count("take_states")

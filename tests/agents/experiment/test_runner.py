@@ -24,7 +24,8 @@ from agents.experiment.metrics import read_iterations
 from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner, newest_bundle
 from agents.exploration import identity_epsilon
 from agents.formats import OtherFormat
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.replay.log.segments import read_index
 from agents.turn_based import TurnBasedAgent
 from agents.value_based.dqn import DQN
