@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from async_wrappers.live.memory.slots import Finished, Ticket
 
-__all__ = ["Decision", "Learner", "Policy", "Ready", "Transport", "as_act"]
+__all__ = ["Decision", "Learner", "Policy", "Ready", "SimulatedTransport", "Transport", "as_act"]
 
 
 class Decision(NamedTuple):
@@ -97,7 +97,7 @@ class Transport(Protocol):
     """Carries frames to workers and actions back; used by the environment loop alone.
 
     Each worker is `Ready` once; from then on each ticket is answered by one `Finished`. A worker that has died, with a
-    ticket or without, is told of by a `Finished` of fate LOST (number -1 without), and may be ready again after that.
+    ticket or without, gives a `Finished` of fate LOST (number -1), and may be ready again after that.
     """
 
     def publish(self, number: int, observation: Any) -> None:
@@ -113,6 +113,30 @@ class Transport(Protocol):
 
         It returns as soon as there is something to return.
         """
+        ...
+
+
+class SimulatedTransport(Transport, Protocol):
+    """Carries frames and actions within this thread, on a clock that stands still until it is moved."""
+
+    def now(self) -> int:
+        """Return the time in nanoseconds."""
+        ...
+
+    def restart(self, seed: int, now: int) -> None:
+        """Begin an episode: its seed starts all latencies anew, and time is `now`."""
+        ...
+
+    def next_end(self) -> int | None:
+        """Return when the next inference will have ended; None if none goes on."""
+        ...
+
+    def advance(self, until: int) -> None:
+        """Let time pass; `collect` returns what has ended by then."""
+        ...
+
+    def discard(self) -> list[Finished]:
+        """Return what has not been collected, as it will have ended, and forget it."""
         ...
 
 

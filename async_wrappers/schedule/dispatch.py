@@ -6,7 +6,7 @@ No sleeping, no clock, no input or output. All times are nanoseconds since the e
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from async_wrappers.schedule.frames import FrameClock
@@ -89,8 +89,15 @@ class Dispatcher:
 
     def starts(self, now: int) -> list[int]:
         """Return the workers that start now on the present frame: the one that has waited longest first."""
+        return list(self.each_start(now))
+
+    def each_start(self, now: int) -> Iterator[int]:
+        """Yield the workers that start now, one by one, as in `starts`.
+
+        Between two of them `finished` may be called: on a simulated clock an inference that takes no time has ended
+        before the next worker starts.
+        """
         self._advance(now)
-        starting: list[int] = []
         waiting: list[tuple[int, int]] = []
         while self._idle and self._offers != 0:
             since, worker = heapq.heappop(self._idle)
@@ -98,13 +105,13 @@ class Dispatcher:
                 waiting.append((since, worker))
                 continue
             self._read[worker] = self._frame
-            starting.append(worker)
             self._stagger.taken(self._frame)
             if self._offers is not None:
                 self._offers -= 1
+            yield worker
+            self._advance(now)
         for free in waiting:
             heapq.heappush(self._idle, free)
-        return starting
 
     def next_event(self) -> int | None:
         """Return the time of the next event that needs no message, None if there is none."""

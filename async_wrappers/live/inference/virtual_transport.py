@@ -1,0 +1,95 @@
+"""The transport of the virtual clock: workers infer in this thread, and a model says when each inference ends."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from async_wrappers.latency import Latency
+from async_wrappers.live.inference.worker import infer
+from async_wrappers.live.memory.slots import Finished, Ticket
+from async_wrappers.live.protocols import Ready, as_act
+
+__all__ = ["VirtualTransport"]
+
+_LATENCIES = 0x1A7E  # makes an episode's latencies independent of what else is drawn from its seed
+
+
+class VirtualTransport:
+    """Workers on a clock that stands still until `advance` moves it.
+
+    An inference is computed when it starts, so that it reads the frame and the weights of that moment, and it has ended
+    when its latency has passed. Latencies are drawn in the order of starts; they begin anew with each episode, from its
+    seed, as those of `SimulatedSchedule` do.
+
+    Args:
+        policies: By worker.
+        action_space: What a policy answers is converted to it, or refused.
+        latency: How long an inference takes.
+
+    Raises:
+        ValueError: A policy that is none.
+    """
+
+    def __init__(self, policies: Sequence[Any], action_space: gym.Space[Any], latency: Latency) -> None:
+        """See the class."""
+        self._act = [as_act(policy) for policy in policies]
+        self._action_space, self._latency = action_space, latency
+        self._now = 0
+        self._draw: Callable[[], int] = latency.stream(0).draw
+        self._events: list[Ready | Finished] = [Ready(worker) for worker in range(len(policies))]
+        self._ends: list[tuple[int, int, Finished]] = []  # (when, worker, what it comes to), a heap
+        self._shown: Any = None
+
+    def now(self) -> int:
+        """Return the time in nanoseconds."""
+        return self._now
+
+    def restart(self, seed: int, now: int) -> None:
+        """Begin an episode: its seed starts all latencies anew, and time is `now`."""
+        self._now = now
+        self._draw = self._latency.stream(np.random.SeedSequence((seed, _LATENCIES))).draw
+
+    def publish(self, number: int, observation: Any) -> None:
+        """Show the newest frame, which the environment must not change before time is advanced past it."""
+        self._shown = observation
+
+    def start(self, worker: int, ticket: Ticket) -> None:
+        """Infer the newest frame.
+
+        Raises:
+            Exception: What the policy raised, with the worker named in a note.
+        """
+        try:
+            answer = infer(worker, ticket, deepcopy(self._shown), self._act[worker], self._action_space, self._now)
+        except Exception as error:
+            error.add_note(f"raised in worker {worker}")
+            raise
+        ended = self._now + self._draw()
+        # A copy: a policy may fill the same array again before this action's frame has come.
+        heapq.heappush(self._ends, (ended, worker, answer._replace(ended=ended, action=deepcopy(answer.action))))
+
+    def collect(self, until: int) -> list[Ready | Finished]:
+        """Return what has ended by now, the earliest first; time stands still."""
+        events, self._events = self._events, []
+        while self._ends and self._ends[0][0] <= self._now:
+            events.append(heapq.heappop(self._ends)[-1])
+        return events
+
+    def next_end(self) -> int | None:
+        """Return when the next inference will have ended; None if none goes on."""
+        return self._ends[0][0] if self._ends else None
+
+    def advance(self, until: int) -> None:
+        """Let time pass."""
+        self._now = until
+
+    def discard(self) -> list[Finished]:
+        """Return what has not been collected, as it will have ended, and forget it."""
+        ends, self._ends = self._ends, []
+        return [finished for *_, finished in sorted(ends, key=lambda end: end[:2])]
