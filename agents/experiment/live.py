@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,8 @@ class LiveRunner(Runner):
         self.agent.parts.check_warmup()
         factory("LiveRunner.create_async_runner_fn", create_async_runner_fn, "@AsyncRunner")
         self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
-        self._learner_count = self._make_async_runner().learners  # wrong arguments are refused here, not in the run
+        with closing(self._make_async_runner()) as runner:  # wrong arguments are refused here, not in the run
+            self._learner_count = runner.learners
         self._live: Any = None
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it

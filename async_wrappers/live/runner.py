@@ -16,7 +16,7 @@ from typing import Any, cast
 import gymnasium as gym
 
 from async_wrappers.checks import flag
-from async_wrappers.latency import as_latency, seconds_of
+from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
 from async_wrappers.live.loop import Phase, Terms
 from async_wrappers.live.report.timing import TimingReport
@@ -53,7 +53,7 @@ class AsyncRunner:
 
     In a ``with`` block parts start with the first run and end with the block, and each run goes on with the episode
     after the last one's; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
-    parts are there from the start, until `close`.)
+    parts are there from the start, until `close`, or until a run with learners is interrupted.)
 
     Args:
         make_env: Makes the environment, which is stepped once per frame.
@@ -69,9 +69,11 @@ class AsyncRunner:
         learners: How many learners work beside the game.
         latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
             a real clock: what the strategy is prepared from, instead of warm-up inferences.
+        learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
         default_action: As in `RealtimeDelay`.
         between_episodes: ``"drain"``: the next episode begins when all inferences have ended, as in the simulation;
             ``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped.
+            On the virtual clock inferences in flight are discarded where an episode ends.
         seed: Of the episodes: episode n of a phase is reset with a seed made of (seed, phase, n).
         eval_mode: What policies are told; nothing is learnt in evaluation.
         start_timeout: Seconds to wait until every worker has inferred once; then it begins without the missing ones.
@@ -107,6 +109,7 @@ class AsyncRunner:
         make_learner: Callable[..., Any] | None = None,
         learners: int | None = None,
         latency: Any = None,
+        learner_latency: Any = None,
         default_action: Any = "noop",
         between_episodes: str = "drain",
         seed: int = 0,
@@ -130,6 +133,7 @@ class AsyncRunner:
         if updates_per_transition is not None:
             updates_per_transition = _positive("updates_per_transition", updates_per_transition)
         self._make_backend = _backend(backend)
+        update_latency = _learner_latency(learner_latency, backend, learners, updates_per_transition)
         self._fps = FrameClock(fps).fps
         terms = Terms(
             workers,
@@ -151,6 +155,7 @@ class AsyncRunner:
             _whole("journal", journal, 8, _LARGEST_JOURNAL),
             updates_per_transition,
             pin,
+            update_latency,
         )
         if terms.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
@@ -164,7 +169,8 @@ class AsyncRunner:
             )
         self._eval_mode = eval_mode
         self._backend: Backend | None = None
-        self._stays = isinstance(backend, str) and backend == "virtual"  # whether the backend outlives a run
+        self._is_virtual = isinstance(backend, str) and backend == "virtual"
+        self._stays = self._is_virtual  # whether the backend outlives a run
         self._goes_on = False  # whether a run continues the one before
         self._played = {False: (0, 0), True: (0, 0)}  # episodes and frames so far, by eval_mode
         if self._stays:
@@ -234,6 +240,10 @@ class AsyncRunner:
             if record.refusal is not None and not record.accepted:
                 raise RunFailed(f"no action was ever accepted: {record.refusal}")
             report = record.report()
+        except BaseException:
+            if self._is_virtual and self._job.learners:
+                self.close()  # in this thread a learner may have been stopped in the middle of an update
+            raise
         finally:
             if not self._stays:
                 self.close()
@@ -373,6 +383,32 @@ def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> 
     if number and make_learner is None:
         raise ValueError(f"learners={number} need make_learner, got None")
     return number
+
+
+def _learner_latency(value: Any, backend: Any, learners: int, updates_per_transition: float | None) -> Latency | None:
+    """Return how long an update takes on the virtual clock; None elsewhere, where it is not for us to say."""
+    virtual = isinstance(backend, str) and backend == "virtual"
+    if value is None:
+        if virtual and learners:
+            raise ValueError(
+                "learner_latency must be given where learners work on the virtual clock, as a model or in seconds, got "
+                "None"
+            )
+        return None
+    if not learners:
+        raise ValueError(f"learner_latency={value!r} needs a learner: give make_learner")
+    if isinstance(backend, str) and not virtual:
+        raise ValueError(
+            f"learner_latency={value!r} needs backend='virtual', got backend={backend!r}, where an update takes the "
+            "time that it takes"
+        )
+    latency = as_latency(value, "learner_latency")
+    if updates_per_transition is None and nanoseconds(latency.mean) < 1:
+        raise ValueError(
+            "learner_latency must be > 0 where updates_per_transition is None, as many updates as there is time for, "
+            f"got {value!r}"
+        )
+    return latency
 
 
 def _cores() -> int:

@@ -11,8 +11,10 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.latency import Latency
-from async_wrappers.live.inference.worker import infer
+from async_wrappers.live.inference.worker import WeightsLoader, infer
+from async_wrappers.live.learning.virtual_learners import VirtualLearners
 from async_wrappers.live.memory.slots import Finished, Ticket
+from async_wrappers.live.memory.weights import WeightsBoard
 from async_wrappers.live.protocols import Ready, as_act
 
 __all__ = ["VirtualTransport"]
@@ -31,15 +33,25 @@ class VirtualTransport:
         policies: By worker.
         action_space: What a policy answers is converted to it, or refused.
         latency: How long an inference takes.
+        learners: That work beside the workers; None if nobody learns.
+        board: Where the newest weights are; None if nobody learns.
 
     Raises:
-        ValueError: A policy that is none.
+        ValueError: A policy that is none, or that cannot load the weights that are learnt.
     """
 
-    def __init__(self, policies: Sequence[Any], action_space: gym.Space[Any], latency: Latency) -> None:
+    def __init__(
+        self,
+        policies: Sequence[Any],
+        action_space: gym.Space[Any],
+        latency: Latency,
+        learners: VirtualLearners | None = None,
+        board: WeightsBoard | None = None,
+    ) -> None:
         """See the class."""
         self._act = [as_act(policy) for policy in policies]
-        self._action_space, self._latency = action_space, latency
+        self._action_space, self._latency, self._learners = action_space, latency, learners
+        self._loaders = [] if board is None else [WeightsLoader(policy, board) for policy in policies]
         self._now = 0
         self._draw: Callable[[], int] = latency.stream(0).draw
         self._events: list[Ready | Finished] = [Ready(worker) for worker in range(len(policies))]
@@ -54,6 +66,8 @@ class VirtualTransport:
         """Begin an episode: its seed starts all latencies anew, and time is `now`."""
         self._now = now
         self._draw = self._latency.stream(np.random.SeedSequence((seed, _LATENCIES))).draw
+        if self._learners is not None:
+            self._learners.restart(seed)
 
     def publish(self, number: int, observation: Any) -> None:
         """Show the newest frame, which the environment must not change before time is advanced past it."""
@@ -65,6 +79,7 @@ class VirtualTransport:
         Raises:
             Exception: What the policy raised, with the worker named in a note.
         """
+        version = self._loaders[worker].load() if self._loaders else 0
         try:
             answer = infer(worker, ticket, deepcopy(self._shown), self._act[worker], self._action_space, self._now)
         except Exception as error:
@@ -72,7 +87,8 @@ class VirtualTransport:
             raise
         ended = self._now + self._draw()
         # A copy: a policy may fill the same array again before this action's frame has come.
-        heapq.heappush(self._ends, (ended, worker, answer._replace(ended=ended, action=deepcopy(answer.action))))
+        finished = answer._replace(ended=ended, action=deepcopy(answer.action), version=version)
+        heapq.heappush(self._ends, (ended, worker, finished))
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return what has ended by now, the earliest first; time stands still."""
@@ -86,7 +102,9 @@ class VirtualTransport:
         return self._ends[0][0] if self._ends else None
 
     def advance(self, until: int) -> None:
-        """Let time pass."""
+        """Let time pass, in which learners update their weights."""
+        if self._learners is not None:
+            self._learners.run(self._now, until)
         self._now = until
 
     def discard(self) -> list[Finished]:

@@ -19,7 +19,7 @@ from async_wrappers.live.memory.slots import ActionSlots, Fate, Finished, Ticket
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.live.protocols import Decision, as_act
 
-__all__ = ["MESSAGE", "TICKET", "Worker", "infer"]
+__all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer"]
 
 TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
@@ -54,6 +54,35 @@ def infer(
     return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0)
 
 
+class WeightsLoader:
+    """Gives a policy the newest weights before an inference, in place: it reads them where learners write them.
+
+    Args:
+        policy: Of a worker.
+        board: Where the newest weights are.
+
+    Raises:
+        ValueError: The policy cannot load weights.
+    """
+
+    def __init__(self, policy: Any, board: WeightsBoard) -> None:
+        """See the class."""
+        if not hasattr(policy, "load_weights"):
+            raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
+        self._policy, self._board = policy, board
+        self._weights = [board.weights(0), board.weights(1)]
+        self.version = 0
+        """Of the weights that the policy has."""
+
+    def load(self, reading: Reading | None = None) -> int:
+        """Load the weights of a reading, or the newest ones, unless the policy has them; return their version."""
+        version, copy = (self._board.version, self._board.version % 2) if reading is None else reading[:2]
+        if version != self.version:
+            self._policy.load_weights(self._weights[copy], version)
+            self.version = version
+        return version
+
+
 class Worker:
     """One worker of a policy, in whatever thread or process.
 
@@ -83,18 +112,14 @@ class Worker:
     ) -> None:
         """See the class."""
         self._worker, self._incarnation = worker, incarnation
-        self._policy, self._act = policy, as_act(policy)
+        self._act = as_act(policy)
         self._action_space = action_space
         self._ring, self._slots, self._board = ring, slots, board
         self._inbox, self._outbox = inbox, outbox
-        self._version = 0
-        if board is not None:
-            if not hasattr(policy, "load_weights"):
-                raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
-            self._weights = [board.weights(0), board.weights(1)]
-            if board.version and (reading := self._load_weights()) is not None:
-                board.end_reading(worker, reading)
-                _return_freed_memory()  # the weights that the policy came with
+        self._loader = None if board is None else WeightsLoader(policy, board)
+        if board is not None and board.version and (reading := self._load_weights()) is not None:
+            board.end_reading(worker, reading)
+            _return_freed_memory()  # the weights that the policy came with
 
     def run(self) -> None:
         """Infer until the other end closes."""
@@ -113,20 +138,21 @@ class Worker:
         try:
             observation = self._ring.read(ticket.number)
         except LookupError:
-            return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version)
+            return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version())
         reading = self._load_weights()
         finished = infer(self._worker, ticket, observation, self._act, self._action_space, began)
         if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
             finished = finished._replace(fate=Fate.DISCARDED)
-        return finished._replace(version=self._version)
+        return finished._replace(version=self._version())
+
+    def _version(self) -> int:
+        return 0 if self._loader is None else self._loader.version
 
     def _load_weights(self) -> Reading | None:
-        if self._board is None:
+        if self._board is None or self._loader is None:
             return None
         reading = self._board.begin_reading(self._worker)
-        if reading.version != self._version:
-            self._policy.load_weights(self._weights[reading.copy], reading.version)
-            self._version = reading.version
+        self._loader.load(reading)
         return reading
 
 

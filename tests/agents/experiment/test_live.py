@@ -35,6 +35,7 @@ from async_wrappers import AsyncRunner
 from async_wrappers.live.report.measurements import Record
 from async_wrappers.live.report.timing import EpisodeTiming, Standing, TimingReport
 from tests.worlds.duels_env import FRAMES, won_by
+from tests.worlds.plain_data import assert_identical, differs
 
 ROOT = Path(__file__).parents[3]
 QUICK = (
@@ -119,6 +120,43 @@ def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path) -> None:
     episodes = third.evaluation(third.trained_agent(), 2)
     assert len(episodes) == 2
     assert all(0 < episode.score == episode.frames <= 500 for episode in episodes)
+
+
+VIRTUAL = (
+    "AsyncRunner.backend = 'virtual'",
+    "AsyncRunner.fps = 50",
+    "AsyncRunner.latency = 0.03",
+    "AsyncRunner.learner_latency = 0.015",
+    "Runner.num_iterations = 2",
+)
+
+
+def result(base_dir: Path) -> tuple[list, list, list[str]]:
+    """Return what a run came to, but for what depends on a clock: learners, statistics, timing reports."""
+    bundle = newest(base_dir)
+    lines = [{name: value for name, value in line.items() if "second" not in name} for line in bundle["logs"]]
+    return bundle["learners"], lines, [path.read_text() for path in sorted((base_dir / "timing").iterdir())]
+
+
+def test_training_on_the_virtual_clock_is_a_function_of_its_seed(tmp_path: Path) -> None:
+    for name in ("once", "twice"):
+        build(tmp_path / name, *VIRTUAL).run_experiment()
+    once, twice = (result(tmp_path / name) for name in ("once", "twice"))
+    assert_identical(once, twice)
+    assert newest(tmp_path / "once")["learners"][0]["updates"] > 100
+    report = json.loads((tmp_path / "once" / "timing" / "train.1.json").read_text())
+    assert report["learner_step_ms"]["mean"] == 15.0
+    assert report["lateness_ms"]["max"] == 0.0
+
+    build(tmp_path / "slower", *VIRTUAL, "AsyncRunner.learner_latency = 0.05").run_experiment()
+    assert differs(result(tmp_path / "slower")[0], once[0])
+
+
+def test_a_run_on_the_virtual_clock_that_was_ended_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    build(tmp_path / "whole", *VIRTUAL).run_experiment()
+    build(tmp_path / "pieces", *VIRTUAL, "Runner.num_iterations = 1").run_experiment()
+    build(tmp_path / "pieces", *VIRTUAL).run_experiment()
+    assert_identical(result(tmp_path / "whole"), result(tmp_path / "pieces"))
 
 
 class Interrupted:
