@@ -23,6 +23,7 @@ class Inference:
         sent: When, in nanoseconds of the loop's clock.
         observation: A copy of what the policy reads, for the learners; None where nothing is learnt.
         action: What it came to, once it has ended well.
+        extras: What the policy left for the learner beside the action.
         version: Of the weights behind the action.
         refused: Whether the policy's answer was no action; of a simulated run, where that frame is lost, not the start.
     """
@@ -33,6 +34,7 @@ class Inference:
     sent: int
     observation: Any = None
     action: Any = None
+    extras: Any = None
     version: int = 0
     refused: bool = False
 
@@ -66,7 +68,7 @@ class Inflight:
 
     def wait(self, inference: Inference, finished: Finished) -> None:
         """Keep an action until it is applied, or a newer one is."""
-        inference.action, inference.version = finished.action, finished.version
+        inference.action, inference.extras, inference.version = finished.action, finished.extras, finished.version
         inference.refused = finished.fate == Fate.REFUSED
         self._waiting[Due(inference.ticket.start, inference.worker)] = inference
 

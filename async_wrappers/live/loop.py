@@ -21,13 +21,14 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.latency import Latency
+from async_wrappers.live.frame_status import FrameStatus, phase_state_of
 from async_wrappers.live.inflight import Inference, Inflight
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.slots import Controls, Fate, Finished, Ticket
 from async_wrappers.live.oracles import refuse_oracles
 from async_wrappers.live.protocols import Ready, SimulatedTransport, Transport
 from async_wrappers.live.report.measurements import Record
-from async_wrappers.live.report.timing import EpisodeTiming, Span, Standing
+from async_wrappers.live.report.timing import EpisodeTiming, Span
 from async_wrappers.live.transitions import Transitions
 from async_wrappers.live.workers import Crew
 from async_wrappers.schedule.dispatch import Dispatcher
@@ -36,7 +37,7 @@ from async_wrappers.schedule.simulated import modelled_conditions
 from async_wrappers.schedule.stagger import Conditions, Stagger
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
-__all__ = ["EnvironmentLoop", "Phase", "Terms", "encounter_of", "episode_seed"]
+__all__ = ["EnvironmentLoop", "Phase", "Terms", "episode_seed"]
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ class Phase:
         first_episode: Number of the first episode.
         frames_before: Frames lived through before, as policies are told.
         max_episode_frames: Frames after which an episode is cut, which is a truncation.
-        encounter: Number of the encounter to begin with, where the environment has an order of them; None for the next.
-        standing_at: Frame (those lived through before included) at whose beginning the run's standing is noted.
+        phase_state: What the environment's attribute of that name is set to before the first episode; None to leave it.
+        on_frame: Called with a `FrameStatus` as each frame begins; what it returns, if not None, is kept as a note.
     """
 
     number: int = 0
@@ -84,8 +85,8 @@ class Phase:
     first_episode: int = 0
     frames_before: int = 0
     max_episode_frames: int | None = None
-    encounter: int | None = None
-    standing_at: int | None = None
+    phase_state: Any = None
+    on_frame: Callable[[FrameStatus], Any] | None = None
 
     def goes_on(self, frames: int, episodes: int) -> bool:
         """Return whether there is more to play after so many frames and episodes."""
@@ -99,11 +100,6 @@ class Phase:
 def episode_seed(seed: int, phase: int, episode: int) -> int:
     """Return the seed that episode number `episode` of a phase is reset with."""
     return int(np.random.SeedSequence((seed, phase, episode)).generate_state(1)[0]) & 0x7FFFFFFF
-
-
-def encounter_of(env: gym.Env[Any, Any]) -> int | None:
-    """Return the number of the present or next encounter, where the environment has an order of them."""
-    return env.get_wrapper_attr("encounter") if env.has_wrapper_attr("encounter") else None
 
 
 class EnvironmentLoop:
@@ -163,8 +159,13 @@ class EnvironmentLoop:
         self._since = math.inf
         before = self._dispatcher.dropped, self._dispatcher.late
         self._updates = self._updates_made()
-        if phase.encounter is not None:
-            self._env.set_wrapper_attr("encounter", phase.encounter, force=False)
+        if phase.phase_state is not None:
+            if not self._env.has_wrapper_attr("phase_state"):
+                raise ValueError(
+                    "phase_state must be None for an environment that has no attribute phase_state, got "
+                    f"{phase.phase_state!r}"
+                )
+            self._env.set_wrapper_attr("phase_state", phase.phase_state, force=False)
         frames = episodes = 0
         with nullcontext() if simulated else _no_garbage_collection():
             while phase.goes_on(frames, episodes) and not record.stopped:
@@ -175,25 +176,14 @@ class EnvironmentLoop:
         record.dropped += self._dispatcher.dropped - before[0]
         record.late = self._dispatcher.late - before[1]
         record.playout = self._stagger.playout or 0
-        record.encounter = encounter_of(self._env)
+        record.phase_state = phase_state_of(self._env)
         return record
 
     def _updates_made(self) -> int:
         return 0 if self._controls is None else int(self._controls.updates.sum())
 
-    def _standing(self, frame: int, score: float, actions: int) -> Standing:
-        """Return how the run stands, in the middle of an episode of so many actions."""
-        episodes = self._record.episodes
-        return Standing(
-            frame,
-            len(episodes),
-            sum(episode.won is True for episode in episodes),
-            sum(episode.won is False for episode in episodes),
-            score,
-            encounter_of(self._env),
-            actions + sum(map(len, self._record.effects)),
-            self._updates_made() - self._updates,
-        )
+    def _updates_of_phase(self) -> int:
+        return self._updates_made() - self._updates
 
     def _play_episode(self, phase: Phase, episode: int, played: int) -> int:
         """Play an episode, or what of it the phase has room for; return its frames."""
@@ -217,8 +207,10 @@ class EnvironmentLoop:
             else:
                 self._record.lateness.append(0)
             lived = phase.frames_before + played + frame
-            if lived == phase.standing_at:
-                self._record.standing = self._standing(lived, score, len(effects))
+            if phase.on_frame is not None:
+                status = FrameStatus(lived, score, len(effects), self._record, self._env, self._updates_of_phase)
+                if (note := phase.on_frame(status)) is not None:
+                    self._record.notes.append((lived, note))
             self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
             self._publish(observation)
             self._ticket = Ticket(0, self._number, episode, frame, lived, phase.eval_mode)
@@ -235,7 +227,7 @@ class EnvironmentLoop:
                 last_action = deepcopy(action)  # an environment may write into what it receives
                 self._record.versions.append(decision.version)
                 effects.append((decision.ticket.start, frame))
-                transitions.apply(decision.observation, action, frame)
+                transitions.apply(decision.observation, action, frame, decision.extras)
             if self._simulation is not None:
                 # A simulated step takes no time, so the frame may pass before it: then its last starts are made, too.
                 self._pass_frame(self._simulation, self._begin + self._clock.begin(frame + 1))

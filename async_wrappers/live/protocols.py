@@ -34,7 +34,7 @@ class Policy(Protocol):
     """
 
     def act(self, observation: Any, decision: Decision) -> Any:
-        """Return an action."""
+        """Return an action; where extras are declared, an object with the attributes ``action`` and ``extras``."""
         ...
 
 
@@ -60,6 +60,8 @@ class Learner(Protocol):
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation.
+
+        Where extras are declared it has them, too: a mapping of arrays, what the policy left beside the action.
 
         Its next observation is the observation of the transition that is shown next, unless it is terminal or
         truncated; that also stands where the next one goes to another learner, or was missed.

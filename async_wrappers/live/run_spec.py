@@ -35,6 +35,7 @@ class Job:
         updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
         pin: Whether each worker stays on one core.
         learner_latency: On the virtual clock, how long an update takes.
+        extras: What the policy leaves for the learner beside an action; None for nothing.
     """
 
     make_env: Callable[[], gym.Env[Any, Any]]
@@ -46,6 +47,7 @@ class Job:
     updates_per_transition: float | None = None
     pin: bool = False
     learner_latency: Latency | None = None
+    extras: gym.spaces.Dict | None = None
 
 
 class Backend(Protocol):

@@ -17,8 +17,10 @@ import gymnasium as gym
 
 from async_wrappers.checks import flag
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.live.frame_status import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
 from async_wrappers.live.loop import Phase, Terms
+from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.report.timing import TimingReport
 from async_wrappers.live.run_spec import Backend, Job, RunFailed
 from async_wrappers.schedule.frames import FrameClock
@@ -81,6 +83,9 @@ class AsyncRunner:
         journal: Transitions that shared memory holds for the learners.
         updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
         pin: Whether each worker stays on a core.
+        extras: What the policy leaves for the learner beside each action, such as its log-probability: a
+            ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and
+            a transition has the extras of its decision. None: ``act`` returns the action, and nothing is kept.
 
     Raises:
         ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
@@ -119,6 +124,7 @@ class AsyncRunner:
         journal: int = 10_000,
         updates_per_transition: float | None = None,
         pin: bool = False,
+        extras: gym.spaces.Dict | None = None,
     ) -> None:
         """See the class."""
         _function("make_env", make_env, "makes the environment")
@@ -156,6 +162,7 @@ class AsyncRunner:
             updates_per_transition,
             pin,
             update_latency,
+            _extras(extras),
         )
         if terms.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
@@ -188,8 +195,8 @@ class AsyncRunner:
         phase: int | None = None,
         first_episode: int | None = None,
         frames_before: int | None = None,
-        encounter: int | None = None,
-        standing_at: int | None = None,
+        phase_state: Any = None,
+        on_frame: Callable[[FrameStatus], Any] | None = None,
     ) -> TimingReport:
         """Play, and report.
 
@@ -203,10 +210,12 @@ class AsyncRunner:
             phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
             first_episode: Number of the first episode, if not that after the last run's.
             frames_before: Frames lived through before, as policies are told, if not those of the runs before.
-            encounter: Of an environment that goes from encounter to encounter (it has an attribute ``encounter``): the
-                number of the first one, if not the next.
-            standing_at: Frame, those lived through before included, at whose beginning the report's `Standing` is
-                taken; not on the virtual clock.
+            phase_state: Of an environment that keeps something from episode to episode (it has an attribute
+                ``phase_state``, of plain data): what it begins with, if not with what it has. The report has what it
+                ends with, so that training and evaluation each go on from their own.
+            on_frame: Called with a `FrameStatus` as each frame begins, where the environment runs, and to be sent there
+                as `make_env` is; a message for each frame would hold up the loop. What it returns, if not None, must be
+                plain data: the report's `notes` have it with its frame.
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
@@ -219,6 +228,8 @@ class AsyncRunner:
             raise ValueError(f"give one of frames, seconds and episodes, got {given or 'none'}")
         if seconds is not None:
             frames = math.ceil(_seconds(seconds) * self._fps)
+        if on_frame is not None:
+            _function("on_frame", on_frame, "is called with each frame's FrameStatus, or None")
         evaluates = self._eval_mode if eval_mode is None else flag("eval_mode", eval_mode)
         played, lived = self._played[evaluates] if self._goes_on else (0, 0)
         what = Phase(
@@ -232,8 +243,8 @@ class AsyncRunner:
             max_episode_frames=(
                 None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
             ),
-            encounter=encounter,
-            standing_at=None if standing_at is None else _whole("standing_at", standing_at, 0),
+            phase_state=phase_state,
+            on_frame=on_frame,
         )
         try:
             record = self._open().play(what)
@@ -409,6 +420,16 @@ def _learner_latency(value: Any, backend: Any, learners: int, updates_per_transi
             f"got {value!r}"
         )
     return latency
+
+
+def _extras(extras: Any) -> gym.spaces.Dict | None:
+    """Return what policies leave for the learner, if memory can hold it."""
+    if extras is None:
+        return None
+    if not isinstance(extras, gym.spaces.Dict) or not extras.spaces:
+        raise ValueError(f"extras must be a gymnasium.spaces.Dict with at least one entry, or None, got {extras!r}")
+    Codec("extras", extras)
+    return extras
 
 
 def _cores() -> int:

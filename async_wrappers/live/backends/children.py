@@ -55,15 +55,20 @@ class Shape:
     workers: int
     learners: int
     journal: int
+    extras: gym.spaces.Dict | None = None
     layout: WeightsLayout | None = None
 
     def resize(self, blocks: Blocks) -> None:
         """Size all blocks but those of weights."""
         blocks.ring.resize(FrameRing.size(self.observation_space, RING_DEPTH))
-        blocks.slots.resize(ActionSlots.size(self.action_space, self.workers))
+        blocks.slots.resize(ActionSlots.size(self.action_space, self.workers, self.extras))
         blocks.controls.resize(Controls.size(self.workers, self.learners))
         if self.learners:
-            blocks.journal.resize(Journal.size(self.observation_space, self.action_space, self.journal))
+            blocks.journal.resize(Journal.size(*self._entries))
+
+    @property
+    def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None]:
+        return self.observation_space, self.action_space, self.journal, self.extras
 
     def ring(self, blocks: Blocks) -> FrameRing:
         """Return the frame ring."""
@@ -71,7 +76,7 @@ class Shape:
 
     def slots(self, blocks: Blocks) -> ActionSlots:
         """Return the action slots."""
-        return ActionSlots(blocks.slots, self.action_space, self.workers)
+        return ActionSlots(blocks.slots, self.action_space, self.workers, self.extras)
 
     def controls(self, blocks: Blocks) -> Controls:
         """Return the controls."""
@@ -81,7 +86,7 @@ class Shape:
         """Return the journal, if anybody learns."""
         if not self.learners:
             return None
-        return Journal(blocks.journal, self.observation_space, self.action_space, self.journal)
+        return Journal(blocks.journal, *self._entries)
 
     def board(self, blocks: Blocks) -> WeightsBoard | None:
         """Return the weights that workers read, if anybody learns."""
@@ -117,7 +122,7 @@ def run_environment(
                 warns=lambda sentence: supervisor.send(("warning", number, sentence)),
             )
             while (order := supervisor.recv()) is not None:
-                number, phase = order
+                number, phase = order[0], cloudpickle.loads(order[1])
                 supervisor.send(("record", number, loop.play(phase)))
         finally:
             env.close()
@@ -152,6 +157,7 @@ def run_worker(
                 shape.board(blocks),
                 inbox,
                 outbox,
+                shape.extras,
             )
         made.run()
 

@@ -4,7 +4,7 @@ The supervisor is the calling process. It starts the others, restarts what dies,
 The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
 server that has torch loaded, so that they start in a moment and share its pages.
 
-Messages: to the environment ``(number, phase)`` or None, from it ``("record", number, record)`` and
+Messages: to the environment ``(number, pickled phase)`` or None, from it ``("record", number, record)`` and
 ``("warning", number, sentence)``; to a learner ``(number, command, *arguments)``, where the command is a method of
 `Learning` or "close", from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the answer is
 known by its number when it comes, and dropped.
@@ -117,6 +117,7 @@ class ProcessBackend:
         """
         environment = self._environment
         assert environment is not None
+        message = _pickled("on_frame" if phase.on_frame is not None else "phase_state", phase)
         with self._interruptible():
             self._controls.learning = not phase.eval_mode
             updates = int(self._controls.updates.sum())
@@ -125,7 +126,7 @@ class ProcessBackend:
             self._phase = next(self._numbers)
             try:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
-                    environment.pipe.send((self._phase, phase))
+                    environment.pipe.send((self._phase, message))
                 record = self._await_record(environment)
             except BaseException:
                 self._controls.stop = self._phase
@@ -249,7 +250,7 @@ class ProcessBackend:
         self._close_inboxes()
         messages.close()
         _, observation_space, action_space = self._from_environment(environment, "spaces")
-        self._shape = Shape(observation_space, action_space, workers, learners, self._job.journal)
+        self._shape = Shape(observation_space, action_space, workers, learners, self._job.journal, self._job.extras)
         self._shape.resize(self._blocks)
         self._controls = self._shape.controls(self._blocks)
         self._controls.granted = -1 if self._job.terms.stagger.granted is None else 0

@@ -48,7 +48,7 @@ class VirtualBackend:
             held.callback(env.close)
             policies = [job.make_policy() for _ in range(terms.workers)]
             journal, board = self._make_learners(job, env, held) if job.learners else (None, None)
-            transport = VirtualTransport(policies, env.action_space, terms.latency, self._learners, board)
+            transport = VirtualTransport(policies, env.action_space, terms.latency, self._learners, board, job.extras)
             self._loop = EnvironmentLoop(
                 env, transport, terms, journal, self._controls, now=transport.now, simulation=transport
             )
@@ -59,18 +59,19 @@ class VirtualBackend:
         assert job.make_learner is not None
         assert job.learner_latency is not None
         spaces = env.observation_space, env.action_space
-        journal = Journal(_memory(Journal.size(*spaces, job.journal)), *spaces, job.journal)
+        entries = (*spaces, job.journal, job.extras)
+        journal = Journal(_memory(Journal.size(*entries)), *entries)
         self._controls = controls = Controls(_memory(Controls.size(0, job.learners)), 0, job.learners)
         controls.granted = -1 if job.terms.stagger.granted is None else 0
         learners = []
         for number in range(job.learners):
             learners.append(call_make_learner(job.make_learner, number, job.learners))
             held.callback(learners[-1].close)
-        layout = WeightsLayout.of(learners[0].weights())
+        weights = WeightsLayout.of(learners[0].weights())
         for learner in learners:
-            layout.check(learner.weights())
-        board = WeightsBoard(_memory(WeightsBoard.size(layout, 1)), layout, 1)
-        shared = WeightsBoard(_memory(WeightsBoard.size(layout, 1)), layout, 1) if job.learners > 1 else None
+            weights.check(learner.weights())
+        board = WeightsBoard(_memory(WeightsBoard.size(weights, 1)), weights, 1)
+        shared = WeightsBoard(_memory(WeightsBoard.size(weights, 1)), weights, 1) if job.learners > 1 else None
         loops = [
             Learning(number, job.learners, learner, journal, board, shared, None, controls, job.updates_per_transition)
             for number, learner in enumerate(learners)

@@ -35,6 +35,7 @@ class VirtualTransport:
         latency: How long an inference takes.
         learners: That work beside the workers; None if nobody learns.
         board: Where the newest weights are; None if nobody learns.
+        extras: What policies leave for the learner beside an action; None for nothing.
 
     Raises:
         ValueError: A policy that is none, or that cannot load the weights that are learnt.
@@ -47,8 +48,10 @@ class VirtualTransport:
         latency: Latency,
         learners: VirtualLearners | None = None,
         board: WeightsBoard | None = None,
+        extras: gym.spaces.Dict | None = None,
     ) -> None:
         """See the class."""
+        self._extras = extras
         self._act = [as_act(policy) for policy in policies]
         self._action_space, self._latency, self._learners = action_space, latency, learners
         self._loaders = [] if board is None else [WeightsLoader(policy, board) for policy in policies]
@@ -81,13 +84,15 @@ class VirtualTransport:
         """
         version = self._loaders[worker].load() if self._loaders else 0
         try:
-            answer = infer(worker, ticket, deepcopy(self._shown), self._act[worker], self._action_space, self._now)
+            act, shown = self._act[worker], deepcopy(self._shown)
+            answer = infer(worker, ticket, shown, act, self._action_space, self._now, self._extras)
         except Exception as error:
             error.add_note(f"raised in worker {worker}")
             raise
         ended = self._now + self._draw()
         # A copy: a policy may fill the same array again before this action's frame has come.
-        finished = answer._replace(ended=ended, action=deepcopy(answer.action), version=version)
+        copied = deepcopy((answer.action, answer.extras))
+        finished = answer._replace(ended=ended, action=copied[0], extras=copied[1], version=version)
         heapq.heappush(self._ends, (ended, worker, finished))
 
     def collect(self, until: int) -> list[Ready | Finished]:

@@ -33,6 +33,7 @@ def infer(
     act: Callable[[Any, Decision], Any],
     action_space: gym.Space[Any],
     began: int | None = None,
+    extras: gym.spaces.Dict | None = None,
 ) -> Finished:
     """Return what comes of a ticket: the action, or why it was refused.
 
@@ -43,15 +44,36 @@ def infer(
         act: Of the policy.
         action_space: What the policy answers is converted to it (`async_wrappers.live.actions`), or refused.
         began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
+        extras: What the policy leaves for the learner beside the action: its answer has the attributes ``action`` and
+            ``extras``. None: its answer is the action.
+
+    Raises:
+        ValueError: The answer has not the extras that are declared.
     """
     began = time.monotonic_ns() if began is None else began
     with _inference_mode():
         answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        left = None
+        if extras is not None:
+            answer, left = _with_extras(answer, extras)
         try:
             fate, action = Fate.DONE, as_action(action_space, answer)  # on the host: then the inference has ended
         except RefusedAction as reason:
             fate, action = Fate.REFUSED, refusal(worker, answer, action_space, reason)
-    return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0)
+    return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0, left)
+
+
+def _with_extras(answer: Any, extras: gym.spaces.Dict) -> tuple[Any, Any]:
+    """Return the action and the extras of a policy's answer, the latter as an element of their space."""
+    if not (hasattr(answer, "action") and hasattr(answer, "extras")):
+        raise ValueError(
+            f"a policy must return an object with the attributes action and extras where extras are declared, got "
+            f"{answer!r}"
+        )
+    try:
+        return answer.action, as_action(extras, answer.extras)
+    except RefusedAction as reason:
+        raise ValueError(f"a policy's extras must be an element of {extras}, got {answer.extras!r}: {reason}") from None
 
 
 class WeightsLoader:
@@ -96,6 +118,7 @@ class Worker:
         board: Where the newest weights are; None if nobody learns.
         inbox: Tickets come from here; its end ends the worker.
         outbox: Messages go here.
+        extras: What the policy leaves for the learner beside its action; None for nothing.
     """
 
     def __init__(
@@ -109,8 +132,10 @@ class Worker:
         board: WeightsBoard | None,
         inbox: socket.socket,
         outbox: socket.socket,
+        extras: gym.spaces.Dict | None = None,
     ) -> None:
         """See the class."""
+        self._extras = extras
         self._worker, self._incarnation = worker, incarnation
         self._act = as_act(policy)
         self._action_space = action_space
@@ -140,7 +165,7 @@ class Worker:
         except LookupError:
             return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version())
         reading = self._load_weights()
-        finished = infer(self._worker, ticket, observation, self._act, self._action_space, began)
+        finished = infer(self._worker, ticket, observation, self._act, self._action_space, began, self._extras)
         if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
             finished = finished._replace(fate=Fate.DISCARDED)
         return finished._replace(version=self._version())

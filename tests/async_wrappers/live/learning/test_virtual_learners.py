@@ -1,4 +1,4 @@
-"""Learners on the virtual clock: when updates begin and end, what they see, and that the seed decides what is learnt."""
+"""Learners on the virtual clock: when updates begin and end, what they see, and that a seed decides the weights."""
 
 from __future__ import annotations
 
