@@ -136,7 +136,7 @@ class EnvironmentLoop:
         self._env, self._transport, self._terms = env, transport, terms
         self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
         self._clock, self._stagger = FrameClock(terms.fps), deepcopy(terms.stagger)  # a strategy serves one loop
-        self._dispatcher = Dispatcher(self._clock, self._stagger)
+        self._dispatcher = Dispatcher(self._clock, self._stagger, None if simulation is None else self._start_simulated)
         self._inflight = Inflight()
         self._crew = Crew(transport, self._inflight, terms.workers, now, self._refuse)
         self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
@@ -319,16 +319,13 @@ class EnvironmentLoop:
 
     def _pass_frame(self, simulation: SimulatedTransport, deadline: int) -> None:
         """Let simulated time pass up to a deadline, event by event; what ends on it is of the next frame."""
-        while True:
-            event = self._dispatcher.next_event()
-            events = [simulation.next_end(), None if event is None else self._begin + event]
-            moment = min((each for each in events if each is not None), default=deadline)
+        while (event := self._dispatcher.next_event()) is not None and self._begin + event < deadline:
             self._take_turns()
-            simulation.advance(min(moment, deadline))
-            if moment >= deadline:
-                return
-            self._listen(0)
+            simulation.advance(self._begin + event)
+            self._listen(0)  # before a worker's next inference takes the place of the one that has ended
             self._start_workers()
+        self._take_turns()
+        simulation.advance(deadline)
 
     def _discard(self, simulation: SimulatedTransport) -> None:
         """End the episode for all inferences in flight, which count as far as they have come."""
@@ -341,10 +338,18 @@ class EnvironmentLoop:
 
     def _start_workers(self) -> None:
         """Let the workers that may start infer the frame published last."""
-        for worker in self._dispatcher.each_start(self._now() - self._begin):
+        workers = self._dispatcher.starts(self._now() - self._begin)
+        if self._simulation is not None:
+            self._listen(0)  # the dispatcher has started them by `_start_simulated`, and some may have ended
+            return
+        for worker in workers:
             self._crew.start(worker, self._ticket, self._shown)
-            if self._simulation is not None:
-                self._listen(0)  # an inference that takes no time has ended before the next worker starts
+
+    def _start_simulated(self, worker: int, frame: int, now: int) -> int:
+        """Let a worker start, and return when its inference will have ended: a simulation knows."""
+        assert self._simulation is not None
+        self._crew.start(worker, self._ticket, self._shown)
+        return self._simulation.end_of(worker) - self._begin
 
     def _take_turns(self) -> None:
         """Tell learners how many turns are granted, and the strategy how many they have taken."""
@@ -408,7 +413,10 @@ class EnvironmentLoop:
         if inference is None:
             return
         start, current, done = inference.ticket.start, self._is_current(inference), event.fate == Fate.DONE
-        if current and (done or self._simulation is not None):
+        if self._simulation is not None:
+            self._inflight.wait(inference, event)  # the dispatcher has known when it would end
+            return
+        if current and done:
             self._inflight.wait(inference, event)
             self._dispatcher.finished(event.worker, start, event.began - self._begin, event.ended - self._begin)
             return

@@ -129,8 +129,8 @@ class SimulatedTransport(Transport, Protocol):
         """Begin an episode: its seed starts all latencies anew, and time is `now`."""
         ...
 
-    def next_end(self) -> int | None:
-        """Return when the next inference will have ended; None if none goes on."""
+    def end_of(self, worker: int) -> int:
+        """Return when the inference that a worker started last will have ended."""
         ...
 
     def advance(self, until: int) -> None:

@@ -58,6 +58,7 @@ class VirtualTransport:
         self._now = 0
         self._draw: Callable[[], int] = latency.stream(0).draw
         self._events: list[Ready | Finished] = [Ready(worker) for worker in range(len(policies))]
+        self._end_of = [0] * len(policies)
         self._ends: list[tuple[int, int, Finished]] = []  # (when, worker, what it comes to), a heap
         self._shown: Any = None
 
@@ -93,6 +94,7 @@ class VirtualTransport:
         # A copy: a policy may fill the same array again before this action's frame has come.
         copied = deepcopy((answer.action, answer.extras))
         finished = answer._replace(ended=ended, action=copied[0], extras=copied[1], version=version)
+        self._end_of[worker] = ended
         heapq.heappush(self._ends, (ended, worker, finished))
 
     def collect(self, until: int) -> list[Ready | Finished]:
@@ -102,9 +104,9 @@ class VirtualTransport:
             events.append(heapq.heappop(self._ends)[-1])
         return events
 
-    def next_end(self) -> int | None:
-        """Return when the next inference will have ended; None if none goes on."""
-        return self._ends[0][0] if self._ends else None
+    def end_of(self, worker: int) -> int:
+        """Return when the inference that a worker started last will have ended."""
+        return self._end_of[worker]
 
     def advance(self, until: int) -> None:
         """Let time pass, in which learners update their weights."""
