@@ -119,6 +119,15 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         """
         return self._source.upcoming(self._won)
 
+    @property
+    def phase_state(self) -> int | None:
+        """The encounter, as what `AsyncRunner` keeps from one phase to the next of its kind."""
+        return self.encounter
+
+    @phase_state.setter
+    def phase_state(self, number: int | None) -> None:
+        self.encounter = number
+
     @encounter.setter
     def encounter(self, number: int | None) -> None:
         self._source.go_to(number)
