@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_the_page_holds_figures_numbers_failures_and_commands_and_needs_nothing_
     score = found.panels[0].curves["sequential"][0]
     assert f"{score.value:.5g}" in page.cells
     assert f"[{score.low:.5g}, {score.high:.5g}]" in page.cells
+
+
+def test_values_from_trials_are_escaped_in_text_and_in_attributes(tmp_path: Path) -> None:
+    base_dir = made_up_sweep(tmp_path / "s")
+    directory = base_dir / "trials" / "0000"
+    (directory / "result.json").unlink()
+    (directory / "failure.json").write_text(json.dumps({"error": "<script>alert('x')</script>"}))
+    found = view(base_dir)
+    _, svg = write_figure(draw_scores(found), base_dir / "score")
+    text = write_report(base_dir, found, {'"><script>': svg}).read_text()
+    assert "<script" not in text
+    assert "<script>alert('x')</script>" in Page(text).cells
 
 
 def test_a_report_lists_no_trial_with_a_result_as_failed(tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ class TestCheckpoints:
         assert own.is_file()
 
 
-def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path) -> None:
+def test_the_estimate_comes_from_finished_trials_or_else_from_the_settings(tmp_path: Path) -> None:
     assert estimated_seconds(tmp_path, 10, 2, None) is None
     assert estimated_seconds(tmp_path, 10, 2, 60.0) == 300.0
     for number, seconds in enumerate((10.0, 20.0)):
@@ -303,7 +303,7 @@ def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path
     ("seconds", "words"),
     [(119, "119 s"), (7100, "118 min"), (7300, "2 h"), (55_000_000, "637 days")],
 )
-def test_the_estimate_is_told_in_a_unit_that_can_be_read(seconds: float, words: str) -> None:
+def test_the_estimate_has_a_unit_that_can_be_read(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
