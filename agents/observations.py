@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agents.compute import Compute
 
-__all__ = ["Reader", "are_equal", "copied", "each_array", "first_array", "stacked"]
+__all__ = ["Reader", "are_equal", "batch_of_one", "blank_observation", "copied", "each_array", "first_array", "stacked"]
 
 
 def each_array(function: Callable[..., Any], *observations: Any) -> Any:
@@ -39,6 +39,11 @@ def copied(observation: Any) -> Any:
 def stacked(observations: Iterable[Any]) -> Any:
     """Return observations [*shape] as one stack [k, *shape]."""
     return each_array(lambda *arrays: np.stack(arrays), *observations)
+
+
+def batch_of_one(observation: Any) -> Any:
+    """Return an observation or a stack [...] as a batch [1, ...]; not a copy."""
+    return each_array(lambda array: array[None], observation)
 
 
 def are_equal(one: Any, other: Any) -> bool:
@@ -79,7 +84,7 @@ class Reader:
 
     def blank(self) -> Any:
         """Return the observation that stands before an episode's first: zeros."""
-        return _blank(self._space)
+        return blank_observation(self._space)
 
     def blank_stacks(self) -> Any:
         """Return a batch of one stack of zeros."""
@@ -116,7 +121,8 @@ def _shape(space: gym.Space[Any], stack_size: int, name: str) -> Any:
     )
 
 
-def _blank(space: gym.Space[Any]) -> Any:
+def blank_observation(space: gym.Space[Any]) -> Any:
+    """Return the zeros of a space of arrays, or of a Dict of such."""
     if isinstance(space, Dict):
-        return {key: _blank(inner) for key, inner in space.spaces.items()}
+        return {key: blank_observation(inner) for key, inner in space.spaces.items()}
     return np.zeros(space.shape or (), space.dtype)

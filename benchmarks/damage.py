@@ -45,7 +45,6 @@ from absl import logging
 
 import agents.configurables
 import async_wrappers.configurables
-from agents.dqn import DQNAgent
 from agents.experiment.config import load_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.live import LiveRunner
@@ -53,6 +52,7 @@ from agents.experiment.runner import Runner
 from agents.learner import Learner
 from agents.networks.q_network import MLPTorso, create_network
 from agents.turn_based import TurnBasedAgent
+from agents.value_based.dqn import DQN
 from async_wrappers.live.backends.children import _restore, _save
 
 ROOT = Path(__file__).parents[1]
@@ -65,7 +65,8 @@ State = dict[str, Any]
 def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Runner:
     """Return a runner of CartPole with a tiny network."""
     agent = partial(
-        DQNAgent,
+        TurnBasedAgent.playing,
+        DQN,
         stack_size=1,
         network=partial(create_network, torso=partial(MLPTorso, hidden=(8,))),
         min_replay_history=20,
@@ -115,7 +116,7 @@ class Restored:
     def __init__(self, runner: LiveRunner, learners: int) -> None:
         """Make the learners."""
         assert isinstance(runner.agent, TurnBasedAgent)
-        self.learners: list[Learner] = [runner.agent.parts.make_learner(n, learners) for n in range(learners)]
+        self.learners: list[Learner] = [runner.agent.spec.make_learner(n, learners) for n in range(learners)]
         self._states: list[Any] = []
 
     def put_states(self, directory: Path, iteration: int, states: list[Any]) -> None:
@@ -229,7 +230,7 @@ def state_of(runner: Runner) -> State:
         learners = runner._live.learners
     else:
         assert isinstance(runner.agent, TurnBasedAgent)
-        learners = [runner.agent._learner]
+        learners = [runner.agent.learner]
     return copy.deepcopy(
         {
             "number": runner.start_iteration - 1,

@@ -20,7 +20,7 @@ from agents.experiment.phase_stats import Played
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
 from agents.gin_values import resolved
 from agents.replay.log.saved import check_moment
-from agents.turn_based import TurnBasedAgent
+from agents.spec import Spec
 
 __all__ = ["LiveRunner"]
 
@@ -52,7 +52,7 @@ class LiveRunner(Runner):
     ) -> None:
         """See the class."""
         super().__init__(base_dir)
-        if not isinstance(self.agent, TurnBasedAgent):
+        if not self.agent.learns:
             raise ValueError(f"create_runner.schedule = 'realtime' needs an agent that learns, got {self.agent!r}")
         if self.report_episodes:
             raise ValueError(
@@ -69,7 +69,8 @@ class LiveRunner(Runner):
                 "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
                 "it out of the wrappers where create_runner.schedule = 'realtime'"
             )
-        self.agent.parts.check_warmup()
+        self._spec: Spec = getattr(self.agent, "spec")  # noqa: B009  # an agent that learns is made of one
+        self._spec.check_warmup()
         factory("LiveRunner.create_async_runner_fn", create_async_runner_fn, "@AsyncRunner")
         self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
         self._learner_count = self._make_async_runner().learners  # wrong arguments are refused here, not in the run
@@ -178,10 +179,9 @@ class LiveRunner(Runner):
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
     def _make_async_runner(self, **terms: Any) -> Any:
-        assert isinstance(self.agent, TurnBasedAgent)
-        make_env, parts = resolved(self._create_environment), self.agent.parts
+        make_env = resolved(self._create_environment)
         return self._create_async_runner(
-            make_env, parts.make_policy, make_learner=parts.make_learner, seed=self.seed, **terms
+            make_env, self._spec.make_policy, make_learner=self._spec.make_learner, seed=self.seed, **terms
         )
 
     def _open(self) -> Any:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,8 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from async_wrappers.checks import positive, whole
 from async_wrappers.latency import Latency, LogNormal, as_latency, measure, nanoseconds, summary
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
@@ -280,15 +278,9 @@ class _World:
                 f"latency must stay under {LONGEST_FRAMES} frames to be simulated, got up to {longest} at "
                 f"{float(clock.fps):g} fps: plan with fewer frames per second"
             )
-        episode = clock.frame_at(nanoseconds(_positive("seconds", seconds, "seconds")))
+        episode = clock.frame_at(nanoseconds(positive("seconds", seconds, "seconds")))
         frames = max(min(episode, MOST_FRAMES), 3 * clock.frame_at(nanoseconds(latency.mean)), LEAST_FRAMES)
-        try:
-            whole = operator.index(seed)
-        except TypeError:
-            whole = -1
-        if whole < 0:
-            raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
-        return cls(latency, clock, draws, longest + 1, frames, whole)
+        return cls(latency, clock, draws, longest + 1, frames, whole("seed", seed, 0))
 
     @property
     def mean_rule(self) -> int:
@@ -391,13 +383,12 @@ def _latency_of(latency_or_policy: Any, observation: Any) -> Latency:
 
 
 def _check_machine(cores: Any, learn_ms: Any, model_mb: Any, memory_gbs: Any) -> None:
-    if not isinstance(cores, int | np.integer) or isinstance(cores, bool) or cores < 1:
-        raise ValueError(f"cores must be a whole number >= 1, got {cores!r}")
+    whole("cores", cores, 1)
     if learn_ms is not None:
-        _positive("learn_ms", learn_ms, "milliseconds")
+        positive("learn_ms", learn_ms, "milliseconds")
     if model_mb is not None:
-        _positive("model_mb", model_mb, "megabytes")
-    _positive("memory_gbs", memory_gbs, "gigabytes per second")
+        positive("model_mb", model_mb, "megabytes")
+    positive("memory_gbs", memory_gbs, "gigabytes per second")
 
 
 def _memory(workers: int, model_mb: float) -> dict[str, float]:
@@ -490,13 +481,3 @@ def _line(row: Forecast) -> str:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
-
-
-def _positive(name: str, value: Any, unit: str) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"{name} must be a finite number of {unit} > 0, got {value!r}")
-    return number

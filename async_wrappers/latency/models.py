@@ -26,6 +26,8 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, overload, runtime_ch
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from async_wrappers.checks import number, whole
+
 __all__ = [
     "Constant",
     "Correlated",
@@ -350,8 +352,8 @@ class Spikes(_Model):
         """See the class."""
         self._set(
             base=as_latency(base, "base"),
-            probability=_number("probability", probability, "a share from 0 to 1", lambda share: 0 <= share <= 1),
-            factor=_number("factor", factor, "a finite number > 0", lambda times: 0 < times < math.inf),
+            probability=number("probability", probability, "a share from 0 to 1", lambda share: 0 <= share <= 1),
+            factor=number("factor", factor, "a finite number > 0", lambda times: 0 < times < math.inf),
         )
 
     @property
@@ -491,7 +493,7 @@ class Correlated(_Model):
         wanted = "at least 0 and less than 1"
         self._set(
             base=_with_quantiles("base", as_latency(base, "base")),
-            correlation=_number("correlation", correlation, wanted, lambda rho: 0 <= rho < 1),
+            correlation=number("correlation", correlation, wanted, lambda rho: 0 <= rho < 1),
         )
 
     @property
@@ -629,8 +631,8 @@ def measure(
     Raises:
         ValueError: `policy` is neither, `repeats` is not a whole number >= 1 or `warmup` not one >= 0.
     """
-    repeats = _whole("repeats", repeats, 1)
-    warmup = _whole("warmup", warmup, 0)
+    repeats = whole("repeats", repeats, 1)
+    warmup = whole("warmup", warmup, 0)
     act = getattr(policy, "act", None)
     if not callable(act) and not callable(policy):
         raise ValueError(f"policy must have act(observation, decision) or be a function of observation, got {policy!r}")
@@ -658,7 +660,7 @@ def summary(latency: Any, draws: int = 10_000, seed: int = 0) -> dict[str, float
         ValueError: `latency` is no latency, or `draws` not a whole number >= 1.
     """
     stream = as_latency(latency).stream(seed)
-    seconds = np.array([stream.draw() for _ in range(_whole("draws", draws, 1))]) / 1e9
+    seconds = np.array([stream.draw() for _ in range(whole("draws", draws, 1))]) / 1e9
     p50, p95, p99 = np.quantile(seconds, (0.5, 0.95, 0.99)).tolist()
     spread = {"mean": float(seconds.mean()), "std": float(seconds.std())}
     return {**spread, "p50": p50, "p95": p95, "p99": p99, "max": float(seconds.max())}
@@ -739,31 +741,9 @@ def _short(value: Any) -> str:
 
 def seconds_of(name: str, value: Any) -> float:
     """Return `value` as a number of seconds from 0 to 1e9, or raise a ValueError that names the argument."""
-    return _number(name, value, "a number of seconds from 0 to 1e9", lambda seconds: 0 <= seconds <= _LONGEST)
+    return number(name, value, "a number of seconds from 0 to 1e9", lambda seconds: 0 <= seconds <= _LONGEST)
 
 
 def _cv(value: Any) -> float:
     wanted = "a number from 0 to 1000 (standard deviation / mean)"
-    return _number("cv", value, wanted, lambda cv: 0 <= cv <= 1000)
-
-
-def _number(name: str, value: Any, wanted: str, accepts: Callable[[float], bool]) -> float:
-    """Return `value` as a float that passes `accepts`, or raise a ValueError that says what is wanted."""
-    try:
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        number = float(value) if is_number else math.nan
-    except OverflowError:  # an int beyond every float
-        number = math.nan
-    if not accepts(number):
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
-    return number
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-    return number
+    return number("cv", value, wanted, lambda cv: 0 <= cv <= 1000)

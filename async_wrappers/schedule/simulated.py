@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from async_wrappers.checks import whole
 from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
+from async_wrappers.schedule.dispatch import Dispatcher
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.stagger import Conditions, Stagger, Tickets, make_stagger
 
@@ -91,9 +93,7 @@ def worker_count(workers: Any) -> int:
     Raises:
         ValueError: It is not a whole number, less than one, or more than anybody has.
     """
-    if not isinstance(workers, int | np.integer) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
-        raise ValueError(f"workers must be a whole number between 1 and {MOST_WORKERS:,}, got {workers!r}")
-    return int(workers)
+    return whole("workers", workers, 1, MOST_WORKERS)
 
 
 class SimulatedSchedule:
@@ -379,149 +379,66 @@ class _TicketSimulation(_Simulation):
         return min([max(self._offered, self._clock.frame_in(self._free[0][0])), *self._landing])
 
 
-_FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
-
-
 class _EventSimulation(_Simulation):
-    """Any strategy, event by event."""
+    """Any strategy: a `Dispatcher` that is given the times at which inferences will end."""
 
     def __init__(self, clock: FrameClock, workers: int, stagger: Stagger, latencies: LatencyStream) -> None:
-        self.stagger = stagger
+        self._stagger, self._dispatcher = stagger, Dispatcher(clock, stagger, self._draw_end)
         super().__init__(clock, workers, latencies)
 
     def restart(self, latencies: LatencyStream) -> None:
         super().restart(latencies)
-        self.stagger.restart()
+        self._stagger.restart()
 
     def begin(self) -> None:
         self.frame = 0
-        self._applied = -1  # start of the newest action applied
-        self._finished = 0  # when its inference had ended
-        self._open = True
-        self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start, started or finished)
-        self._idle: list[tuple[int, int]] = []  # (free since, worker)
-        self._due: list[tuple[int, int, int, int, int]] = []  # (due frame, start, released, worker, finished)
-        self._read = [-1] * self._workers  # the frame that each worker inferred last
-        self.stagger.begin()
-        for worker in range(self._workers):
-            self._free(worker, 0)
+        self._dispatcher.begin(range(self._workers))
 
     def copy(self) -> Self:
         future = super().copy()
-        future.stagger = deepcopy(self.stagger)
-        future._events, future._idle = self._events.copy(), self._idle.copy()
-        future._due, future._read = self._due.copy(), self._read.copy()
+        future._dispatcher = self._dispatcher.copy(future._draw_end)
         return future
 
     def frames(self) -> Iterator[tuple[int | None, bool]]:
         return ((applied and applied[0], bool(readers)) for applied, readers in self.steps())
 
     def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        dispatcher, counts = self._dispatcher, self.counts
         begins = self._clock.begins(self.frame)
         end = next(begins)
         for frame in count(self.frame):
             begin, end = end, next(begins)
-            offers = self.stagger.offers(frame) if self._open else 0
-            readers: list[int] = []
-            self._run_events(begin)
-            self._start_idle(frame, begin, offers, readers)
-            applied = self._apply(frame)
-            while self._events and (now := self._events[0][0]) < end:
-                self._run_events(now)
-                self._start_idle(frame, now, offers, readers)
-            self.counts.frames += 1
+            dispatcher.frame(frame)
+            readers = dispatcher.starts(begin)
+            applied = dispatcher.choose()
+            readers += dispatcher.starts_before(end)
+            if applied is not None:
+                age = frame - applied[0]
+                counts.fresh += 1
+                counts.delay[age] = counts.delay.get(age, 0) + 1
+            counts.dropped, counts.late = dispatcher.dropped, dispatcher.late
+            counts.frames += 1
             self.frame = frame + 1
             yield applied, readers
 
     def finished(self) -> int:
-        return self._clock.frame_at(self._finished)
+        return self._clock.frame_at(self._dispatcher.ended)
 
     def in_flight(self, after: int) -> int | None:
         """Look ahead: nothing starts any more, and nothing that began up to `after` is applied."""
         future = self.copy()
-        future._open = False
-        future._applied = max(self._applied, after)
-        return future.run_to_next_action()[0] if future._pending() else None
-
-    def _pending(self) -> bool:
-        """Return whether an action in flight can still be applied."""
-        running = any(kind != _READY and start > self._applied for _, kind, _, start, _ in self._events)
-        return running or any(start > self._applied for _, start, *_ in self._due)
+        future._dispatcher.close(after)
+        return future.run_to_next_action()[0] if future._dispatcher.pending() else None
 
     def _next_eventful_frame(self) -> int:
-        frames = [self._clock.frame_in(self._events[0][0])] if self._events else []
-        if self._due:
-            frames.append(self._due[0][0])
-        opens = self.stagger.opens(self.frame) if self._idle and self._open else None
-        return min(frames if opens is None else [*frames, opens], default=self.frame)
+        return self._dispatcher.next_eventful_frame(self.frame)
 
-    def _run_events(self, now: int) -> None:
-        """Let everything happen that is to happen by `now`."""
-        while self._events and self._events[0][0] <= now:
-            time, kind, worker, start, started = heappop(self._events)
-            if kind == _FINISH:
-                released = max(time, self.stagger.finish(worker, started, time))
-                if released == time and not (self._events and self._events[0][0] == time):  # it would be next
-                    self._release(worker, start, time, time)
-                    self._free(worker, time)
-                else:
-                    heappush(self._events, (released, _RELEASE, worker, start, time))
-            elif kind == _RELEASE:
-                self._release(worker, start, started, time)
-                self._free(worker, time)
-            else:
-                heappush(self._idle, (time, worker))
-
-    def _free(self, worker: int, now: int) -> None:
-        ready = max(now, self.stagger.start(worker, now))
-        if ready > now:
-            heappush(self._events, (ready, _READY, worker, 0, 0))
-        else:
-            heappush(self._idle, (now, worker))
-
-    def _start_idle(self, frame: int, now: int, offers: int | None, readers: list[int]) -> None:
-        """Start the workers that may: the one that has waited longest first, each on a frame it has not inferred."""
-        waiting: list[tuple[int, int]] = []
-        while self._idle and (offers is None or len(readers) < offers):
-            since, worker = heappop(self._idle)
-            if self._read[worker] == frame:
-                waiting.append((since, worker))
-                continue
-            self._read[worker] = frame
-            readers.append(worker)
-            self.stagger.taken(frame)
-            latency = next(self._latencies)
-            self.counts.inferences[worker] = self.counts.inferences.get(worker, 0) + 1
-            self.counts.busy[worker] = self.counts.busy.get(worker, 0) + latency
-            if self.log is not None:
-                self.log.append(Inference(worker, frame, now, now + latency))
-            heappush(self._events, (now + latency, _FINISH, worker, frame, now))
-            self._run_events(now)  # an inference that takes no time has ended
-        for free in waiting:
-            heappush(self._idle, free)
-
-    def _release(self, worker: int, start: int, finished: int, now: int) -> None:
-        lands, playout = self._clock.frame_at(now), self.stagger.playout
-        if playout is not None:
-            due = start + playout
-            self.counts.late += lands > due
-            lands = max(lands, due)
-        heappush(self._due, (lands, start, now, worker, finished))
-
-    def _apply(self, frame: int) -> tuple[int, int] | None:
-        """Choose among the actions that are due, and count."""
-        best: tuple[int, int, int, int] | None = None
-        while self._due and self._due[0][0] <= frame:
-            _, start, released, worker, finished = heappop(self._due)
-            candidate = (-start, released, worker, finished)
-            self.counts.dropped += best is not None or start <= self._applied
-            if start > self._applied and (best is None or candidate < best):
-                best = candidate
-        if best is None:
-            return None
-        self._applied, self._finished = -best[0], best[3]
-        self.stagger.applied(frame)
-        age = frame - self._applied
-        self.counts.fresh += 1
-        self.counts.delay[age] = self.counts.delay.get(age, 0) + 1
-        return self._applied, best[2]
+    def _draw_end(self, worker: int, frame: int, now: int) -> int:
+        """Draw the latency of an inference that starts now, count it, and return when it will end."""
+        latency = next(self._latencies)
+        inferences, busy = self.counts.inferences, self.counts.busy
+        inferences[worker] = inferences.get(worker, 0) + 1
+        busy[worker] = busy.get(worker, 0) + latency
+        if self.log is not None:
+            self.log.append(Inference(worker, frame, now, now + latency))
+        return now + latency

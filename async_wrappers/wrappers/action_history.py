@@ -23,7 +23,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from numpy.typing import NDArray
 
-from async_wrappers.checks import flag, whole_frames
+from async_wrappers.checks import flag, whole
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 __all__ = ["AppliedActions", "CommittedActions", "DecisionDelay"]
@@ -67,9 +67,7 @@ class _ActionsShown(_Shown):
     """
 
     def __init__(self, env: gym.Env[Any, Any], key: str, length: int, flat: bool, pending: bool = False) -> None:
-        length, flat = whole_frames("length", length), flag("flat", flat)
-        if not 1 <= length <= _LONGEST:
-            raise ValueError(f"length must be a whole number between 1 and {_LONGEST:,}, got {length}")
+        length, flat = whole("length", length, 1, _LONGEST), flag("flat", flat)
         self._encode_raw, low, high = _encoder(env.action_space)
         one = _one_of(env.observation_space, env.action_space) if flat else np.float32(1)
         if pending:
@@ -228,9 +226,7 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
         flat = flag("flat", flat)
         if not isinstance(of, str) or of not in ("last", "playout"):
             raise ValueError(f"of must be 'last' or 'playout', got {of!r}")
-        self._longest = whole_frames("longest", longest)
-        if not 1 <= self._longest <= _SLOWEST:
-            raise ValueError(f"longest must be a whole number of frames between 1 and {_SLOWEST:,}, got {longest}")
+        self._longest = whole("longest", longest, 1, _SLOWEST, unit="frames")
         delay = _delay_inside("DecisionDelay", env)
         self._playout = self._known_playout(delay) if of == "playout" else None
         one = _frame_of(env.observation_space, self._longest) if flat else np.float32(1)

@@ -12,21 +12,9 @@ import pytest
 
 from agents.sweep.results import read_rows
 from tests.agents.cli.test_train import call, place, refused, start
-from tests.agents.sweep.test_run import facts
+from tests.worlds.sweeps import SHORT, facts
 
 __all__ = ["call", "place"]
-
-SHORT = """
-include "mine.gin"
-Runner.num_iterations = 1
-Runner.report_episodes = 2
-Sweep.grid = ["RealtimeDelay.delay = 0, 2", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]
-Sweep.arms = {"learner": ["create_agent.agent_name = 'dqn'"],
-              "random": ["create_agent.agent_name = 'random'", "RealtimeDelay.delay, RealtimeDelay.noops = (0, 0)"]}
-Sweep.exclude = [["RealtimeDelay.delay = 0", "create_agent.agent_name = 'dqn'"]]
-Sweep.seeds = 1
-Sweep.trial_seconds = 60
-"""
 
 
 @pytest.fixture
@@ -179,7 +167,7 @@ def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Pa
 
 def test_a_sweep_in_python_is_not_continued_on_the_command_line(call: Any, place: Path) -> None:
     from agents.sweep.run import sweep
-    from tests.agents.sweep.test_run import play
+    from tests.worlds.sweeps import play
 
     sweep(play, {"delay": [1]}, 1, place / "s")
     assert "go on with it in Python" in refused(call("sweep", "--base_dir", "s", "--trust"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,12 @@ class TestIntervals:
     def test_two_scores_are_resampled_into_three_means(self) -> None:
         # 0, 1/2 and 1 with probabilities 1/4, 1/2, 1/4: the 2.5 % and 97.5 % quantiles are the ends.
         assert bootstrap_interval([0.0, 1.0]) == (0.0, 1.0)
+
+    @given(SCORES)
+    def test_an_interval_is_the_middle_of_10_000_resamples(self, scores: list[float]) -> None:
+        drawn = np.random.default_rng(0).integers(len(scores), size=(10_000, len(scores)))
+        expected = np.percentile(np.asarray(scores)[drawn].mean(axis=1), (2.5, 97.5))
+        assert bootstrap_interval(scores) == pytest.approx(tuple(expected), rel=1e-12, abs=1e-12)
 
     def test_many_scores_agree_with_the_normal_interval(self) -> None:
         scores = [float(score) for score in range(100)]

@@ -81,7 +81,7 @@ def newest(base_dir: Path) -> dict:
 
 
 def test_the_learners_of_a_live_run_put_a_batch_that_is_not_finite_into_base_dir(tmp_path: Path) -> None:
-    parts = cloudpickle.loads(cloudpickle.dumps(build(tmp_path / "run").agent.parts))  # as they reach a learner
+    parts = cloudpickle.loads(cloudpickle.dumps(build(tmp_path / "run").agent.spec))  # as they reach a learner
     assert [Path(parts.make_learner(number, 2).diverged_dir) for number in range(2)] == [tmp_path / "run"] * 2
 
 

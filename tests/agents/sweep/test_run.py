@@ -27,42 +27,13 @@ from agents.experiment.prune import forget_replay
 from agents.sweep.grid import Point
 from agents.sweep.page import write_report
 from agents.sweep.plan import SweepPlan, read_plan
-from agents.sweep.results import is_wall_time, read_csv, read_rows, write_results
+from agents.sweep.results import read_csv, read_rows, write_results
 from agents.sweep.run import Sweep, duration, estimated_seconds, sweep
 from agents.sweep.trial import record_stop, run_metrics
 from agents.sweep.view import make_view
+from tests.worlds.sweeps import GRID, facts, play, play_and_count, play_but_fail_at_8
 
 ROOT = Path(__file__).parents[3]
-GRID = {"delay": [1, 8], "agent": ["dqn", "random"]}
-
-
-def play(point: dict[str, Any], seed: int, directory: Path) -> dict[str, Any]:
-    """Count its own starts, and return numbers that depend on point and seed alone."""
-    starts = directory / "starts"
-    starts.write_text(starts.read_text() + "x" if starts.is_file() else "x")
-    return {"score": point["delay"] * 1000.0 + seed % 997, "curve": [1, 2.5]}
-
-
-def play_but_fail_at_8(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
-    if point["delay"] == 8 and not (directory / "mended").is_file():
-        print("on my way")
-        raise ZeroDivisionError("the game broke")
-    return {"score": 1.0}
-
-
-def play_and_count(point: dict[str, Any], seed: int, directory: Path) -> dict[str, Any]:
-    """Make ten steps, kept one by one; go on from those that were made."""
-    path, made = directory / "made", 0
-    made = len(path.read_text()) if path.is_file() else 0
-    for _ in range(made, 10):
-        time.sleep(0.004)
-        with open(path, "a") as file:
-            file.write("x")
-    return {"score": float(seed % 997), "steps": float(len(path.read_text()))}
-
-
-def facts(base_dir: Path) -> list[dict[str, Any]]:
-    return [row for row in read_rows(base_dir) if not is_wall_time(row["metric"])]
 
 
 class TestSweep:
@@ -343,8 +314,7 @@ class TestRefusals:
     def test_a_missing_ray_is_one_sentence_with_its_remedy(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
     ) -> None:
-        for name in ("ray_engine", "search"):
-            monkeypatch.delitem(sys.modules, f"agents.sweep.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, "agents.sweep.ray_engine", raising=False)
         monkeypatch.setitem(sys.modules, "ray", None)
         with pytest.raises(ConfigError, match=r"needs the extra 'ray' \(.*\): pip install -e '\.\[ray\]' -c constr"):
             sweep(play, GRID, 1, tmp_path / "s", engine="ray", **settings)
@@ -414,8 +384,8 @@ def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp
     add_iteration(tmp_path, skill=0.25)
     add_iteration(tmp_path, skill=0.5, wins=1)
     record_stop(tmp_path, 3.0)
-    told = json.loads((tmp_path / "result.json").read_text())
-    assert told == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
+    facts_there = json.loads((tmp_path / "result.json").read_text())
+    assert facts_there == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
 
 
 def test_the_metrics_of_a_run_are_its_iterations_and_its_closing_table(tmp_path: Path) -> None:
@@ -445,7 +415,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from agents.sweep.run import sweep
-from tests.agents.sweep.test_run import play_and_count
+from tests.worlds.sweeps import play_and_count
 
 sweep(play_and_count, {"delay": list(range(int(sys.argv[2])))}, 1, Path(sys.argv[1]), jobs=2)
 """

@@ -151,7 +151,7 @@ class TestFigures:
         legend = {text.get_text() for text in figure.legends[0].get_texts()}
         assert legend == {"asynchronous", "sequential", *ALL_TRIALS}
         looks = {(bars[0].get_linestyle(), bars[0].get_marker()) for bars in axes.containers}
-        assert len(looks) == 2  # told apart without colour
+        assert len(looks) == 2  # distinct without colour
 
     def test_zero_lies_on_the_axis_too(self, tmp_path: Path) -> None:
         figure = draw_scores(view(made_up_sweep(tmp_path, [f"{D} = 0, 1, 8"])))

@@ -232,8 +232,8 @@ def test_without_a_delay_inside_the_remedy_is_named(wrapper: Any) -> None:
         ({"of": "first"}, "of must be 'last' or 'playout', got 'first'"),
         ({"of": None}, "of must be 'last' or 'playout', got None"),
         ({"longest": 0}, "longest must be a whole number of frames between 1 and 1,000,000,000, got 0"),
-        ({"longest": -1}, "longest must be >= 0 frames, got -1"),
-        ({"longest": 1.5}, "longest must be a whole number of frames (an int), got 1.5"),
+        ({"longest": -1}, "longest must be a whole number of frames between 1 and 1,000,000,000, got -1"),
+        ({"longest": 1.5}, "longest must be a whole number of frames between 1 and 1,000,000,000, got 1.5"),
         ({"longest": 256, "flat": True}, "longest must be <= 255 frames in uint8 observations, got 256"),
     ],
 )

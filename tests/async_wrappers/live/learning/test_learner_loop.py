@@ -21,8 +21,8 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.dqn.parts import DQN
 from agents.networks.q_network import MLPTorso, create_network
+from agents.value_based.dqn import DQN
 from async_wrappers.live.backends.children import Blocks, Shape, _save, run_learner
 from async_wrappers.live.learning import learner_loop as learning_module
 from async_wrappers.live.learning.learner_loop import Learning
