@@ -1,4 +1,4 @@
-"""What every latency model rests on: the protocols, seeded streams of whole nanoseconds, and the base class of models.
+"""The base of all latency models: protocols, seeded streams of whole nanoseconds, and the models' base class.
 
 A model is an immutable description of a distribution. Its `stream` is a seeded source of draws. Randomness is drawn in
 blocks, because one call of NumPy for 512 numbers costs little more than one for a single number.
@@ -40,7 +40,9 @@ Floats: TypeAlias = NDArray[np.float64]
 LONGEST = 1e9  # seconds: 31 years, and still far from the end of int64 nanoseconds
 
 _BLOCK = 512  # draws made at a time
-_FROM_BELOW = 2e-5  # nanoseconds by which a float may miss a whole number of them
+# Nanoseconds by which a float of seconds may lie below the whole number of nanoseconds that was meant: 0.3 s is held as
+# 299999999.99999997 ns. Added before rounding down.
+_FROM_BELOW = 2e-5
 _SPAWN_KEY = 0x1A7E9C1  # sets a stream apart from every other generator made of the same seed
 
 
@@ -87,7 +89,7 @@ Sampler: TypeAlias = Callable[[int], Floats]  # the next `count` latencies, in s
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return whole nanoseconds, as a stream draws them: rounded down, but for what a float holds from just below."""
+    """Return whole nanoseconds, rounded down as in a stream: ``floor(10^9 seconds + 2e-5)``."""
     return math.floor(seconds * 1e9 + _FROM_BELOW)
 
 
@@ -108,15 +110,14 @@ class _Stream:
         try:
             return self._block.pop()
         except IndexError:
-            # Down, so that a latency of exactly so many frames ends on a frame and not a nanosecond after it; the
-            # small part keeps whole nanoseconds whole, which a float may hold from just below.
+            # Rounded down, so that a latency of a whole number of frames ends on a frame and not a nanosecond after it.
             nanoseconds = np.minimum(np.floor(self._sampler(_BLOCK) * 1e9 + _FROM_BELOW), 2.0**62)
             self._block = nanoseconds.astype(np.int64)[::-1].tolist()
             return self._block.pop()
 
 
 class Model:
-    """What the models share: streams, quantiles, and copies. A model is a frozen dataclass."""
+    """The base class of models: streams, quantiles and copies. A model is a frozen dataclass."""
 
     def stream(self, seed: int | np.random.SeedSequence) -> LatencyStream:
         """Return a fresh stream of draws; the same seed gives the same draws.
@@ -197,7 +198,7 @@ class Independent:
 
 
 class _Foreign:
-    """Samples a latency that is not of this module."""
+    """Samples a user's own latency, which has a stream alone."""
 
     def __init__(self, stream: LatencyStream) -> None:
         self._stream = stream
@@ -226,14 +227,12 @@ def child_seed(seed: np.random.SeedSequence, key: int) -> np.random.SeedSequence
 
 def latencies_of_normal(latency: Quantiles, x: Floats) -> Floats:
     """Return the latencies in seconds of normal variables `x` [N]: ``quantile(Phi(x))``."""
-    return (
-        latency._of_normal(x)
-        if isinstance(latency, Model)
-        else np.asarray(latency.quantile(normal_share(x)), np.float64)
-    )
+    if isinstance(latency, Model):
+        return latency._of_normal(x)  # which may be quicker: a log-normal needs no quantile
+    return np.asarray(latency.quantile(normal_share(x)), np.float64)
 
 
 def normal_share(x: Floats) -> Floats:
-    """Return Phi(x), less than 1: what lies beyond 8 sigma counts as 8 sigma."""
+    """Return ``Phi(x) = erfc(-x / sqrt(2)) / 2``, less than 1: x is cut at 8 standard deviations."""
     erfc = math.erfc
     return np.array([0.5 * erfc(z) for z in (np.minimum(x, 8.0) * -math.sqrt(0.5)).tolist()])

@@ -51,9 +51,8 @@ class Trace(Model):
         if not isinstance(order, str) or order not in ("sequence", "shuffled"):
             raise ValueError(f'order must be "sequence" or "shuffled", got {order!r}')
         is_file = isinstance(latencies, (str, os.PathLike))
-        self._set(
-            latencies=_trace_of_file(latencies) if is_file else seconds_array(latencies, "latencies"), order=order
-        )
+        seconds = _read_file(latencies) if is_file else seconds_array(latencies, "latencies")
+        self._set(latencies=seconds, order=order)
 
     @property
     def mean(self) -> float:
@@ -121,7 +120,7 @@ class _InOrder:
         return twin
 
 
-def _trace_of_file(path: Any) -> Floats:
+def _read_file(path: Any) -> Floats:
     """Return the latencies in a JSON file, in seconds [N]."""
     name = f"latencies in {os.fspath(path)!r}"
     try:
