@@ -54,7 +54,7 @@ from agents.networks.q_network import create_network
 from agents.networks.torsos import MLPTorso
 from agents.turn_based import TurnBasedAgent
 from agents.value_based.dqn import DQN
-from async_wrappers.live.backends.children import _restore, _save
+from async_wrappers.live.learning.learner_state import restore_learner, save_learner
 
 ROOT = Path(__file__).parents[1]
 ITERATIONS = 5
@@ -146,8 +146,7 @@ class Restored:
     def restore(self, directory: Path, iteration: int) -> list[int]:
         """Restore the learners as their processes do."""
         answers = [
-            _restore(_Alone(), learner, (directory, iteration, number, True))  # type: ignore[arg-type]
-            for number, learner in enumerate(self.learners)
+            restore_learner(learner, directory, iteration, number) for number, learner in enumerate(self.learners)
         ]
         for answer in answers:
             if isinstance(answer, str):
@@ -157,24 +156,12 @@ class Restored:
     def save(self, directory: Path, iteration: int) -> None:
         """Save the learners as their processes do."""
         for number, learner in enumerate(self.learners):
-            _save(_Alone(), learner, (directory, iteration, number))  # type: ignore[arg-type]
+            save_learner(learner, directory, iteration, number)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Forget replays as the learners' processes do."""
         for number, learner in enumerate(self.learners):
             learner.forget_replays(directory / f"replay_{number}", keep)
-
-
-class _Alone:
-    """Beside a learner: no journal to drain, nobody to publish to or to count with."""
-
-    def drain(self) -> None: ...
-
-    def take_count(self) -> None: ...
-
-    def catch_up(self) -> None: ...
-
-    def publish_again(self) -> None: ...
 
 
 class Case:

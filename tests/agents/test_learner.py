@@ -264,7 +264,7 @@ class TestState:
     def test_what_it_observes_goes_to_the_replay(self) -> None:
         replay = OneBatch()
         learner, _ = learner_with_another_target(replay)
-        transition = {"reward": 1.0, "action": 2, "terminal": True, "truncated": False}
+        transition = {"observation": 0, "reward": 1.0, "action": 2, "terminal": True, "truncated": False}
         learner.observe(transition)
         assert replay.seen == [transition]
         learner.close()

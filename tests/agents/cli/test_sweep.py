@@ -12,9 +12,22 @@ import pytest
 
 from agents.sweep.results import read_rows
 from tests.agents.cli.test_train import call, place, refused, start
-from tests.worlds.sweeps import SHORT, facts
+from tests.worlds.sweeps import facts
 
 __all__ = ["call", "place"]
+
+
+SHORT = """
+include "mine.gin"
+Runner.num_iterations = 1
+Runner.report_episodes = 2
+Sweep.grid = ["RealtimeDelay.delay = 0, 2", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]
+Sweep.arms = {"learner": ["create_agent.agent_name = 'dqn'"],
+              "random": ["create_agent.agent_name = 'random'", "RealtimeDelay.delay, RealtimeDelay.noops = (0, 0)"]}
+Sweep.exclude = [["RealtimeDelay.delay = 0", "create_agent.agent_name = 'dqn'"]]
+Sweep.seeds = 1
+Sweep.trial_seconds = 60
+"""
 
 
 @pytest.fixture

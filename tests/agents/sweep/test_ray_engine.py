@@ -24,8 +24,9 @@ from agents.sweep.grid import make_points
 from agents.sweep.results import read_rows
 from agents.sweep.run import sweep
 from agents.sweep.trial import python_path
+from tests.agents.cli.test_sweep import SHORT
 from tests.agents.cli.test_train import call, place
-from tests.worlds.sweeps import GRID, SHORT, facts, play, play_but_fail_at_8, play_slowly
+from tests.worlds.sweeps import GRID, facts, play, play_but_fail_at_8, play_slowly
 
 __all__ = ["call", "place"]
 
