@@ -62,6 +62,7 @@ import gymnasium as gym
 import agents.configurables
 import async_wrappers.configurables
 from agents.demonstrations.dataset import DatasetWriter
+from agents.divergence import DivergedError
 from agents.experiment.checkpoint import NoCheckpointLoads
 from agents.experiment.config import (
     CONFIG,
@@ -86,19 +87,17 @@ from agents.experiment.report import compare_with_baselines, draw_learning_curve
 from agents.experiment.runner import Runner
 from agents.experiment.trust import code_in, strangers
 from agents.files import write_text_atomically
-from agents.learner import DivergedError
-from agents.registry import AGENTS
+from agents.registry import AGENTS, BASELINES
 from agents.sweep.compare import compare, comparison_table
 from agents.sweep.figures import draw_learning_curves, draw_scores, draw_workers, write_figure
 from agents.sweep.grid import make_points, parse_axis
-from agents.sweep.ladder import make_ladders, why_no_ladder
-from agents.sweep.ladder_figure import draw_ladders
+from agents.sweep.ladder import draw_ladders, make_ladders, why_no_ladder
 from agents.sweep.page import write_report
 from agents.sweep.plan import PLAN, SweepPlan, read_plan
 from agents.sweep.results import read_rows
 from agents.sweep.run import run_sweep
 from agents.sweep.settings import Sweep, check_engine
-from agents.sweep.trial import GinTrial, state
+from agents.sweep.trial import GinTrial, trial_status
 from agents.sweep.view import make_view
 from async_wrappers.analysis.planning import workers_against_latency
 from async_wrappers.analysis.scaling import GAME_BOY_FPS, processes_needed
@@ -240,7 +239,7 @@ def sweep() -> None:
             check=lambda: _check_points(plan),
         )
     )
-    failed = [each.name for each in plan.trials() if state(base_dir / "trials" / each.name) == "failed"]
+    failed = [each.name for each in plan.trials() if trial_status(base_dir / "trials" / each.name) == "failed"]
     print(f"table: {table}\nplot it: python train.py plot {base_dir}\nbase_dir: {base_dir}")
     if failed:
         count = f"{len(failed)} of {len(plan.trials())} trials failed ({', '.join(failed)})"
@@ -277,7 +276,7 @@ def _new_plan(arguments: Sequence[str]) -> tuple[SweepPlan, Sweep]:
     draw = None
     if told.search == "random":
         with extra("Sweep.search = 'random'", "ray"):
-            from agents.sweep.search import draw_bindings
+            from agents.sweep.grid import draw_bindings
         draw = partial(draw_bindings, num_samples=told.num_samples)
     points = make_points(grid, told.arms, told.exclude, draw)
     if any(key.endswith("Runner.seed") for point in points for key in point.bindings):
@@ -403,7 +402,7 @@ def list_names() -> None:
     games = sorted(name[4:-3] for name in gym.registry if name.startswith("ALE/") and name.endswith("-v5"))
     others = sorted(name for name in gym.registry if not name.startswith("ALE/") and "Frameskip" not in name)
     for title, names in (
-        ("agents (create_agent.agent_name)", list(AGENTS)),
+        ("agents (create_agent.agent_name)", [*AGENTS, *BASELINES]),
         ("Atari games (create_atari_environment.game_name)", games),
         ("other environments (create_gym_environment.environment_id)", [name for name in others if "-ram" not in name]),
         ("configurations (--gin_files)", find_gin_files([HERE])),

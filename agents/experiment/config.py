@@ -19,6 +19,7 @@ from typing import Any
 
 import gin
 
+from agents.experiment.paper_simulations import ATARI, SIMULATIONS, find_simulation
 from agents.experiment.trust import (
     DYNAMIC_REGISTRATION,
     code_in,
@@ -59,7 +60,8 @@ def load_config(
     """Replace gin's configuration by what the files and bindings say.
 
     Args:
-        gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`.
+        gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`. The
+            paper's simulations have names too, such as ``"asynchronous_8"`` (`agents.experiment.paper_simulations`).
         gin_bindings: Such as ``"RealtimeDelay.delay = 8"``, later ones winning.
         configurables: What may be bound, to name the nearest known names.
         saved: The configuration that the run began with, which everything else overrides; None or a missing file is
@@ -74,7 +76,7 @@ def load_config(
     """
     known = {thing.__name__: _parameters(thing) for thing in configurables}
     gin.clear_config()
-    paths = [_find_file(name, search_paths) for name in gin_files]
+    found = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():
         with _told_in_one_sentence(str(saved), known):
             text = _GinText(saved)
@@ -83,9 +85,10 @@ def load_config(
                 modules, includes = code_in(text.getvalue())
                 refuse_strangers(str(saved), modules - {*trusted}, includes, named=named)
             gin.parse_config(text)
-    for name, path in zip(gin_files, paths, strict=True):
+    for name, (path, further_bindings) in zip(gin_files, found, strict=True):
         with _told_in_one_sentence(f"--gin_files {name}", known):
             gin.parse_config(_GinText(path))
+            gin.parse_config(further_bindings)
     for binding in gin_bindings:
         with _told_in_one_sentence(f"--gin_bindings {binding!r}", known):
             gin.parse_config(binding)
@@ -102,7 +105,7 @@ def code_named(
     Raises:
         ConfigError: There is no such file, or one of them is not gin's.
     """
-    paths = [_find_file(name, search_paths) for name in gin_files]
+    paths = [_find_file(name, search_paths)[0] for name in gin_files]
     with _told_in_one_sentence("gin configuration", {}):
         return code_in_all(gin_bindings, paths, lambda name: find_included(name, search_paths))
 
@@ -209,14 +212,22 @@ def _statements(config: str) -> dict[str, str]:
 
 def find_gin_files(directories: Iterable[Path]) -> list[str]:
     """Return the gin files below ``configs`` in each directory, as names that ``--gin_files`` takes."""
-    return sorted({str(path.relative_to(place)) for place in directories for path in place.glob("configs/**/*.gin")})
+    files = {str(path.relative_to(place)) for place in directories for path in place.glob("configs/**/*.gin")}
+    return sorted(files | set(SIMULATIONS if ATARI in files else ()))
 
 
-def _find_file(name: str, search_paths: Sequence[Path]) -> Path:
+def _find_file(name: str, search_paths: Sequence[Path]) -> tuple[Path, Sequence[str]]:
+    """Return the path of a file, and the bindings that its name adds to it, if it is a simulation of the paper."""
     places = [Path(), *search_paths]
     for place in places:
         if (place / name).is_file():
-            return place / name
+            return place / name, ()
+    try:
+        simulation = find_simulation(name)
+    except ValueError as error:
+        raise ConfigError(f"--gin_files {name}: {error}") from None
+    if simulation is not None:
+        return _find_file(simulation.file, search_paths)[0], simulation.bindings
     files = find_gin_files(places)
     by_base = {Path(file).name: file for file in files}
     close = get_close_matches(name, files, n=2) or [

@@ -12,9 +12,10 @@ import pytest
 
 from agents.sweep.results import read_rows
 from tests.agents.cli.test_train import call, place, refused, start
-from tests.agents.sweep.test_run import facts
+from tests.worlds.sweeps import facts
 
 __all__ = ["call", "place"]
+
 
 SHORT = """
 include "mine.gin"
@@ -179,7 +180,7 @@ def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Pa
 
 def test_a_sweep_in_python_is_not_continued_on_the_command_line(call: Any, place: Path) -> None:
     from agents.sweep.run import sweep
-    from tests.agents.sweep.test_run import play
+    from tests.worlds.sweeps import play
 
     sweep(play, {"delay": [1]}, 1, place / "s")
     assert "go on with it in Python" in refused(call("sweep", "--base_dir", "s", "--trust"))

@@ -18,7 +18,7 @@ from agents.experiment.evaluate import bootstrap_interval, evaluate, interquarti
 from agents.experiment.metrics import Metrics
 from agents.experiment.report import Row, compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.runner import Runner
-from tests.agents.test_dqn_agent import make_agent
+from tests.worlds.agents import make_dqn as make_agent
 from tests.worlds.drifting_env import DriftingEnv
 
 ROWS = [Row("random", [1.0, 1.0], 5000.4), Row("no-op", [-2.0] * 4, 12.0), Row("trained", [10.5], 999.6)]
