@@ -60,7 +60,7 @@ class Counts:
         return sum(age * n for age, n in self.delay.items()) / self.fresh if self.fresh else float("nan")
 
     def delay_quantile(self, q: float) -> float:
-        """Return the least delay that a share `q` of the applied actions does not exceed, in frames; nan without any."""
+        """Return the least delay that a share `q` of the applied actions does not exceed, in frames; nan if none."""
         reached = 0
         for age in sorted(self.delay):
             reached += self.delay[age]
