@@ -38,7 +38,9 @@ class FrameClock:
             raise ValueError(f"fps must be > 0 frames per second, got {fps!r}")
         period = Fraction(1_000_000_000) / self.fps
         self._period, self._per = period.numerator, period.denominator  # nanoseconds per frame, as a fraction
-        self._early = 0 if self._per == 1 else 2  # nanoseconds, by which two roundings down may precede a frame
+        # Nanoseconds by which a time that was rounded down twice may precede a frame; where frames begin on whole
+        # nanoseconds, so do whole frames of latency, and nothing is rounded.
+        self._early = 0 if self._per == 1 else 2
 
     def begin(self, frame: int) -> int:
         """Return when a frame begins, in nanoseconds: ``ceil(frame P)`` with ``P = 10^9 / fps``."""
