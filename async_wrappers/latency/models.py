@@ -156,7 +156,8 @@ class Gamma(Model):
 
     @property
     def _constant(self) -> bool:
-        return self.cv < 1e-12  # a nanosecond in 1000 s; the shape would overflow
+        # Below this the spread is a nanosecond in 1000 s, and the shape 1 / cv^2 would lose all digits or overflow.
+        return self.cv < 1e-12
 
     def _sample(self, rng: np.random.Generator, count: int) -> Floats:
         if self._constant:
@@ -173,12 +174,15 @@ class Gamma(Model):
     @cached_property
     def _table(self) -> tuple[Floats, Floats]:
         """Shares and the logarithms t of latency / mean there; t has the density ``exp(shape (t - expm1(t)))``."""
-        shape, reach = self.cv**-2, 40 * self.cv**2  # where `expm1(t) - t` reaches it, the density has fallen by e^-40
-        low = max(-(reach + 2 * math.sqrt(reach)), -750.0)  # exp(-750) is 0
+        # On a grid of logarithms, because for cv > 1 most of the mass lies at tiny latencies. The grid ends where the
+        # density has fallen by e^-40 from its peak at t = 0: where `expm1(t) - t` reaches 40 / shape. exp(-750) is 0.
+        shape, reach = self.cv**-2, 40 * self.cv**2
+        low = max(-(reach + 2 * math.sqrt(reach)), -750.0)
         high = min(math.sqrt(2 * reach), math.log1p(2 * reach) + 1)
         t = np.linspace(low, high, _QUANTILE_POINTS)
         density = np.exp(shape * (t - np.expm1(t)))
-        below = math.exp(shape * (low + 1)) / shape if low == -750 else 0.0  # the density there: exp(shape (t + 1))
+        # If the grid was cut at -750, the mass below it is the integral of exp(shape (t + 1)), as e^t is 0 there.
+        below = math.exp(shape * (low + 1)) / shape if low == -750 else 0.0
         steps = (density[1:] + density[:-1]) / 2 * (t[1] - t[0])
         mass = np.cumsum(np.concatenate(([below], steps)))
         return mass / mass[-1], t
@@ -221,7 +225,8 @@ class Spikes(Model):
 
     def _quantile(self, u: Floats) -> Floats:
         shares, seconds = self._table
-        at = np.searchsorted(shares, u - 1e-9)  # the shares are sums: rounding must not reach into the next value
+        # The shares are sums of 100,000 weights: their rounding must not lead to the next value.
+        at = np.searchsorted(shares, u - 1e-9)
         return seconds[np.minimum(at, len(seconds) - 1)]
 
     @cached_property

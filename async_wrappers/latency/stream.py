@@ -39,11 +39,12 @@ Floats: TypeAlias = NDArray[np.float64]
 
 LONGEST = 1e9  # seconds: 31 years, and still far from the end of int64 nanoseconds
 
-_BLOCK = 512  # draws made at a time
+_BLOCK = 512
 # Nanoseconds by which a float of seconds may lie below the whole number of nanoseconds that was meant: 0.3 s is held as
 # 299999999.99999997 ns. Added before rounding down.
 _FROM_BELOW = 2e-5
-_SPAWN_KEY = 0x1A7E9C1  # sets a stream apart from every other generator made of the same seed
+# Sets a stream apart from every other generator made of the same seed, such as the environment's.
+_SPAWN_KEY = 0x1A7E9C1
 
 
 class LatencyStream(Protocol):

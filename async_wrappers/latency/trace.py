@@ -79,7 +79,8 @@ class Trace(Model):
         return self.latencies[rng.integers(len(self.latencies), size=count)]
 
     def _quantile(self, u: Floats) -> Floats:
-        rank = np.ceil(u * len(self._sorted) - 1e-9).astype(np.int64) - 1  # 0.07 * 100 is a little more than 7
+        # As a float, 0.07 * 100 is a little more than 7, and its ceiling would be 8.
+        rank = np.ceil(u * len(self._sorted) - 1e-9).astype(np.int64) - 1
         return self._sorted[np.maximum(rank, 0)]
 
     @cached_property

@@ -22,6 +22,8 @@ __all__ = ["MOST_WORKERS", "Counts", "Inference", "SimulatedSchedule", "modelled
 
 MOST_WORKERS = 1_000_000
 
+# Draws behind the quantiles of a model, so that p99 rests on 100 of them. Their seed is fixed: the playout of a
+# configuration must not depend on a run's seed.
 _PLAYOUT_DRAWS = 10_000
 
 
@@ -49,16 +51,16 @@ class Counts:
 
     @property
     def fresh_share(self) -> float:
-        """Share of the frames that received an action of the agent's."""
+        """Share of the frames that received an action of the agent's: ``fresh / frames``; 0 without frames."""
         return self.fresh / self.frames if self.frames else 0.0
 
     @property
     def mean_delay(self) -> float:
-        """Mean age of the observation behind an applied action, in frames; nan if none was applied."""
+        """Mean delay of the applied actions, ``mean(e_j - s_j)``, in frames; nan if none was applied."""
         return sum(age * n for age, n in self.delay.items()) / self.fresh if self.fresh else float("nan")
 
     def delay_quantile(self, q: float) -> float:
-        """Return a quantile of that age, in frames; nan if no action was applied."""
+        """Return the least delay that a share `q` of the applied actions does not exceed, in frames; nan if none."""
         reached = 0
         for age in sorted(self.delay):
             reached += self.delay[age]
@@ -143,7 +145,8 @@ class SimulatedSchedule:
             raise ValueError(f"seed must be a whole number >= 0, or None, got {seed!r}") from None
         latencies = self.latency.stream(entropy)
         self._simulation: _Simulation
-        if type(self.stagger) is Tickets:  # not a subclass, which may decide otherwise
+        # A subclass of `Tickets` may override any rule, so it is simulated event by event.
+        if type(self.stagger) is Tickets:
             self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies)
         else:
             self._simulation = _EventSimulation(self.clock, self.workers, self.stagger, latencies)
@@ -333,7 +336,8 @@ class _TicketSimulation(_Simulation):
         for frame in count(self.frame):
             begin, end = end, next(begins)
             read = frame >= self._offered and free[0][0] < end
-            if read:  # by the worker that has been free for longest, or is free first
+            # The ticket goes to the worker that has been free for longest, else to the one that is free first.
+            if read:
                 since, worker = free[0]
                 latency = next(self._latencies)
                 started = since if since > begin else begin

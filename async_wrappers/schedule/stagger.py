@@ -180,7 +180,7 @@ class Sequential(Stagger):
         self._granted += self._learn == "before"
 
     def lost(self, frame: int) -> None:
-        """Offer again at once."""
+        """Offer again at once: without an action, nothing else would end the wait."""
         self._thinking = False
 
     def __repr__(self) -> str:
@@ -234,7 +234,7 @@ class _Offsets(Stagger):
         self._latency = nanoseconds(self.initial_latency)
 
     def begin(self) -> None:
-        """Spread the starts over the latency as far as it is known: worker p waits p / N of it."""
+        """Spread the starts over the latency L as far as it is known: worker p of N waits ``p L / N``."""
         # An offset is whole nanoseconds plus N-ths of one. As a single number of N-ths it would not fit into 64 bits.
         self._offsets = np.zeros(self.workers, np.int64)
         self._nths = np.zeros(self.workers, np.int64)
@@ -254,7 +254,7 @@ class _Offsets(Stagger):
         return ready
 
     def _correct(self, worker: int, change: int) -> None:
-        """Move every other worker by its distance behind this one in the cycle, so that spacings grow by change / N."""
+        """Move worker q by ``((q - p) mod N) change / N``, so that spacings grow by change / N and p stays."""
         self._latency += change
         if change:
             self._add(change, self._cycle[self.workers - worker : 2 * self.workers - worker])
@@ -289,7 +289,7 @@ class MaxTime(_Offsets):
     """
 
     def finish(self, worker: int, started: int, now: int) -> int:
-        """Hold the action back until the longest latency so far has passed; a new maximum is released at once."""
+        """Release at ``started + max(latency, longest so far)``; a new maximum moves the other workers."""
         longer = now - started - self._latency
         if longer <= 0:
             return now - longer
@@ -315,7 +315,7 @@ class ExpectedTime(_Offsets):
         self._count = self._sum = 0
 
     def finish(self, worker: int, started: int, now: int) -> int:
-        """Update the mean, and move the other workers by the change."""
+        """Release at once; update the mean, and move the other workers by the change."""
         self._count += 1
         self._sum += now - started
         # The mean of the exact sum: a running mean would add up its roundings.
@@ -379,7 +379,7 @@ class Tickets(Stagger):
             raise ValueError("slot must be >= 1 frame, got 0")
 
     def prepare(self, conditions: Conditions) -> None:
-        """Settle playout and slot."""
+        """Set ``playout = ceil(quantile * fps)`` and ``slot = max(1, ceil(mean latency * fps / workers))``."""
         super().prepare(conditions)
         if self._quantile is not None:
             self.playout = conditions.clock.frame_at(conditions.quantile(self._quantile))
@@ -387,11 +387,11 @@ class Tickets(Stagger):
         self.slot = self._slot or max(1, -(-busy_frames // conditions.workers))
 
     def begin(self) -> None:
-        """Offer the first ticket on frame 0."""
+        """Offer the first ticket on frame 0, as if the last one had been taken a slot before."""
         self._last = -self.slot
 
     def offers(self, frame: int) -> int:
-        """Offer one ticket, if a slot has passed."""
+        """Offer one ticket, if a slot has passed since the last was taken: ``frame - last >= slot``."""
         return int(frame - self._last >= self.slot)
 
     def opens(self, frame: int) -> int:

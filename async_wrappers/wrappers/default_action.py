@@ -165,7 +165,8 @@ def _element(space: gym.Space[Any], action: Any) -> Any | None:
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):
             return None
         action = array.astype(space.dtype)
-        if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):  # it wrapped around
+        # Of whole numbers, a cast to a smaller type wraps around: 256 becomes a uint8 of 0.
+        if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):
             return None
     return action if space.contains(action) else None
 
@@ -204,12 +205,14 @@ class _Repeat:
 
 class _Random:
     def __init__(self, space: gym.Space[Any]) -> None:
-        self._space = deepcopy(space)  # a generator of its own: the environment's draws stay as they are
+        # A copy has a generator of its own: the environment's draws stay as they are without a default action.
+        self._space = deepcopy(space)
         self._space.seed(None)
 
     def reset(self, seed: int | None) -> None:
         if seed is not None:
-            own = np.random.SeedSequence((seed, 0xDEFA))  # not the stream that the environment makes of this seed
+            # Not the stream that the environment makes of this seed: the two must be independent.
+            own = np.random.SeedSequence((seed, 0xDEFA))
             self._space.seed(int(own.generate_state(1)[0]))
 
     def __call__(self, observation: Any, last_action: Any) -> Any:

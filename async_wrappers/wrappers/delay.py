@@ -135,7 +135,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
             self._schedule = PlainSchedule(delay, noops)
         else:
-            from async_wrappers.latency import as_latency  # half of the package's import time
+            # Imported here, because it is half of the package's import time and constants need none of it.
+            from async_wrappers.latency import as_latency
             from async_wrappers.schedule.simulated import SimulatedSchedule
 
             if given:
@@ -204,7 +205,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             raise ResetNeeded("RealtimeDelay: call reset() before step(): no episode is running")
         self._running = False  # an exception in the environment ends the episode
         first, start, delay = self._frame, self._start, self._delay
-        while self._due is None and not self._over:  # only in the first step: later ones begin on their effect
+        # Only the first step has frames before its effect: every later one begins where the step before ended.
+        while self._due is None and not self._over:
             self._step_default()
         applied, effect = not self._over, self._frame
         finished = effect if self._simulated is None or not applied else self._simulated.finished()

@@ -215,7 +215,8 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         if chosen is not None and not self._running:
             raise ResetNeeded("VectorRealtimeDelay: call reset() without a reset_mask first: no episodes are running")
         self._running = False
-        passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}  # it may take the mask out
+        # A copy of the options, because Gymnasium's vectors take the mask out of the dictionary that they receive.
+        passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}
         observations, info = self.env.reset(**passed_on)
         if chosen is None:
             chosen = np.ones(self.num_envs, bool)
@@ -248,7 +249,8 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         self._running = False  # an exception in the environment ends all episodes
         report = self._report = _Report(self.num_envs)
         self._effect = self._step * self._interval + self._delay
-        while self._frame < self._effect:  # only in the first step: later ones begin on their effect
+        # Only the first step has frames before its effect: every later one begins where the step before ended.
+        while self._frame < self._effect:
             self._step_frame(None)
         report.applied = self._first <= self._step
         self._step_frame(actions)
@@ -467,12 +469,14 @@ def _default_actions(default_action: Any, env: VectorEnv, line: str) -> list[Def
     def made(sub_environments: Iterable[Any]) -> list[DefaultAction]:
         return [make_default_action(default_action, each, line) for each in sub_environments]
 
-    if env.single_action_space is not base.single_action_space:  # a wrapper gives the actions another meaning
+    # A wrapper with another action space gives the actions another meaning: the base's no-op may be none of them.
+    if env.single_action_space is not base.single_action_space:
         return made([_SubEnvironment(env, None)] * n)
     if isinstance(base, SyncVectorEnv):
         return made(base.envs)
     if isinstance(base, AsyncVectorEnv) and isinstance(default_action, str) and default_action in _NEED_MEANINGS:
-        single = base.env_fns[0]()  # the others are in other processes; AsyncVectorEnv learns its spaces this way too
+        # The sub-environments are in other processes. AsyncVectorEnv makes one here too, to learn its spaces.
+        single = base.env_fns[0]()
         try:
             return made([single] * n)
         finally:

@@ -1,4 +1,4 @@
-"""Tests of the wrappers outside a delay that tell the policy about it: `CommittedActions` and `DecisionDelay`."""
+"""Tests of the wrappers outside a delay that show it to the policy: `CommittedActions` and `DecisionDelay`."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ LATENCIES: list[Any] = [
 
 
 @dataclass(frozen=True)
-class Told:
-    """What an independent schedule tells of a decision: frames."""
+class Scheduled:
+    """A decision of an independent schedule, in frames."""
 
     start: int
     effect: int
     finished: int
 
 
-def told(arguments: dict[str, Any], seeds: list[int], frames: int) -> Iterator[list[Told]]:
+def scheduled(arguments: dict[str, Any], seeds: list[int], frames: int) -> Iterator[list[Scheduled]]:
     """Yield what lands in the first frames of each episode."""
     if "latency" not in arguments:
         plain = PlainSchedule(**arguments)
         for _ in seeds:
-            yield [Told(start, effect, effect) for start, effect in islice(plain.decisions(), frames)]
+            yield [Scheduled(start, effect, effect) for start, effect in islice(plain.decisions(), frames)]
         return
     schedule = SimulatedSchedule(**arguments)
     for seed in seeds:
         log = schedule.keep_log()
         landed = [(*applied, k) for k, (applied, _) in enumerate(islice(schedule.steps(seed), frames)) if applied]
         ended = {(inference.start, inference.worker): schedule.clock.frame_at(inference.finished) for inference in log}
-        yield [Told(start, effect, ended[start, worker]) for start, worker, effect in landed]
+        yield [Scheduled(start, effect, ended[start, worker]) for start, worker, effect in landed]
 
 
 @st.composite
@@ -98,7 +98,7 @@ def test_the_delay_told_is_that_of_the_newest_action_applied_before_the_observat
     arguments: dict[str, Any], length: int, seeds: list[int], longest: int
 ) -> None:
     env = DecisionDelay(RealtimeDelay(RecordingEnv(length), default_action=2, **arguments), longest=longest)
-    for seed, decisions in zip(seeds, told(arguments, seeds, length + 1), strict=True):
+    for seed, decisions in zip(seeds, scheduled(arguments, seeds, length + 1), strict=True):
         kept = [observation for _, observation in play(env, seed)]
         for observation in kept:  # compared at the end: nothing that was returned has changed since
             frame = observation["observation"][FRAME]
@@ -113,7 +113,7 @@ def test_the_actions_committed_are_those_chosen_that_land_on_the_observations_fr
     arguments: dict[str, Any], length: int, seeds: list[int], shown: int, known: bool
 ) -> None:
     env = CommittedActions(RealtimeDelay(RecordingEnv(length), default_action=2, **arguments), shown, known)
-    for seed, decisions in zip(seeds, told(arguments, seeds, length + 1), strict=True):
+    for seed, decisions in zip(seeds, scheduled(arguments, seeds, length + 1), strict=True):
         for chosen, observation in play(env, seed):
             frame = observation["observation"][FRAME]
             rows = [
