@@ -119,6 +119,10 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         """
         return self._source.upcoming(self._won)
 
+    @encounter.setter
+    def encounter(self, number: int | None) -> None:
+        self._source.go_to(number)
+
     @property
     def phase_state(self) -> int | None:
         """The encounter, as what `AsyncRunner` keeps from one phase to the next of its kind."""
@@ -127,10 +131,6 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     @phase_state.setter
     def phase_state(self, number: int | None) -> None:
         self.encounter = number
-
-    @encounter.setter
-    def encounter(self, number: int | None) -> None:
-        self._source.go_to(number)
 
     def read(self, name: str) -> int:
         """Return a number of the memory, by its name in the spec, such as ``"money"``.
