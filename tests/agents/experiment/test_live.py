@@ -34,8 +34,9 @@ from agents.experiment.runner import DifferentExperiment, Runner
 from agents.replay import create_replay
 from agents.replay.log.segments import read_index
 from async_wrappers import AsyncRunner
-from async_wrappers.live.report.measurements import Record
-from async_wrappers.live.report.timing import EpisodeTiming, TimingReport
+from async_wrappers.live.report.measurements import Measurements
+from async_wrappers.live.report.spans import EpisodeTiming
+from async_wrappers.live.report.timing import TimingReport
 from tests.worlds.duels_env import FRAMES, won_by
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -192,7 +193,9 @@ class Interrupted:
 
     def run(self, **phase: object) -> TimingReport:
         self._count("run")
-        return Record(50.0, 1, episodes=[EpisodeTiming(9.0, 300)], effects=[[(0, 2)]], lateness=[0] * 300).report()
+        return Measurements(
+            50.0, 1, episodes=[EpisodeTiming(9.0, 300)], effects=[[(0, 2)]], lateness=[0] * 300
+        ).report()
 
     def save(self, directory: Path, iteration: int) -> None:
         self._count("save")
@@ -426,7 +429,7 @@ class Winning(Interrupted):
         encounter = phase["phase_state"]
         assert isinstance(encounter, int)
         episodes = [EpisodeTiming(1.0, 100, won=True), EpisodeTiming(-1.0, 200, won=False)]
-        record = Record(50.0, 1, episodes=episodes, effects=[[(0, 2)] * 60, [(0, 2)] * 90], lateness=[0] * 300)
+        record = Measurements(50.0, 1, episodes=episodes, effects=[[(0, 2)] * 60, [(0, 2)] * 90], lateness=[0] * 300)
         on_frame, before = phase["on_frame"], phase["frames_before"]
         for frame in range(before, before + 300) if callable(on_frame) else ():
             status = SimpleNamespace(
