@@ -24,9 +24,8 @@ from agents.sweep.grid import make_points
 from agents.sweep.results import read_rows
 from agents.sweep.run import sweep
 from agents.sweep.trial_process import python_path
-from tests.agents.cli.test_sweep import SHORT
-from tests.agents.cli.test_train import call, place
 from tests.agents.sweep.test_run import GRID, ROOT, facts, play, play_but_fail_at_8
+from tests.worlds.command_line import SWEEP, call, place
 
 __all__ = ["call", "place"]
 
@@ -116,7 +115,7 @@ class TestOnRay:
         assert starts == ["x"] * 4
 
     def test_a_gin_trial_has_the_numbers_of_the_pool(self, call: Any, place: Path) -> None:
-        (place / "short.gin").write_text(SHORT)
+        (place / "short.gin").write_text(SWEEP)
         words = ("sweep", "--gin_files", "short.gin", "--jobs", "2", "--base_dir")
         done = call(*words, "ray", "--engine", "ray")
         assert done.code == 0, done.out + done.err

@@ -20,7 +20,7 @@ from agents.sweep.page import write_report
 from agents.sweep.plan import read_plan
 from agents.sweep.results import read_rows
 from agents.sweep.view import Score, View, make_view
-from tests.agents.cli.test_train import call, place, refused
+from tests.worlds.command_line import call, place, refused
 from tests.worlds.made_up_sweep import BOTH, D, N, a_score, made_up_sweep
 
 __all__ = ["call", "place"]
@@ -292,7 +292,7 @@ class TestCommands:
             (["plot", "s", "--metric", "mood"], "metric must be one of"),
             (["plot", "s", "--statistic", "median"], "statistic"),
             (["compare", "s"], "compare needs results: python train.py compare A B"),
-            (["compare", "s", "s", "s"], "'s' belongs to no option"),
+            (["compare", "s", "s", "s"], "'s' belongs to no flag"),
             (["compare", "s", "nowhere"], "nowhere holds no result"),
         ],
     )

@@ -1,0 +1,145 @@
+"""Run a trial per point of a grid and seed, or the trials of --base_dir that are left."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from agents.cli.configuration import (
+    HERE,
+    add_base_dir,
+    add_gin_flags,
+    find_named_modules,
+    load_gin,
+    new_or_existing_dir,
+)
+from agents.cli.failures import TrialsFailed, usage_errors
+from agents.cli.flags import Parser, Switch, UsageError, whole_number
+from agents.experiment.config import ConfigError, code_named, refuse_strangers
+from agents.experiment.create_runner import create_runner
+from agents.experiment.optional_imports import extra
+from agents.sweep.grid import make_points, parse_axis
+from agents.sweep.plan import PLAN, SweepPlan, read_plan
+from agents.sweep.run import run_sweep
+from agents.sweep.settings import Sweep, check_engine
+from agents.sweep.trial import GinTrial, state
+
+__all__ = ["add_flags", "run"]
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the flags of ``sweep``."""
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="AXIS",
+        help="axis, such as 'RealtimeDelay.delay = 1, 8', repeated; instead of Sweep.grid",
+    )
+    parser.add_argument(
+        "--seeds", type=whole_number(1), metavar="N", help="seeds per point; the same as binding Sweep.seeds"
+    )
+    parser.add_argument("--jobs", type=whole_number(1), metavar="N", help="trials at a time (the cores)")
+    parser.add_argument("--retry_failed", action=Switch, help="run trials again that failed before")
+    parser.add_argument("--engine", default="local", metavar="NAME", help="local, or ray (the extra `ray`)")
+    parser.add_argument("--address", metavar="ADDRESS", help="address of a Ray cluster (one of this machine's own)")
+    add_base_dir(parser, "directory of the sweep, new or to be continued; without it a new one in results/")
+    add_gin_flags(parser)
+    parser.refuse("--seed", "is for one run: a sweep derives its seeds; say how many with --seeds")
+
+
+def run(options: Namespace) -> None:
+    """Run a sweep, or continue one."""
+    find_named_modules(options, always=bool(options.grid))
+    base_dir = new_or_existing_dir(options)
+    arguments = [word for name in ("gin_files", "gin_bindings") for word in _words(name, getattr(options, name))]
+    if (base_dir / PLAN).is_file() and not arguments and not options.grid:
+        plan, settings = _existing_plan(options, base_dir)
+    else:
+        plan, settings = _new_plan(options, arguments)
+    print(f"base_dir: {base_dir}", flush=True)
+    trial = GinTrial(str(HERE / "train.py"), tuple(plan.arguments))
+    with usage_errors():
+        table = run_sweep(
+            plan,
+            trial,
+            base_dir,
+            settings,
+            jobs=options.jobs or (None if options.address else os.cpu_count() or 1),
+            retry_failed=options.retry_failed,
+            engine=options.engine,
+            address=options.address,
+            check=lambda: _check_points(options, plan),
+        )
+    failed = [each.name for each in plan.trials() if state(base_dir / "trials" / each.name) == "failed"]
+    print(f"table: {table}\nplot it: python train.py plot {base_dir}\nbase_dir: {base_dir}")
+    if failed:
+        count = f"{len(failed)} of {len(plan.trials())} trials failed ({', '.join(failed)})"
+        raise TrialsFailed(f"{count}: mend the cause, add --retry-failed")
+
+
+def _words(name: str, values: list[str]) -> Iterator[str]:
+    for value in values:
+        yield from (f"--{name}", value)
+
+
+def _existing_plan(options: Namespace, base_dir: Path) -> tuple[SweepPlan, Sweep]:
+    """Return the plan of a directory and its settings; `options` takes over the plan's gin files and bindings."""
+    plan = read_plan(base_dir)
+    if plan.function != "train.py":
+        raise UsageError(f"--base_dir {base_dir} holds a sweep of {plan.function}: go on with it in Python")
+    pairs = list(zip(plan.arguments[::2], plan.arguments[1::2], strict=True))
+    files, bindings = ([value for flag, value in pairs if flag == name] for name in ("--gin_files", "--gin_bindings"))
+    if not options.trust:
+        # The user has not named the plan's files and bindings on this command line, so they may be somebody else's.
+        keys = [f"{key} = {value}" for point in plan.points for key, value in point.bindings.items()]
+        modules, includes = code_named(files, [*bindings, *keys], search_paths=[HERE])
+        refuse_strangers(str(base_dir / PLAN), modules, includes, named=())
+    options.gin_files, options.gin_bindings = files, bindings
+    return replace(plan, seeds=options.seeds or plan.seeds), _settings(options)
+
+
+def _new_plan(options: Namespace, arguments: list[str]) -> tuple[SweepPlan, Sweep]:
+    """Return the plan that gin and the flags make, and the sweep's settings."""
+    settings = _settings(options)
+    grid = options.grid or settings.grid
+    draw = None
+    if settings.search == "random":
+        with extra("Sweep.search = 'random'", "ray"):
+            from agents.sweep.search import draw_bindings
+        draw = partial(draw_bindings, num_samples=settings.num_samples)
+    points = make_points(grid, settings.arms, settings.exclude, draw)
+    if any(key.endswith("Runner.seed") for point in points for key in point.bindings):
+        raise UsageError("grid: Runner.seed is not a key of a grid: say how many seeds with --seeds")
+    axes = [key for text in grid for key in parse_axis(text).keys]
+    return SweepPlan(points, axes, options.seeds or settings.seeds, arguments, "train.py"), settings
+
+
+def _settings(options: Namespace) -> Sweep:
+    load_gin(options)
+    with usage_errors():
+        settings: Sweep = Sweep()
+    check_engine(options.engine, options.address, settings)
+    return settings
+
+
+def _check_points(options: Namespace, plan: SweepPlan) -> None:
+    """Build the experiment of points that together have every value, so that a wrong one is refused at once."""
+    built: set[tuple[str, str]] = set()
+    for point in plan.points:
+        new = {("", point.arm), *point.bindings.items()} - built
+        if not new:
+            continue
+        built |= new
+        bindings = [f"{key} = {value}" for key, value in point.bindings.items()]
+        try:
+            load_gin(options, bindings)
+            with usage_errors():
+                runner = create_runner("not_written")
+        except (UsageError, ConfigError) as error:
+            raise UsageError(f"grid point {', '.join(bindings)}: {error}") from None
+        runner.environment.close()
