@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 __all__ = ["Parser", "Switch", "UnknownFlag", "UsageError", "number", "one_of", "whole_number"]
 
+_ON, _OFF = {"true", "t", "1"}, {"false", "f", "0"}
+
 
 class UsageError(Exception):
     """The command line or the configuration is wrong; the message is one sentence."""
@@ -51,6 +53,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.command = command
         self.flags: set[str] = set()
+        self._switches: dict[str, Switch] = {}
         self._words: list[argparse.Action] = []
         self._refused: dict[str, str] = {}
         self.add_argument("--help", "-h", action="store_true", help="show this help")
@@ -59,6 +62,8 @@ class Parser(argparse.ArgumentParser):
         """Add a flag, as argparse does, and remember its spellings."""
         action = super().add_argument(*names, **settings)
         self.flags.update(action.option_strings)
+        if isinstance(action, Switch):
+            self._switches[action.on] = action
         return action
 
     def add_word(self, name: str, help: str) -> None:
@@ -77,7 +82,7 @@ class Parser(argparse.ArgumentParser):
             UnknownFlag: The command has no such flag.
             UsageError: Another mistake.
         """
-        options, rest = self.parse_known_intermixed_args([_with_underscores(word) for word in words])
+        options, rest = self.parse_known_intermixed_args([self._spelled(word) for word in words])
         if options.help:
             return options
         for word in rest:
@@ -90,6 +95,19 @@ class Parser(argparse.ArgumentParser):
             what = "a file" if "FILE" in names else "results"
             raise UsageError(f"{self.command} needs {what}: {self.prog} {' '.join(names)}")
         return options
+
+    def _spelled(self, word: str) -> str:
+        """Return a flag written --like-this as --like_this, and a switch as it was added; other words as they are."""
+        if not re.match(r"--[a-z]", word):
+            return word
+        name, equals, value = word.partition("=")
+        name = name.replace("-", "_").replace("__", "--", 1)
+        if equals and name in self._switches:
+            return self._switches[name].spelling(value)
+        positive = name.replace("--no_", "--", 1)
+        return (
+            self._switches[positive].off if positive != name and positive in self._switches else name + equals + value
+        )
 
     def _unknown(self, flag: str) -> UsageError:
         if flag in self._refused:
@@ -105,24 +123,25 @@ class Parser(argparse.ArgumentParser):
 
 
 class Switch(argparse.Action):
-    """A flag that is on or off: ``--render``, ``--norender``, ``--render=true`` or ``--render=false``."""
-
-    _VALUES = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+    """A flag that is on or off: ``--render``, ``--norender``; `Parser` takes ``--no-render``, ``--render=true`` too."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
         """See the class."""
-        (name,) = option_strings
-        spellings = [name, f"--no{name.removeprefix('--')}"]
-        super().__init__(spellings, dest, nargs="?", default=False, metavar="", **settings)
+        (self.on,) = option_strings
+        self.off = f"--no{self.on.removeprefix('--')}"
+        super().__init__([self.on, self.off], dest, nargs=0, default=False, **settings)
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
     ) -> None:
         """Set the value."""
-        on = True if values is None else self._VALUES.get(values.lower())
-        if on is None:
-            parser.error(f"{values!r} belongs to no flag: {option_string} takes no value but true or false")
-        setattr(namespace, self.dest, on == (option_string == self.option_strings[0]))
+        setattr(namespace, self.dest, option_string == self.on)
+
+    def spelling(self, value: str) -> str:
+        """Return the flag that means ``--render=value``."""
+        if value not in _ON | _OFF:
+            raise UsageError(f"{self.on}: must be true or false, got {value!r}")
+        return self.on if value in _ON else self.off
 
 
 def whole_number(least: int) -> Callable[[str], int]:
@@ -164,9 +183,3 @@ def one_of(*words: str) -> Callable[[str], str]:
         return text
 
     return parse
-
-
-def _with_underscores(word: str) -> str:
-    """Return a flag written --like-this as --like_this; other words as they are."""
-    name, equals, value = word.partition("=")
-    return name.replace("-", "_").replace("__", "--", 1) + equals + value if re.match(r"--[a-z]", word) else word

@@ -130,6 +130,7 @@ class TestParsing:
             ("--retry_failed=true", True),
             ("--retry-failed=false", False),
             ("--retry_failed=0", False),
+            ("--no-retry-failed", False),
         ],
     )
     def test_a_switch_has_the_spellings_of_absl(self, word: str, on: bool) -> None:
@@ -157,7 +158,12 @@ class TestParsing:
             (["x", "y", "--grain", "rice"], "--grain: must be one of rye, oat, got 'rice'"),
             (["x", "y", "--loaves"], "--loaves: a value is missing"),
             (["x", "y", "--loave", "3"], "bake has no flag --loave; did you mean --loaves?"),
-            (["x", "--retry_failed", "y"], "'y' belongs to no flag: --retry_failed takes no value but true or false"),
+            (
+                ["x", "y", "--retry_failed", "no"],
+                "'no' belongs to no flag; gin_files and gin_bindings are repeated for each value",
+            ),
+            (["x", "y", "--retry_failed=no"], "--retry_failed: must be true or false, got 'no'"),
+            (["x", "y", "--noretry_failed=1"], "--retry_failed/--noretry_failed: ignored explicit argument '1'"),
         ],
     )
     def test_a_mistake_is_one_sentence(self, words: list[str], sentence: str) -> None:
