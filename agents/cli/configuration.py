@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from agents.experiment.config import CONFIG, ConfigError, code_named, load_confi
 from agents.experiment.create_runner import create_runner
 from agents.experiment.runner import Runner
 from agents.experiment.trust import code_in, strangers
+from agents.experiment.unread import LoadedConfig, Unread
 
 __all__ = [
     "HERE",
@@ -30,6 +32,7 @@ __all__ = [
     "find_named_modules",
     "load_gin",
     "new_or_existing_dir",
+    "refuse_unread",
     "trusting",
 ]
 
@@ -49,6 +52,8 @@ def add_gin_flags(parser: Parser) -> None:
     parser.add_argument("--gin_files", action="append", default=[], metavar="FILE", help=files)
     bindings = "'NAME.PARAMETER = VALUE', repeated for several; wins over files"
     parser.add_argument("--gin_bindings", action="append", default=[], metavar="BINDING", help=bindings)
+    unread = "accept bindings that nothing reads"
+    parser.add_argument("--allow_unread", action=Switch, help=unread)
     parser.add_argument("--trust", action=Switch, help="let the configuration in --base_dir import any module")
 
 
@@ -82,8 +87,16 @@ def _names_modules(options: Namespace) -> bool:
     return bool(missing or strangers(modules, ()))
 
 
-def load_gin(options: Namespace, further_bindings: Sequence[str] = (), saved: Path | None = None) -> None:
+def load_gin(options: Namespace, own_bindings: Sequence[str] = (), saved: Path | None = None) -> LoadedConfig:
     """Replace gin's configuration by that of the command line, or by the saved one where no files are named.
+
+    Args:
+        options: With the gin flags.
+        own_bindings: The command's, which win over the user's.
+        saved: The configuration that the run began with.
+
+    Returns:
+        What the user has bound himself; the default configuration is not his.
 
     Raises:
         ConfigError: A file, binding, name or value is wrong.
@@ -92,12 +105,27 @@ def load_gin(options: Namespace, further_bindings: Sequence[str] = (), saved: Pa
     modules = (agents.configurables, async_wrappers.configurables)
     names = [name for module in modules for name in module.CONFIGURABLES]
     imports = [f"import {module.__name__}" for module in modules]  # so that config.gin can be read without train.py
-    bindings = [*imports, *options.gin_bindings, *further_bindings]
-    trusted = None if options.trust else ()
-    load_config(files, bindings, names, saved=saved, search_paths=[HERE], trusted=trusted)
+    loaded = load_config(
+        files,
+        options.gin_bindings,
+        names,
+        own_bindings=[*imports, *own_bindings],
+        saved=saved,
+        search_paths=[HERE],
+        trusted=None if options.trust else (),
+    )
+    given = [each for each in loaded.given if options.gin_files or not each.from_file]
+    return replace(loaded, given=given)
 
 
-def build_runner(options: Namespace, base_dir: Path, further_bindings: Sequence[str] = ()) -> Runner:
+def refuse_unread(options: Namespace, unread: Mapping[str, Unread]) -> None:
+    """Refuse the first of the bindings that nothing reads, unless the user accepts such bindings."""
+    if unread and not options.allow_unread:
+        source, reason = next(iter(unread.values()))
+        raise UsageError(f"{source}: {reason} (--allow_unread accepts it)")
+
+
+def build_runner(options: Namespace, base_dir: Path, own_bindings: Sequence[str] = ()) -> Runner:
     """Return the runner of the command line's experiment, or of the one that `base_dir` holds.
 
     Raises:
@@ -105,7 +133,7 @@ def build_runner(options: Namespace, base_dir: Path, further_bindings: Sequence[
         UsageError: A value is wrong.
     """
     seed = [] if options.seed is None else [f"Runner.seed = {options.seed}"]
-    load_gin(options, [*further_bindings, *seed], base_dir / CONFIG)
+    refuse_unread(options, load_gin(options, [*own_bindings, *seed], base_dir / CONFIG).unread())
     with usage_errors():
         runner: Runner = create_runner(str(base_dir))
     return runner

@@ -16,6 +16,7 @@ from agents.cli.configuration import (
     existing_run,
     find_named_modules,
     load_gin,
+    refuse_unread,
 )
 from agents.cli.failures import usage_errors
 from agents.cli.flags import Parser, UsageError, number, whole_number
@@ -65,7 +66,8 @@ def _agents_recording(options: Namespace) -> Recording:
 
 def _players_recording(options: Namespace) -> Recording:
     player = options.player or "human"
-    load_gin(options, [f"{name} = 'rgb_array'" for name in RENDER_MODES] if player == "human" else [])
+    loaded = load_gin(options, [f"{name} = 'rgb_array'" for name in RENDER_MODES] if player == "human" else [])
+    refuse_unread(options, loaded.unread())
     return record_player(
         bound_environment(),
         options.dataset,

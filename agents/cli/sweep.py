@@ -16,12 +16,14 @@ from agents.cli.configuration import (
     find_named_modules,
     load_gin,
     new_or_existing_dir,
+    refuse_unread,
 )
 from agents.cli.failures import TrialsFailed, usage_errors
 from agents.cli.flags import Parser, Switch, UsageError, whole_number
 from agents.experiment.config import ConfigError, code_named, refuse_strangers
 from agents.experiment.create_runner import create_runner
 from agents.experiment.optional_imports import extra
+from agents.experiment.unread import Unread
 from agents.sweep.grid import make_points, parse_axis
 from agents.sweep.plan import PLAN, SweepPlan, read_plan
 from agents.sweep.run import run_sweep
@@ -57,10 +59,8 @@ def run(options: Namespace) -> None:
     find_named_modules(options, always=bool(options.grid))
     base_dir = new_or_existing_dir(options)
     arguments = [word for name in ("gin_files", "gin_bindings") for word in _words(name, getattr(options, name))]
-    if (base_dir / PLAN).is_file() and not arguments and not options.grid:
-        plan, settings = _existing_plan(options, base_dir)
-    else:
-        plan, settings = _new_plan(options, arguments)
+    new = not (base_dir / PLAN).is_file() or bool(arguments) or bool(options.grid)
+    plan, settings = _new_plan(options, arguments) if new else _existing_plan(options, base_dir)
     print(f"base_dir: {base_dir}", flush=True)
     trial = GinTrial(str(HERE / "train.py"), tuple(plan.arguments))
     with usage_errors():
@@ -73,7 +73,7 @@ def run(options: Namespace) -> None:
             retry_failed=options.retry_failed,
             engine=options.engine,
             address=options.address,
-            check=lambda: _check_points(options, plan),
+            check=lambda: _check_points(options, plan, new=new),
         )
     failed = [each.name for each in plan.trials() if state(base_dir / "trials" / each.name) == "failed"]
     print(f"table: {table}\nplot it: python train.py plot {base_dir}\nbase_dir: {base_dir}")
@@ -127,19 +127,34 @@ def _settings(options: Namespace) -> Sweep:
     return settings
 
 
-def _check_points(options: Namespace, plan: SweepPlan) -> None:
-    """Build the experiment of points that together have every value, so that a wrong one is refused at once."""
+def _check_points(options: Namespace, plan: SweepPlan, *, new: bool) -> None:
+    """Refuse a sweep that cannot run as it is meant, before anything runs.
+
+    The experiment of points that together have every value is built, so that a wrong value is refused at once. In a
+    new sweep each binding must be read by one of the points at least.
+    """
     built: set[tuple[str, str]] = set()
+    read: set[str] = set()
+    unread: dict[str, Unread] = {}
     for point in plan.points:
-        new = {("", point.arm), *point.bindings.items()} - built
-        if not new:
+        fresh = {("", point.arm), *point.bindings.items()} - built
+        if not fresh and unread.keys() <= read:
             continue
-        built |= new
+        built |= fresh
         bindings = [f"{key} = {value}" for key, value in point.bindings.items()]
         try:
-            load_gin(options, bindings)
-            with usage_errors():
-                runner = create_runner("not_written")
+            loaded = load_gin(Namespace(**{**vars(options), "gin_bindings": [*options.gin_bindings, *bindings]}))
+            if fresh:
+                with usage_errors():
+                    runner = create_runner("not_written")
+                runner.environment.close()
         except (UsageError, ConfigError) as error:
             raise UsageError(f"grid point {', '.join(bindings)}: {error}") from None
-        runner.environment.close()
+        keys = {key.rpartition("/")[2] for key in point.bindings}
+        found = {
+            name: Unread("--grid", each.reason) if name in keys else each for name, each in loaded.unread().items()
+        }
+        read |= {each.name for each in loaded.given} - found.keys()
+        unread = {**found, **unread}
+    if new:
+        refuse_unread(options, {name: each for name, each in unread.items() if name not in read})

@@ -26,6 +26,7 @@ from agents.experiment.trust import (
     find_included,
     strangers,
 )
+from agents.experiment.unread import LoadedConfig, given_in
 from agents.files import write_text_atomically
 
 __all__ = [
@@ -52,27 +53,34 @@ def load_config(
     gin_bindings: Sequence[str],
     configurables: Iterable[Callable[..., Any]],
     *,
+    own_bindings: Sequence[str] = (),
     saved: Path | None = None,
     search_paths: Sequence[Path] = (),
     trusted: Iterable[str] | None = (),
-) -> None:
+) -> LoadedConfig:
     """Replace gin's configuration by what the files and bindings say.
 
     Args:
         gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`.
         gin_bindings: Such as ``"RealtimeDelay.delay = 8"``, later ones winning.
         configurables: What may be bound, to name the nearest known names.
+        own_bindings: The program's, which win over the user's.
         saved: The configuration that the run began with, which everything else overrides; None or a missing file is
             none.
         search_paths: Further directories.
         trusted: Modules that `saved` may import besides this project's and those that the files and bindings name;
             None lets it import anything.
 
+    Returns:
+        What the user has bound himself, and which of it nothing reads.
+
     Raises:
         ConfigError: A file, binding, name or value is wrong, or `saved` asks for code that nobody has named; then
             nothing of it has run.
     """
-    known = {thing.__name__: _parameters(thing) for thing in configurables}
+    things = {thing.__name__: thing for thing in configurables}
+    known = {name: _parameters(thing) for name, thing in things.items()}
+    loaded = LoadedConfig(things)
     gin.clear_config()
     paths = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():
@@ -86,12 +94,20 @@ def load_config(
     for name, path in zip(gin_files, paths, strict=True):
         with _told_in_one_sentence(f"--gin_files {name}", known):
             gin.parse_config(_GinText(path))
+            loaded.given.extend(given_in(_GinText(path).getvalue(), f"--gin_files {name}", from_file=True))
+            loaded.texts.append(gin.config_str())
     for binding in gin_bindings:
         with _told_in_one_sentence(f"--gin_bindings {binding!r}", known):
             gin.parse_config(binding)
+            loaded.given.extend(given_in(binding, f"--gin_bindings {binding!r}", from_file=False))
+    for binding in own_bindings:
+        with _told_in_one_sentence(binding, known):
+            gin.parse_config(binding)
     with _told_in_one_sentence("gin configuration", known):
         gin.finalize()
+        loaded.texts.append(gin.config_str())
     _check_parameters(known)
+    return loaded
 
 
 def code_named(

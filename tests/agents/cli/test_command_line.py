@@ -20,17 +20,49 @@ from tests.worlds.command_line import ROOT, call, place, refused
 __all__ = ["call", "place"]
 
 FLAGS = {
-    "train": {"base_dir", "gin_files", "gin_bindings", "trust", "seed"},
-    "evaluate": {"base_dir", "gin_files", "gin_bindings", "trust", "seed", "episodes", "render", "video"},
-    "sweep": {"base_dir", "gin_files", "gin_bindings", "trust", "grid", "seeds", "jobs", "retry_failed", "engine"}
+    "train": {"base_dir", "gin_files", "gin_bindings", "trust", "allow_unread", "seed"},
+    "evaluate": {
+        "base_dir",
+        "gin_files",
+        "gin_bindings",
+        "trust",
+        "allow_unread",
+        "seed",
+        "episodes",
+        "render",
+        "video",
+    },
+    "sweep": {
+        "base_dir",
+        "gin_files",
+        "gin_bindings",
+        "trust",
+        "allow_unread",
+        "grid",
+        "seeds",
+        "jobs",
+        "retry_failed",
+        "engine",
+    }
     | {"address"},
     "plot": {"metric", "statistic", "x", "fps"},
     "compare": {"metric", "statistic"},
-    "record": {"base_dir", "gin_files", "gin_bindings", "trust", "seed", "dataset", "player", "episodes", "fps"},
+    "record": {
+        "base_dir",
+        "gin_files",
+        "gin_bindings",
+        "trust",
+        "allow_unread",
+        "seed",
+        "dataset",
+        "player",
+        "episodes",
+        "fps",
+    },
     "import": {"dataset"},
     "list": set(),
 }
-SWITCHES = {"trust", "render", "video", "retry_failed"}
+SWITCHES = {"trust", "allow_unread", "render", "video", "retry_failed"}
 ALL = set().union(*FLAGS.values())
 
 

@@ -404,6 +404,51 @@ class TestExitCodes:
         assert named in refused(call(*words))
         assert sorted(place.iterdir()) == before
 
+    @pytest.mark.parametrize(
+        ("bindings", "reason"),
+        [
+            (["C51Agent.vmax = 3.0"], "nothing reads C51Agent.vmax, as create_agent.agent_name is 'dqn'"),
+            (["LiveRunner.standing_at = 3"], "nothing reads LiveRunner.standing_at, as create_runner.schedule is"),
+            (["AppliedActions.length = 3"], "nothing reads AppliedActions.length, as nothing that is made refers to"),
+            (
+                ["create_agent.agent_name = 'rainbow'", "DQNAgent.update_horizon = 2"],
+                "nothing reads DQNAgent.update_horizon, as RainbowAgent has a default of its own for it (3): bind "
+                "RainbowAgent.update_horizon instead",
+            ),
+        ],
+    )
+    def test_two_where_nothing_reads_a_binding(self, call: Any, place: Path, bindings: list[str], reason: str) -> None:
+        words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+        short = ("--gin_bindings", "Runner.num_iterations = 1")
+        message = refused(call("--base_dir", "run", "--gin_files", "mine.gin", *words))
+        assert message.startswith(f"--gin_bindings {bindings[-1]!r}: {reason}")
+        assert message.endswith("(--allow_unread accepts it)")
+        assert not (place / "run").exists()
+
+        # Accepted, included, or saved with the run, it is without effect.
+        assert call("--base_dir", "run", "--gin_files", "mine.gin", *words, *short, "--allow-unread").code == 0
+        assert call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2").code == 0
+        assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "1").code == 0
+
+    def test_a_binding_of_an_evaluation_that_nothing_reads_is_refused(self, call: Any) -> None:
+        short = ("--gin_bindings", "Runner.num_iterations = 1")
+        assert call("--base_dir", "run", "--gin_files", "mine.gin", *short).code == 0
+        message = refused(call("evaluate", "--base_dir", "run", "--trust", "--gin_bindings", "C51Agent.vmax = 3.0"))
+        assert message.startswith("--gin_bindings 'C51Agent.vmax = 3.0': nothing reads C51Agent.vmax")
+
+    def test_a_file_of_ones_own_is_refused_for_what_nothing_reads_but_not_for_its_includes(
+        self, call: Any, place: Path
+    ) -> None:
+        (place / "top.gin").write_text('include "mine.gin"\nC51Agent.vmax = 3.0\n')
+        (place / "above.gin").write_text('include "top.gin"\nRunner.num_iterations = 1\n')
+        message = refused(call("--base_dir", "run", "--gin_files", "top.gin"))
+        assert message.startswith(
+            "--gin_files top.gin: nothing reads C51Agent.vmax, as create_agent.agent_name is 'dqn'"
+        )
+        assert call("--base_dir", "run", "--gin_files", "above.gin").code == 0
+        chosen = ("--gin_bindings", "create_agent.agent_name = 'random'", "--gin_bindings", "Runner.num_iterations = 1")
+        assert call("--base_dir", "other", "--gin_files", "mine.gin", *chosen).code == 0
+
     def test_two_where_the_base_dir_holds_another_experiment(self, call: Any, place: Path) -> None:
         arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
         assert call(*arguments).code == 0
