@@ -25,7 +25,7 @@ from agents.dqn.learner import DQNLearner
 from agents.dqn.policy import DQNPolicy
 from agents.epsilon_greedy import EpsilonGreedyPolicy
 from agents.exploration import Epsilon, has_warmup, linearly_decaying_epsilon
-from agents.gin_values import resolved
+from agents.gin_values import with_gin_values
 from agents.learner import Learner, Replay
 from agents.networks.check import check_fit
 from agents.networks.q_network import create_network
@@ -345,8 +345,8 @@ class DQN:
         return {
             **self.__dict__,
             "_network": _ReadyMade(self.make_network().cpu()),
-            "_optimizer": resolved(self._optimizer),
-            "_epsilon": (resolved(schedule), *numbers),
+            "_optimizer": with_gin_values(self._optimizer),
+            "_epsilon": (with_gin_values(schedule), *numbers),
         }
 
 

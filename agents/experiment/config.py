@@ -1,4 +1,4 @@
-"""Gin files and bindings, with a user's mistakes told in one sentence.
+"""Gin files and bindings, with a sentence for each of a user's mistakes.
 
 Precedence: bindings, then files, then the configuration saved with the run, then the defaults in the code.
 """
@@ -33,8 +33,8 @@ __all__ = [
     "CONFIG",
     "ConfigError",
     "code_named",
+    "empty_gin",
     "find_gin_files",
-    "gin_of_its_own",
     "load_config",
     "refuse_strangers",
     "save_config",
@@ -84,7 +84,7 @@ def load_config(
     gin.clear_config()
     paths = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():
-        with _told_in_one_sentence(str(saved), known):
+        with _one_sentence(str(saved), known):
             text = _GinText(saved)
             if trusted is not None:
                 named = _named(gin_files, gin_bindings, search_paths)
@@ -92,18 +92,18 @@ def load_config(
                 refuse_strangers(str(saved), modules - {*trusted}, includes, named=named)
             gin.parse_config(text)
     for name, path in zip(gin_files, paths, strict=True):
-        with _told_in_one_sentence(f"--gin_files {name}", known):
+        with _one_sentence(f"--gin_files {name}", known):
             gin.parse_config(_GinText(path))
             loaded.given.extend(given_in(_GinText(path).getvalue(), f"--gin_files {name}", from_file=True))
             loaded.texts.append(gin.config_str())
     for binding in gin_bindings:
-        with _told_in_one_sentence(f"--gin_bindings {binding!r}", known):
+        with _one_sentence(f"--gin_bindings {binding!r}", known):
             gin.parse_config(binding)
             loaded.given.extend(given_in(binding, f"--gin_bindings {binding!r}", from_file=False))
     for binding in own_bindings:
-        with _told_in_one_sentence(binding, known):
+        with _one_sentence(binding, known):
             gin.parse_config(binding)
-    with _told_in_one_sentence("gin configuration", known):
+    with _one_sentence("gin configuration", known):
         gin.finalize()
         loaded.texts.append(gin.config_str())
     _check_parameters(known)
@@ -119,7 +119,7 @@ def code_named(
         ConfigError: There is no such file, or one of them is not gin's.
     """
     paths = [_find_file(name, search_paths) for name in gin_files]
-    with _told_in_one_sentence("gin configuration", {}):
+    with _one_sentence("gin configuration", {}):
         return code_in_all(gin_bindings, paths, lambda name: find_included(name, search_paths))
 
 
@@ -156,7 +156,7 @@ def refuse_strangers(source: str, modules: Iterable[str], includes: Iterable[str
 
 
 def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: Sequence[Path]) -> set[str]:
-    """Return the modules that the user names; what is no gin names none, and is refused where it is used."""
+    """Return the modules that the user names; a file or binding that is not gin's names none, and is refused later."""
     modules: set[str] = set()
     for files, bindings in [([name], []) for name in gin_files] + [([], [text]) for text in gin_bindings]:
         with suppress(ConfigError):
@@ -165,7 +165,7 @@ def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: 
 
 
 class _GinText(io.StringIO):
-    """The text of a gin file, read once, with its name, which gin's messages tell."""
+    """The text of a gin file, read once, with its name, which gin's messages give."""
 
     def __init__(self, path: Path) -> None:
         """Read it."""
@@ -174,9 +174,10 @@ class _GinText(io.StringIO):
 
 
 @contextmanager
-def gin_of_its_own() -> Iterator[None]:
-    """Give the context an empty configuration, outside all scopes, and the caller back his own, locked if it was."""
-    state = gin.config  # gin has no public way to put a configuration aside: its text lacks what is no literal
+def empty_gin() -> Iterator[None]:
+    """Run the block with an empty configuration and outside all scopes, then restore the caller's, locked or not."""
+    # Gin has no public way to put a configuration aside: its text leaves out values that are not literals.
+    state = gin.config
     bound, used = (
         {key: {**values} for key, values in kept.items()} for kept in (state._CONFIG, state._OPERATIVE_CONFIG)
     )
@@ -242,7 +243,7 @@ def _find_file(name: str, search_paths: Sequence[Path]) -> Path:
 
 
 @contextmanager
-def _told_in_one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[None]:
+def _one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[None]:
     logging.disable(logging.CRITICAL)  # gin logs each place where it did not find an included file
     try:
         yield
@@ -255,7 +256,7 @@ def _told_in_one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[
 
 
 def _where(source: str, message: str) -> str:
-    """Add the line of the file, where gin tells."""
+    """Add the line of the file, where gin gives it."""
     place = re.search(r'In file "(.+?)", line (\d+)', message)
     return f"{source} (line {place[2]})" if place else source
 

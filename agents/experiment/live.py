@@ -18,7 +18,7 @@ from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
 from agents.experiment.phase_stats import Played
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
-from agents.gin_values import resolved
+from agents.gin_values import with_gin_values
 from agents.replay.log.saved import check_moment
 from agents.turn_based import TurnBasedAgent
 
@@ -179,7 +179,7 @@ class LiveRunner(Runner):
 
     def _make_async_runner(self, **terms: Any) -> Any:
         assert isinstance(self.agent, TurnBasedAgent)
-        make_env, parts = resolved(self._create_environment), self.agent.parts
+        make_env, parts = with_gin_values(self._create_environment), self.agent.parts
         return self._create_async_runner(
             make_env, parts.make_policy, make_learner=parts.make_learner, seed=self.seed, **terms
         )

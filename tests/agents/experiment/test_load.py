@@ -12,7 +12,7 @@ import torch
 import agents.configurables
 import async_wrappers.configurables
 from agents.experiment import load_agent, play_episode
-from agents.experiment.config import ConfigError, gin_of_its_own, save_config
+from agents.experiment.config import ConfigError, empty_gin, save_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed
 from async_wrappers import RealtimeDelay
@@ -93,7 +93,7 @@ def test_gin_and_threads_are_the_callers_before_and_after(run: tuple[Path, list[
 
 def test_an_empty_gin_is_given_even_inside_a_scope() -> None:
     gin.parse_config("mine/RealtimeDelay.delay = 9")
-    with gin.config_scope("mine"), gin_of_its_own():
+    with gin.config_scope("mine"), empty_gin():
         assert gin.current_scope() == [] and gin.config_str() == ""
 
 
