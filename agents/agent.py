@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Agent", "Report"]
+__all__ = ["Agent", "Demonstrable", "Report"]
 
 Report = Callable[[str, float, int], None]
 """Receives (tag, value, training frames)."""
@@ -20,6 +20,12 @@ class Agent(Protocol):
     """
 
     eval_mode: bool
+    learns: bool
+
+    @property
+    def updates(self) -> int:
+        """Updates done; 0 of an agent that does not learn."""
+        ...
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
         """Return the first action of an episode."""
@@ -54,8 +60,17 @@ class Agent(Protocol):
         """Return the state as tensors and plain data; large parts may be written into `checkpoint_dir`."""
         ...
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> object:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
         """Restore the state that `bundle_and_checkpoint` returned.
+
+        Args:
+            checkpoint_dir: What `bundle_and_checkpoint` was given.
+            iteration: What `bundle_and_checkpoint` was given.
+            bundle: What `bundle_and_checkpoint` returned.
+            partial: Whether to do without old transitions whose files are damaged or missing.
+
+        Returns:
+            How many transitions are lost with them.
 
         Raises:
             OSError: A part in `checkpoint_dir` is missing or torn.
@@ -71,10 +86,39 @@ class Agent(Protocol):
         """Take only what acting needs from a bundle: for evaluation and for a warm start."""
         ...
 
+    def keep_diverged_in(self, directory: Path) -> None:
+        """Put the batch of a loss that is not finite into a run's directory, if no other one was given."""
+        ...
+
     def set_report(self, report: Report) -> None:
         """Send training scalars to `report`."""
         ...
 
     def overlap_learning(self) -> None:
         """Learn beside the environment from now on, as a function of the seed alone, if the agent learns at all."""
+        ...
+
+
+@runtime_checkable
+class Demonstrable(Protocol):
+    """An agent that learns from what somebody else did."""
+
+    spec: Any
+
+    @property
+    def transitions(self) -> int:
+        """How many transitions can be drawn."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions of an update."""
+        ...
+
+    def demonstrate(self, transition: Mapping[str, Any]) -> None:
+        """Store a transition of somebody else's."""
+        ...
+
+    def pretrain(self) -> Mapping[str, Any]:
+        """Do one update, whether or not there is enough history to begin with in training."""
         ...

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.spaces import Discrete
 
 from agents.agent import Report
-from agents.decision import Decision, Turns
+from agents.checks import discrete_actions
+from agents.decision import Decision, EpisodeClock
 from agents.exploration import DecisionRandom
 
 __all__ = ["NoopAgent", "RandomAgent"]
@@ -19,17 +19,20 @@ __all__ = ["NoopAgent", "RandomAgent"]
 class _Baseline:
     """An agent whose action depends on nothing but the decision."""
 
+    learns = False
+    updates = 0
+
     def __init__(self) -> None:
         self.eval_mode = False
-        self._turns = Turns()
+        self._clock = EpisodeClock()
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
         """Return the first action of an episode."""
-        return self._act(self._turns.begin(self.eval_mode, realtime))
+        return self._act(self._clock.begin(self.eval_mode, realtime))
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
         """Return the next action."""
-        return self._act(self._turns.advance(realtime)[0])
+        return self._act(self._clock.advance(realtime)[0])
 
     def end_episode(
         self,
@@ -39,7 +42,7 @@ class _Baseline:
         realtime: Mapping[str, Any] | None = None,
     ) -> None:
         """End the episode."""
-        self._turns.end(realtime)
+        self._clock.end(realtime)
 
     def identity(self) -> dict[str, Any]:
         """Return the agent's name."""
@@ -47,11 +50,15 @@ class _Baseline:
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return the counts."""
-        return {"turns": self._turns.state_dict()}
+        return {"turns": self._clock.state_dict()}
 
-    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any]) -> None:
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
         """Restore the counts."""
-        self._turns.load_state_dict(bundle["turns"])
+        self._clock.load_state_dict(bundle["turns"])
+        return 0
+
+    def keep_diverged_in(self, directory: Path) -> None:
+        """Do nothing: there is no loss."""
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Do nothing: no part lies outside the bundle."""
@@ -114,14 +121,3 @@ class NoopAgent(_Baseline):
 
     def _act(self, decision: Decision) -> int:
         return self._action
-
-
-def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:
-    """Return (first action, number of actions) of a Discrete space.
-
-    Raises:
-        ValueError: The space is another one.
-    """
-    if not isinstance(space, Discrete):
-        raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: discretise them in a wrapper")
-    return int(space.start), int(space.n)

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from agents.c51 import C51Agent
-from agents.dqn import DQNAgent
 from agents.experiment.create_runner import create_runner
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner, TrainRunner
 from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
-from agents.full_rainbow import FullRainbowAgent
-from agents.implicit_quantile import ImplicitQuantileAgent
+from agents.networks.heads import DuelingHead, LinearHead
 from agents.networks.initializers import variance_scaling
-from agents.networks.q_network import DuelingHead, ImpalaTorso, LinearHead, MLPTorso, NatureTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso
 from agents.optimizers import create_optimizer
-from agents.quantile import QuantileAgent
-from agents.rainbow import RainbowAgent
 from agents.registry import create_agent
 from agents.sweep.settings import Sweep
+from agents.value_based.c51 import C51
+from agents.value_based.dqn import DQN
+from agents.value_based.full_rainbow import FullRainbow
+from agents.value_based.implicit_quantile import ImplicitQuantile
+from agents.value_based.quantile import Quantile
+from agents.value_based.rainbow import Rainbow
 
 __all__ = ["CONFIGURABLES"]
 
 CONFIGURABLES = (
-    C51Agent,
-    DQNAgent,
+    C51,
+    DQN,
     DuelingHead,
-    FullRainbowAgent,
+    FullRainbow,
     ImpalaTorso,
-    ImplicitQuantileAgent,
+    ImplicitQuantile,
     LinearHead,
     LiveRunner,
     MLPTorso,
     NatureTorso,
-    QuantileAgent,
-    RainbowAgent,
+    Quantile,
+    Rainbow,
     Runner,
     Sweep,
     TrainRunner,

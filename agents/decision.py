@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-__all__ = ["Decision", "Outcome", "Turns", "frames_per_decision"]
+__all__ = ["Decision", "EpisodeClock", "Outcome", "frames_per_decision"]
 
 
 class Decision(NamedTuple):
@@ -51,7 +51,7 @@ def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:
     return interval
 
 
-class Turns:
+class EpisodeClock:
     """Counts episodes and frames from what the environment reports in ``info["realtime"]``.
 
     An environment without that report is turn-based: one frame per decision and no delay.

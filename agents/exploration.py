@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -90,6 +90,11 @@ def per_actor_epsilon(
     return float(base ** np.linspace(1.0, last_exponent, actors)[actor])
 
 
+def is_per_actor(schedule: Callable[..., Any]) -> bool:
+    """Return whether a schedule of epsilon takes the number of its actor."""
+    return "actor" in inspect.signature(schedule).parameters
+
+
 _WITHOUT_WARMUP = [inspect.unwrap(schedule) for schedule in (identity_epsilon, zero_epsilon, per_actor_epsilon)]
 
 
@@ -110,13 +115,25 @@ class Epsilon:
         warmup: Frames.
         train: Final epsilon in training.
         evaluation: Epsilon in evaluation.
+        per_actor: Whether the schedule takes the keywords ``actor`` and ``actors``.
     """
 
-    schedule: Callable[[int, int, int, float], float]
+    schedule: Callable[..., float]
     decay_period: int
     warmup: int
     train: float
     evaluation: float
+    per_actor: bool = False
+
+    def of_actor(self, actor: int, actors: int) -> Epsilon:
+        """Return the epsilon of one of several actors: another one where the schedule takes the number of its actor."""
+        if not self.per_actor:
+            return self
+        return replace(self, schedule=partial(self.schedule, actor=actor, actors=actors))
+
+    def map_schedule(self, function: Callable[..., Any]) -> Epsilon:
+        """Return the same with what `function` makes of the schedule."""
+        return replace(self, schedule=function(self.schedule))
 
     def __call__(self, decision: Decision) -> float:
         """Return epsilon for a decision."""

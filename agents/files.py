@@ -16,12 +16,13 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it to `path`.
 
     Raises:
-        OSError: The file could not be written; it is of `path` and says why, and an older file of that name is still
-            there. Nothing is left of the new one.
+        OSError: The file could not be written. The error names `path` and the cause. An older file of that name stays,
+            and nothing is left of the new one.
     """
     temporary = path.with_name(path.name + ".tmp")
     with _named(path):
-        file = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115  # closed below, in an order of its own
+        # Closed below, before the rename.
+        file = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115
     try:
         with _named(path):
             try:
@@ -30,8 +31,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
                 os.fsync(file.fileno())
                 file.close()
             except Exception as error:
-                # PyTorch and NumPy say what they noticed, not what the system said.
-                if (cause := file.error or _cause(temporary)) is not None and not _tells(error):
+                # PyTorch and NumPy raise errors of their own, without the system's reason.
+                if (cause := file.error or _cause(temporary)) is not None and not _has_reason(error):
                     raise cause from error
                 raise
             os.replace(temporary, path)
@@ -58,15 +59,16 @@ class _File(io.BufferedWriter):
             raise
 
 
-def _tells(error: BaseException) -> bool:
+def _has_reason(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
 def _cause(path: Path) -> OSError | None:
-    """Return what the system says to one more byte, where a library has said of a failure only that there was one."""
+    """Return the system's error when one more block is written to the file, or None if there is none."""
     try:
         with open(path, "ab", buffering=0) as file:
-            file.write(b"\0" * 4096)  # a block: the last one may have had room
+            # A whole block, since the file's last block may have room for less.
+            file.write(b"\0" * 4096)
             os.fsync(file.fileno())
     except OSError as error:
         return error
@@ -75,7 +77,7 @@ def _cause(path: Path) -> OSError | None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Let the system's errors name the file that was to be written."""
+    """Let the system's errors name `path` and not the temporary file."""
     try:
         yield
     except OSError as error:
@@ -85,16 +87,16 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file in UTF-8, whole or not at all."""
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
 @contextmanager
 def refuse_damage(path: Path, remedy: str) -> Iterator[None]:
-    """Say of a file whose contents cannot be used which one it is, and what to do.
+    """Turn an error of the block, which reads a file, into one sentence that names the file and the remedy.
 
     Raises:
-        ValueError: Reading failed inside: it is no text, no JSON, or it lacks something.
+        ValueError: The block raised an error: the file is no text, no JSON, or it lacks something.
     """
     try:
         yield

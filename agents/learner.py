@@ -1,30 +1,83 @@
-"""From transitions to weights: what every learner of values has in common. The loss is the agent's own."""
+"""From transitions to weights, by gradient descent on a loss that the agent gives.
+
+An update has three steps, so that another thread may do the second one beside the game::
+
+    draw            learn                                        finish_update
+    replay.sample   networks, loss, gradient, optimiser          replay.set_priorities
+    (the replay)    (the learner's own tensors, nothing else)    (the replay)
+
+Whether a loss is finite, and what its transitions are worth, is known when the loss is on the host. Where the CPU
+computes that is at once. On another device nobody waits for it: it is looked at before the next batch is drawn, and
+before anybody is given weights or state. By then a loss that is not finite has moved no weight but by the optimiser's
+momentum, since its gradient was replaced by zero.
+"""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from agents import losses
 from agents.compute import Compute
+from agents.divergence import check_loss, check_weights
 from agents.exploration import DecisionRandom
-from agents.files import write_atomically
+from agents.losses.values import importance_weighted
 from agents.networks.noisy import noisy_layers, resample_noise
-from agents.observations import are_equal, copied, each_array
+from agents.observations import are_equal
 from agents.optimizers import create_optimizer
 
-__all__ = ["Batch", "DivergedError", "Drawn", "Learner", "Replay"]
+__all__ = ["Batch", "Learner", "Loss", "LossOutput", "Monitor", "Networks", "Replay", "SampledBatch"]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+class Networks(NamedTuple):
+    """What a loss may ask: each is called as the agent's network, under the learner's precision.
+
+    Attributes:
+        online: Whose weights are updated.
+        target: The same with older weights; without gradient.
+    """
+
+    online: Callable[..., Tensor]
+    target: Callable[..., Tensor]
+
+
+class LossOutput(NamedTuple):
+    """What a loss gives for the B transitions of a batch.
+
+    Attributes:
+        loss: [B], whose mean (weighted, where the batch has weights) is descended.
+        priority: [B], how much each transition is worth, for a replay with priorities; None for one without.
+        metrics: Scalars to report, by name.
+    """
+
+    loss: Tensor
+    priority: Tensor | None = None
+    metrics: Mapping[str, Tensor] = {}
+
+
+Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
+"""From networks, a batch of tensors on the device and a generator, another one for each batch, to `LossOutput`."""
+
+
+class Monitor(Protocol):
+    """Watches the transitions that a learner observes."""
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """Look at a transition; within an episode each follows the one before."""
+        ...
+
+    def cut(self) -> None:
+        """Forget the running episode, the rest of which is missing."""
+        ...
 
 
 class Replay(Protocol):
@@ -76,18 +129,11 @@ class Ring(Protocol):
         ...
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """Tell what transitions are worth."""
+        """Set what transitions are worth."""
         ...
 
 
-class DivergedError(RuntimeError):
-    """The loss is not finite, and the message names the file that holds the batch; or a weight is not.
-
-    Where the environment's own reward or observation is not, the message says so.
-    """
-
-
-class Drawn(NamedTuple):
+class SampledBatch(NamedTuple):
     """A batch as the replay gave it.
 
     Attributes:
@@ -101,39 +147,36 @@ class Drawn(NamedTuple):
     first_steps: Mapping[str, npt.NDArray[Any]] | None
 
 
-class _Outcome(NamedTuple):
-    """What an update has still to tell: its batch, its number, and the loss followed by those of the transitions."""
+class _Unfinished(NamedTuple):
+    """An update whose loss nobody has looked at yet."""
 
-    drawn: Drawn
+    batch: SampledBatch
     update: int
-    losses: Callable[[], npt.NDArray[np.float32]]  # waits for the device
+    on_host: Callable[[], npt.NDArray[np.float32]]  # the loss, then the priorities; waits for the device
 
 
+@final
 class Learner:
-    """Steps weights by the gradient of a loss that the subclass gives (`losses`), and keeps a target network.
-
-    An update is ``draw``, ``learn``, ``settle``. Only the first and the last touch the replay, and the second touches
-    nothing else than the learner's own tensors: another thread may do it. What a loss turned out to be (is it finite,
-    what are the transitions worth) is on the host at once where the CPU computes. On another device nobody waits for
-    it: it is looked at before the next batch is drawn, and before anybody is given weights or state; by then a loss
-    that is not finite has moved no weight but by the optimiser's momentum, since its gradient was replaced by zero.
+    """Steps weights by the gradient of a loss; keeps a target network, a replay and an optimiser.
 
     Args:
         network: Updated in place.
+        loss: The agent's.
         replay: Where transitions go and batches come from.
+        kind: Names the loss; a state of another kind is refused.
         target_update_period: Updates between two copies of the weights into the target network; those of all learners
-            that share the weights, where there are several.
+            that share the weights, where there are several. None for a loss that asks for no target.
         optimizer: Makes the optimiser from the parameters.
-        double: Let the online network choose the action that the target network values (van Hasselt et al. 2016).
         max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
         compute: Where updates run; the network must have been placed there.
         min_replay_history: Transitions observed before it is ready to update.
         one_step_loss: Add to the loss of each n-step return that of its first step alone.
-        priority_epsilon: Added to a transition's loss to make its priority, where the replay has priorities.
+        priority_epsilon: Added to a transition's priority.
         first_action: Number of the first action.
         seed: Of what a loss draws: noise, quantiles.
         diverged_dir: Where the batch goes whose loss is not finite; None for the working directory.
         read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
+        monitor: Watches what is observed.
 
     Attributes:
         diverged_dir: As given.
@@ -147,11 +190,12 @@ class Learner:
     def __init__(
         self,
         network: nn.Module,
+        loss: Loss,
         replay: Replay,
         *,
-        target_update_period: int = 2000,
+        kind: str = "Learner",
+        target_update_period: int | None = 2000,
         optimizer: Optimizer = create_optimizer,
-        double: bool = False,
         max_gradient_norm: float | None = None,
         compute: Compute | None = None,
         min_replay_history: int = 0,
@@ -161,16 +205,22 @@ class Learner:
         seed: int = 0,
         diverged_dir: str | Path | None = None,
         read: Callable[[Any], Any] | None = None,
+        monitor: Monitor | None = None,
     ) -> None:
         """See the class."""
-        if target_update_period < 1:
+        if target_update_period is not None and target_update_period < 1:
             raise ValueError(f"target_update_period must be >= 1 update, got {target_update_period}")
+        self.kind = kind
         self.compute = compute or Compute()
         self.network = network
-        self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
+        # A loss that asks for no target gets none: of a billion weights it would be four gigabytes.
+        self.target: nn.Module | None = None
+        if target_update_period is not None:
+            self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
         self.replay = replay
-        self.double = double
-        self._noisy_layers = [*noisy_layers(network), *noisy_layers(self.target)]
+        self._loss = loss
+        self._networks = Networks(self._forward_of(network), self._forward_of(self.target))
+        self._noisy_layers = [layer for each in (network, self.target) if each for layer in noisy_layers(each)]
         self._parameters = dict(network.named_parameters())
         self._optimizer = optimizer(network.parameters())
         self._max_gradient_norm = max_gradient_norm
@@ -182,43 +232,57 @@ class Learner:
         self._random = DecisionRandom(seed)
         self.diverged_dir = diverged_dir
         self._read = read or self.compute.tensor
+        self._monitor = monitor
         self._batches = 0
-        self._outcome: _Outcome | None = None  # of the last update, until it is settled
+        self._unfinished: _Unfinished | None = None
         self._following: Any = None  # what the last transition led to, where that is known
         self.updates = 0
         self._updates_of_all = 0  # of all learners that share the weights
         self.scalars: Mapping[str, Tensor] = {}
 
-    def losses(self, batch: Batch, rng: np.random.Generator) -> Tensor:
-        """Return the loss [B] of each transition of a batch.
+    def _forward_of(self, network: nn.Module | None) -> Callable[..., Tensor]:
+        """Return what calls a network under the learner's precision."""
+        if network is None:
+            return _no_target
+        if not self.compute.bf16:
+            return network
 
-        Args:
-            batch: What the replay gives, as tensors on the device.
-            rng: All that the loss draws comes from here; it is another one for each batch.
-        """
-        raise NotImplementedError
+        def forward(*inputs: Any) -> Tensor:
+            with self.compute.autocast():
+                output: Tensor = network(*inputs)
+            return output
+
+        return forward
+
+    # What was lived.
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Store a transition, whose action is the environment's.
 
-        Where it tells its next observation though the episode goes on, the next transition need not be the one that
-        follows: what one of several learners does not see, or has come too late for, is taken for a truncation.
+        If the next transition does not continue this one (live runs drop some), the episode is truncated here.
         """
-        if self._following is not None and not are_equal(self._following, transition["observation"]):
-            self.cut(self._following)
+        following, observation = self._following, transition["observation"]
+        # Where agents are asked in turn the two are one array, and nothing has to be compared.
+        if following is not None and following is not observation and not are_equal(following, observation):
+            self._truncate_episode(following)
         ended = transition["terminal"] or transition["truncated"]
-        following = None if ended else transition["next_observation"]
-        self._following = None if following is None else copied(following)
+        self._following = None if ended else transition["next_observation"]
         self.replay.observe({**transition, "action": transition["action"] - self._first_action})
+        if self._monitor is not None:
+            self._monitor.observe(transition)
 
-    def cut(self, observation: Any) -> None:
-        """End the running episode with the observation that its last transition led to: the next ones are missing."""
+    def _truncate_episode(self, observation: Any) -> None:
+        """End the running episode with the observation that its last transition led to."""
         self.replay.cut(observation)
+        if self._monitor is not None:
+            self._monitor.cut()
 
     @property
     def ready(self) -> bool:
         """Whether the replay holds enough to learn from."""
         return len(self.replay) > 0 and self.replay.add_count > self._min_replay_history
+
+    # An update.
 
     def update(self) -> Mapping[str, Tensor]:
         """Learn from one batch.
@@ -230,24 +294,25 @@ class Learner:
             DivergedError: The loss is not finite.
         """
         scalars = self.learn(self.draw())
-        self._settle_at_once()
+        if not self.compute.deferred:
+            self.finish_update()
         return scalars
 
-    def draw(self) -> Drawn:
+    def draw(self) -> SampledBatch:
         """Return the next batch, drawn with the priorities that the last one left.
 
         Raises:
             DivergedError: The last batch's loss is not finite.
         """
-        self.settle()
+        self.finish_update()
         arrays = self.replay.sample()
         first_steps = cast(Ring, self.replay).transitions(arrays["index"], 1) if self._one_step_loss else None
         self._batches += 1
-        return Drawn(self._batches - 1, arrays, first_steps)
+        return SampledBatch(self._batches - 1, arrays, first_steps)
 
-    def learn(self, drawn: Drawn) -> Mapping[str, Tensor]:
-        """Step the weights; see `update`. `settle` is still to be called, by the thread that owns the replay."""
-        return self.apply(self._gradients(drawn))
+    def learn(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
+        """Step the weights; the thread that owns the replay is to call `finish_update` afterwards."""
+        return self.apply(self._gradients(sampled))
 
     def gradients(self) -> Mapping[str, Tensor]:
         """Return the gradient of a batch's loss on the present weights, by the parameter's name.
@@ -256,21 +321,27 @@ class Learner:
             DivergedError: The loss is not finite.
         """
         gradients = self._gradients(self.draw())
-        self._settle_at_once()
+        if not self.compute.deferred:
+            self.finish_update()
         return gradients
 
-    def _gradients(self, drawn: Drawn) -> Mapping[str, Tensor]:
-        batch = self._tensors(drawn.arrays)
-        rng = self._random.draw(0, drawn.number, eval_mode=False)
+    def _gradients(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
+        batch = self._tensors(sampled.arrays)
+        rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
-        each = self.losses(batch, rng)
-        if drawn.first_steps is not None:
-            each = each + self.losses(self._tensors(drawn.first_steps), rng)
-        loss = losses.importance_weighted(each, batch["weight"]) if "weight" in batch else each.mean()
-        self._tell(loss.detach(), each.detach(), drawn)
+        output = self._loss(self._networks, batch, rng)
+        if sampled.first_steps is not None:
+            output = _sum(output, self._loss(self._networks, self._tensors(sampled.first_steps), rng))
+        weighted = "weight" in batch
+        if weighted and output.priority is None:
+            raise ValueError(
+                "the loss must return priorities, as the replay draws by them, got None: give priority=[B]"
+            )
+        loss = importance_weighted(output.loss, batch["weight"]) if weighted else output.loss.mean()
+        self._send_losses_to_host(loss.detach(), output.priority if weighted else None, sampled)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.scalars = {"Loss": loss.detach()}
+        self.scalars = {"Loss": loss.detach(), **output.metrics}
         each_gradient = {name: parameter.grad for name, parameter in self._parameters.items()}
         gradients = {name: gradient for name, gradient in each_gradient.items() if gradient is not None}
         if self.compute.deferred:
@@ -290,6 +361,40 @@ class Learner:
         self._count(self._updates_of_all + 1)
         return self.scalars
 
+    def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
+        how = {name: self._read if name in _OBSERVED else self.compute.tensor for name in _LEARNT_FROM}
+        return {name: how[name](array) for name, array in arrays.items() if name in _LEARNT_FROM}
+
+    def _send_losses_to_host(self, loss: Tensor, priority: Tensor | None, sampled: SampledBatch) -> None:
+        """Begin one transfer of the loss and the priorities; look at the loss at once if nothing has to wait."""
+        numbers = [loss.float().view(1)] if priority is None else [loss.float().view(1), priority.detach().float()]
+        on_host = self.compute.fetch(torch.cat(numbers) if len(numbers) > 1 else numbers[0])
+        unfinished = _Unfinished(sampled, self.updates, on_host)
+        if not self.compute.deferred:
+            self._check(unfinished)
+        self._unfinished = unfinished
+
+    def finish_update(self) -> None:
+        """Check that the last update's loss was finite, and set the priorities of its transitions.
+
+        Raises:
+            DivergedError: The loss is not finite.
+        """
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished is None:
+            return
+        if self.compute.deferred:
+            self._check(unfinished)
+        if "weight" in unfinished.batch.arrays:
+            priority = unfinished.on_host()[1:].astype(np.float64) + self._priority_epsilon
+            cast(Ring, self.replay).set_priorities(unfinished.batch.arrays["index"], priority)
+
+    def _check(self, unfinished: _Unfinished) -> None:
+        loss = unfinished.on_host().item(0)
+        check_loss(loss, unfinished.update, unfinished.batch.arrays, self._state, self.diverged_dir)
+
+    # The target network.
+
     def note_updates(self, own: int, of_all: int) -> None:
         """Take note of how many updates this learner has made, and all learners that share the weights together.
 
@@ -300,64 +405,18 @@ class Learner:
 
     def _count(self, of_all: int) -> None:
         """Count the updates of all learners, and copy the weights into the target network once if that is due."""
-        due = of_all // self._target_update_period > self._updates_of_all // self._target_update_period
+        period = self._target_update_period
+        due = period is not None and of_all // period > self._updates_of_all // period
         self._updates_of_all = of_all
         if due:
             self.synchronize_target()
 
-    def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
-        how = {name: self._read if name in _OBSERVED else self.compute.tensor for name in _LEARNT_FROM}
-        return {name: how[name](array) for name, array in arrays.items() if name in _LEARNT_FROM}
-
-    def _tell(self, loss: Tensor, each: Tensor, drawn: Drawn) -> None:
-        """Send the losses to the host in one transfer; look at the batch's own at once if nothing has to wait."""
-        told = torch.cat([loss.float().view(1), each.float()]) if "weight" in drawn.arrays else loss.float().view(1)
-        outcome = _Outcome(drawn, self.updates, self.compute.fetch(told))
-        if not self.compute.deferred:
-            self._check_finite(outcome)
-        self._outcome = outcome
-
-    def settle(self) -> None:
-        """Look at what the last update's loss was, and tell the replay what its transitions are worth.
-
-        Raises:
-            DivergedError: The loss is not finite.
-        """
-        outcome, self._outcome = self._outcome, None
-        if outcome is None:
-            return
-        if self.compute.deferred:
-            self._check_finite(outcome)
-        if "weight" in outcome.drawn.arrays:
-            priority = outcome.losses()[1:].astype(np.float64) + self._priority_epsilon
-            cast(Ring, self.replay).set_priorities(outcome.drawn.arrays["index"], priority)
-
-    def _settle_at_once(self) -> None:
-        if not self.compute.deferred:
-            self.settle()
-
-    def _check_finite(self, outcome: _Outcome) -> None:
-        if math.isfinite(value := outcome.losses().item(0)):
-            return
-        path = (Path(self.diverged_dir or ".") / f"diverged_batch_{outcome.update}.pt").resolve()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = outcome.drawn.arrays
-        tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
-        write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self._state()}, file))
-        stops = "learning stops before it spoils the weights: they and the batch are in"
-        if (told := _not_finite_of_the_environment(arrays)) is not None:
-            raise DivergedError(
-                f"the environment returned {told}, which makes the loss of update {outcome.update} {value}, and "
-                f"{stops} {path}; mend the environment, or clip what it returns"
-            )
-        raise DivergedError(
-            f"the loss of update {outcome.update} is {value}, and {stops} {path}; a smaller learning rate or a "
-            "max_gradient_norm may help"
-        )
-
     def synchronize_target(self) -> None:
-        """Copy the weights into the target network."""
-        self.target.load_state_dict(self.network.state_dict())
+        """Copy the weights into the target network, if there is one."""
+        if self.target is not None:
+            self.target.load_state_dict(self.network.state_dict())
+
+    # Weights and state.
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights that a policy needs; not a copy.
@@ -365,13 +424,18 @@ class Learner:
         Raises:
             DivergedError: The last update's loss is not finite.
         """
-        self.settle()
+        self.finish_update()
         weights: dict[str, Tensor] = self.network.state_dict()
         return weights
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy weights into the network that is updated; target and optimiser stay as they are."""
         self.network.load_state_dict(weights)
+
+    def load_policy(self, state: Mapping[str, Any]) -> None:
+        """Take over the weights alone from what `state_dict` returned, for acting and as the target's."""
+        self.load_weights(state["network"])
+        self.synchronize_target()
 
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
         """Go on from the weights of a learner that died: its target is not known, so they are the target too."""
@@ -389,20 +453,15 @@ class Learner:
         Raises:
             DivergedError: The last update's loss is not finite, or a weight, after a gradient that was not.
         """
-        self.settle()
-        for name, parameter in self._parameters.items():
-            if not parameter.isfinite().all():
-                raise DivergedError(
-                    f"{name} is not finite after update {self.updates}, though the loss was: a smaller learning rate "
-                    "or a max_gradient_norm may help"
-                )
+        self.finish_update()
+        check_weights(self._parameters, self.updates)
         return self._state()
 
     def _state(self) -> dict[str, Any]:
         return {
-            "kind": type(self).__name__,
+            "kind": self.kind,
             "network": self.network.state_dict(),
-            "target": self.target.state_dict(),
+            **({} if self.target is None else {"target": self.target.state_dict()}),
             "optimizer": self._optimizer.state_dict(),
             "updates": self.updates,
             "updates_of_all": self._updates_of_all,
@@ -417,7 +476,8 @@ class Learner:
         """
         self.check_state(state)
         self.network.load_state_dict(state["network"])
-        self.target.load_state_dict(state["target"])
+        if self.target is not None:
+            self.target.load_state_dict(state["target"])
         settings = [{**group} for group in self._optimizer.param_groups]
         self._optimizer.load_state_dict(state["optimizer"])
         for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
@@ -425,7 +485,7 @@ class Learner:
         self.updates = state["updates"]
         self._updates_of_all = state.get("updates_of_all", self.updates)  # states of older versions lack it
         self._batches = state["batches"]
-        self._outcome = None
+        self._unfinished = None
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Refuse the state of another kind of learner or network in one sentence.
@@ -433,10 +493,8 @@ class Learner:
         Raises:
             ValueError: As said.
         """
-        if (kind := state.get("kind")) != type(self).__name__:
-            raise ValueError(
-                f"the state is that of a {kind}, and this is a {type(self).__name__}: make the agent alike"
-            )
+        if (kind := state.get("kind")) != self.kind:
+            raise ValueError(f"the state is that of a {kind}, and this is a {self.kind}: make the agent alike")
         here, there = (
             {name: list(tensor.shape) for name, tensor in weights.items()}
             for weights in (self.network.state_dict(), state["network"])
@@ -456,9 +514,9 @@ class Learner:
         Raises:
             DivergedError: The last update's loss is not finite.
         """
-        self.settle()
+        self.finish_update()
         if self._following is not None:
-            self.cut(self._following)
+            self._truncate_episode(self._following)
             self._following = None
         self.replay.save(directory, iteration)
 
@@ -478,7 +536,7 @@ class Learner:
             ValueError: A file is torn, or of another kind of replay.
         """
         lost = self.replay.load(directory, iteration, partial)
-        self._outcome = self._following = None
+        self._unfinished = self._following = None
         return lost
 
     def forget_replays(self, directory: Path, keep: set[int]) -> None:
@@ -493,23 +551,11 @@ _OBSERVED = frozenset({"observation", "next_observation"})
 _LEARNT_FROM = _OBSERVED | {"action", "reward", "discount", "weight"}
 
 
-def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
-    """Say which reward or observation of a batch is not finite, None where all are: the environment's own numbers."""
-    parts = {"reward": arrays["reward"], **_leaves("observation", arrays["observation"])}
-    parts |= _leaves("next observation", arrays["next_observation"])
-    for name, array in parts.items():
-        if array.dtype.kind != "f" or np.isfinite(array).all():
-            continue
-        at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
-        place = list(at[2:]) or ""  # of the observation, not of batch and stack
-        slot = f" (transition {arrays['index'][at[0]]} of the replay)" if "index" in arrays else ""
-        return f"{array[at]} as its {name}{place}{slot}"
-    return None
+def _sum(one: LossOutput, other: LossOutput) -> LossOutput:
+    """Add two losses of the same transitions; the metrics are those of the first."""
+    priority = None if one.priority is None or other.priority is None else one.priority + other.priority
+    return LossOutput(one.loss + other.loss, priority, one.metrics)
 
 
-def _leaves(name: str, observations: Any) -> dict[str, npt.NDArray[Any]]:
-    if not isinstance(observations, Mapping):
-        return {name: observations}
-    return {
-        leaf: array for key, each in observations.items() for leaf, array in _leaves(f"{name}[{key!r}]", each).items()
-    }
+def _no_target(*inputs: Any) -> Tensor:
+    raise RuntimeError("the loss asks for a target network, and the agent declares none: give a target_update_period")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -12,16 +12,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
 from agents.compute import Compute
+from agents.trees import each_array
 
-__all__ = ["Reader", "are_equal", "copied", "each_array", "first_array", "stacked"]
-
-
-def each_array(function: Callable[..., Any], *observations: Any) -> Any:
-    """Return what `function` makes of the arrays at the same place of each observation, in dicts like theirs."""
-    first = observations[0]
-    if not isinstance(first, Mapping):
-        return function(*observations)
-    return {key: each_array(function, *(observation[key] for observation in observations)) for key in first}
+__all__ = ["Reader", "are_equal", "batch_of_one", "blank_observation", "copied", "first_array", "stacked"]
 
 
 def first_array(observation: Any) -> Any:
@@ -39,6 +32,11 @@ def copied(observation: Any) -> Any:
 def stacked(observations: Iterable[Any]) -> Any:
     """Return observations [*shape] as one stack [k, *shape]."""
     return each_array(lambda *arrays: np.stack(arrays), *observations)
+
+
+def batch_of_one(observation: Any) -> Any:
+    """Return an observation or a stack [...] as a batch [1, ...]; not a copy."""
+    return each_array(lambda array: array[None], observation)
 
 
 def are_equal(one: Any, other: Any) -> bool:
@@ -79,7 +77,7 @@ class Reader:
 
     def blank(self) -> Any:
         """Return the observation that stands before an episode's first: zeros."""
-        return _blank(self._space)
+        return blank_observation(self._space)
 
     def blank_stacks(self) -> Any:
         """Return a batch of one stack of zeros."""
@@ -116,7 +114,8 @@ def _shape(space: gym.Space[Any], stack_size: int, name: str) -> Any:
     )
 
 
-def _blank(space: gym.Space[Any]) -> Any:
+def blank_observation(space: gym.Space[Any]) -> Any:
+    """Return the zeros of a space of arrays, or of a Dict of such."""
     if isinstance(space, Dict):
-        return {key: _blank(inner) for key, inner in space.spaces.items()}
+        return {key: blank_observation(inner) for key, inner in space.spaces.items()}
     return np.zeros(space.shape or (), space.dtype)

@@ -25,9 +25,9 @@ class Overlap:
         acts on weights   first       after 0     after 1       after 2
 
     So the weights that act are those of one update earlier than without overlap, whatever takes how long: results
-    differ from those without, and are the same from run to run. The batch is drawn at the start, and what its
-    transitions are worth is told at the join, both by the main thread: no other one touches the replay. Nothing is
-    under way between two episodes, where evaluation and checkpoints fall.
+    differ from those without, and are the same from run to run. The main thread draws the batch
+    at the start and sets its priorities at the join: no other thread touches the replay. Nothing is under way between
+    two episodes, where evaluation and checkpoints fall.
 
     Args:
         learner: Its network, target and optimiser are the thread's while an update is under way.
@@ -57,7 +57,7 @@ class Overlap:
             return None
         update, self._update = self._update, None
         scalars = update.result()
-        self._learner.settle()
+        self._learner.finish_update()
         self.publish()
         return scalars
 

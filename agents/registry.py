@@ -1,4 +1,4 @@
-"""Agents by name."""
+"""Agents by name, and agents of a user's own by a reference of gin."""
 
 from __future__ import annotations
 
@@ -11,47 +11,50 @@ import gymnasium as gym
 
 from agents.agent import Agent
 from agents.baselines import NoopAgent, RandomAgent
-from agents.c51 import C51Agent
-from agents.dqn import DQN, DQNAgent
-from agents.full_rainbow import FullRainbowAgent
-from agents.implicit_quantile import ImplicitQuantileAgent
-from agents.quantile import QuantileAgent
-from agents.rainbow import RainbowAgent
+from agents.spec import Spec
 from agents.turn_based import TurnBasedAgent
+from agents.value_based.c51 import C51
+from agents.value_based.dqn import DQN
+from agents.value_based.full_rainbow import FullRainbow
+from agents.value_based.implicit_quantile import ImplicitQuantile
+from agents.value_based.quantile import Quantile
+from agents.value_based.rainbow import Rainbow
 
-__all__ = ["AGENTS", "create_agent", "create_parts"]
+__all__ = ["AGENTS", "BASELINES", "create_agent", "create_spec", "spec_of"]
 
-AGENTS: Mapping[str, Callable[..., Agent]] = {
-    "dqn": DQNAgent,
-    "c51": C51Agent,
-    "rainbow": RainbowAgent,
-    "full_rainbow": FullRainbowAgent,
-    "quantile": QuantileAgent,
-    "implicit_quantile": ImplicitQuantileAgent,
-    "noop": NoopAgent,
-    "random": RandomAgent,
+AGENTS: Mapping[str, type[Spec]] = {
+    "dqn": DQN,
+    "c51": C51,
+    "rainbow": Rainbow,
+    "full_rainbow": FullRainbow,
+    "quantile": Quantile,
+    "implicit_quantile": ImplicitQuantile,
 }
+BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
 
 
 @gin.configurable(module="agents")
-def create_agent(environment: gym.Env[Any, Any], agent_name: str = "dqn", *, seed: int = 0) -> Agent:
+def create_agent(environment: gym.Env[Any, Any], agent_name: Any = "dqn", *, seed: int = 0) -> Agent:
     """Make an agent for an environment.
 
     Args:
         environment: Its spaces are read.
-        agent_name: One of `AGENTS`, such as ``"dqn"`` or ``"rainbow"``.
+        agent_name: One of `AGENTS` or `BASELINES`, such as ``"dqn"`` or ``"random"``; or a subclass of
+            `agents.spec.Spec`, as the reference ``@MyAgent`` in gin.
         seed: Of the agent.
 
     Raises:
         ValueError: An unknown name, or an environment that the agent cannot play.
     """
-    return _agent_class(agent_name)(environment, seed=seed)
+    if isinstance(agent_name, str) and agent_name in BASELINES:
+        return BASELINES[agent_name](environment, seed=seed)
+    return TurnBasedAgent.playing(spec_of(agent_name), environment, seed=seed)
 
 
-def create_parts(observation_space: gym.Space[Any], action_space: gym.Space[Any], *, seed: int = 0) -> DQN:
-    """Return the parts of the agent that gin binds to ``create_agent.agent_name``: what makes policies and learners.
+def create_spec(observation_space: gym.Space[Any], action_space: gym.Space[Any], *, seed: int = 0) -> Spec:
+    """Return the spec of the agent that gin binds to ``create_agent.agent_name``: it makes policies and learners.
 
-    They pickle (cloudpickle) with all of gin's values written down, for processes whose gin is empty.
+    It pickles (cloudpickle) with all of gin's values written down, for processes whose gin is empty.
 
     Args:
         observation_space: The environment's.
@@ -63,19 +66,26 @@ def create_parts(observation_space: gym.Space[Any], action_space: gym.Space[Any]
             `epsilon_warmup` where epsilon needs one: against a clock, the frames between two decisions vary.
     """
     agent_name = gin.get_bindings(create_agent).get("agent_name", "dqn")
-    agent_class = _agent_class(agent_name)
-    if not (isinstance(agent_class, type) and issubclass(agent_class, TurnBasedAgent)):
+    if isinstance(agent_name, str) and agent_name in BASELINES:
         raise ValueError(f"create_agent.agent_name must be of an agent with policy and learner, got {agent_name!r}")
-    return agent_class.Parts(observation_space, action_space, decision_interval=None, seed=seed)
+    return spec_of(agent_name)(observation_space, action_space, decision_interval=None, seed=seed)
 
 
-def _agent_class(agent_name: str) -> Callable[..., Agent]:
-    if not isinstance(agent_name, str) or agent_name not in AGENTS:
-        name = agent_name if isinstance(agent_name, str) else getattr(agent_name, "name", "")
-        close = get_close_matches(name.removeprefix("jax_"), AGENTS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        hint += " (docs/dopamine_names.md)" if name.startswith("jax_") else ""
-        raise ValueError(
-            f"create_agent.agent_name must be one of {', '.join(map(repr, AGENTS))}, got {agent_name!r}{hint}"
-        )
-    return AGENTS[agent_name]
+def spec_of(agent_name: Any) -> type[Spec]:
+    """Return the spec's class by an agent's name; a class is returned as it is.
+
+    Raises:
+        ValueError: An unknown name, or something that makes no policies and learners.
+    """
+    if isinstance(agent_name, type) and issubclass(agent_name, Spec):
+        return agent_name
+    if isinstance(agent_name, str) and agent_name in AGENTS:
+        return AGENTS[agent_name]
+    known = (*AGENTS, *BASELINES)
+    name = agent_name if isinstance(agent_name, str) else getattr(agent_name, "name", "")
+    close = get_close_matches(name.removeprefix("jax_"), known, n=1) if isinstance(name, str) else []
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint += " (docs/dopamine_names.md)" if isinstance(name, str) and name.startswith("jax_") else ""
+    if not isinstance(agent_name, str):
+        hint += ", or a subclass of agents.spec.Spec such as @MyAgent"
+    raise ValueError(f"create_agent.agent_name must be one of {', '.join(map(repr, known))}, got {agent_name!r}{hint}")

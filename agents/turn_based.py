@@ -1,23 +1,31 @@
-"""Agents asked in turn: policy, learner and replay put together, with Dopamine's interface, under any delay."""
+"""Agents asked in turn: a policy and a learner put together, with Dopamine's interface, under any delay.
+
+The order of a training step under delay, of decision j that starts on frame s_j::
+
+    observe      transitions whose rewards were complete at s_j   (what a real agent could have learnt from by then)
+    update       every `update_period` decisions
+    act          decision j, on the weights that the update left
+
+At the end of an episode nothing is in flight, so everything that is complete is observed.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 from torch import Tensor
 
 from agents.agent import Report
-from agents.decision import Decision, Outcome, Turns, frames_per_decision
-from agents.observations import copied, each_array, stacked
+from agents.decision import Decision, EpisodeClock, Outcome, frames_per_decision
+from agents.learner import Learner
+from agents.observations import batch_of_one, copied, stacked
 from agents.overlap import Overlap
-
-if TYPE_CHECKING:
-    from agents.dqn.parts import DQN  # whose package has an agent that is made of this one
+from agents.policy import Policy
+from agents.spec import Spec
 
 __all__ = ["TurnBasedAgent"]
 
@@ -29,57 +37,55 @@ class TurnBasedAgent:
     transition was complete: under delay, what is known when inference begins.
 
     Args:
-        environment: Its spaces are read: Discrete actions, and observations as in `agents.observations.Reader`.
-        hyperparameters: Those of `Parts`, which gin binds too; with `seed`.
+        spec: Makes the policy and the learner.
 
     Attributes:
-        Parts: What the agent is made of, by class.
-        parts: What it is made of.
-
-    Raises:
-        ValueError: A space that the agent cannot use, or an argument out of range.
+        spec: As given.
+        learner: Whose weights the policy reads.
+        policy: What acts.
+        eval_mode: Whether episodes are played without learning.
     """
 
-    Parts: ClassVar[type[DQN]]
+    learns = True
 
-    def __init_subclass__(cls) -> None:
-        """Let a subclass show the hyperparameters of its parts as its own."""
-        kinds = [kind for kind in cls.Parts.__mro__ if "__init__" in vars(kind) and kind is not object]
-        shown = {
-            name: parameter
-            for kind in kinds
-            for name, parameter in inspect.signature(kind).parameters.items()
-            if parameter.kind == inspect.Parameter.KEYWORD_ONLY and name != "decision_interval"  # the environment's
-        }
-        environment = inspect.Parameter("environment", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        cls.__signature__ = inspect.Signature([environment, *shown.values()])  # type: ignore[attr-defined]
-
-    def __init__(self, environment: gym.Env[Any, Any], **hyperparameters: Any) -> None:
+    def __init__(self, spec: Spec) -> None:
         """See the class."""
-        spaces = environment.observation_space, environment.action_space
-        self.parts = self.Parts(*spaces, decision_interval=frames_per_decision(environment), **hyperparameters)
+        self.spec = spec
         self.eval_mode = False
-        self._stack: deque[Any] = deque(maxlen=self.parts.stack_size)
-        self._blank = self.parts.reader.blank()
-        self._learner = self.parts.make_learner()
-        self._policy = self.parts.policy_of(self._learner.network)
+        self._stack: deque[Any] = deque(maxlen=spec.stack_size)
+        self._blank = spec.blank()
+        self.learner = spec.make_learner()
+        self.policy: Policy = spec.make_policy_of(self.learner)
         self._overlap: Overlap | None = None
         self._report: Report | None = None
-        self._turns = Turns()
+        self._clock = EpisodeClock()
         self._training_steps = 0
         self._closed: deque[tuple[int, dict[str, Any]]] = deque()  # (frame on which it was complete, transition)
         self._observation: Any = self._blank
-        self._action = 0
+        self._action: Any = 0
+        self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
+        self._demonstrated = 0
+
+    @classmethod
+    def playing(cls, kind: type[Spec], environment: gym.Env[Any, Any], **hyperparameters: Any) -> TurnBasedAgent:
+        """Make the agent of a kind for an environment, whose spaces and frames per decision are read.
+
+        Raises:
+            ValueError: A space that the agent cannot use, or an argument out of range.
+        """
+        spaces = environment.observation_space, environment.action_space
+        return cls(kind(*spaces, decision_interval=frames_per_decision(environment), **hyperparameters))
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
         """Return the first action of an episode."""
-        self._stack.extend([self._blank] * self.parts.stack_size)
-        return self._decide(observation, self._turns.begin(self.eval_mode, realtime))
+        self._stack.extend([self._blank] * self.spec.stack_size)
+        return self._decide(copied(observation), self._clock.begin(self.eval_mode, realtime))
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
         """Return the next action; `reward` is the last decision's."""
-        decision, outcome = self._turns.advance(realtime)
-        self._close(reward, outcome)
+        decision, outcome = self._clock.advance(realtime)
+        observation = copied(observation)
+        self._close(reward, outcome, observation)
         return self._decide(observation, decision)
 
     def end_episode(
@@ -93,21 +99,26 @@ class TurnBasedAgent:
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         final = self._blank if observation is None else copied(observation)
-        self._close(reward, self._turns.end(realtime), final, terminal)
-        self._learn_from_closed(self._turns.frames)  # a reset is a barrier: nothing is in flight any more
+        self._close(reward, self._clock.end(realtime), final, terminal, truncated=not terminal)
+        self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self._join()
 
     def _decide(self, observation: Any, decision: Decision) -> int:
         if not self.eval_mode:
             self._learn_from_closed(decision.frame)
             self._train_step()
-        self._observation = copied(observation)
-        self._stack.append(self._observation)
-        self._action = self._policy.act(stacked(self._stack), decision)
-        return self._action
+        self._observation = observation
+        self._stack.append(observation)
+        output = self.policy.act(batch_of_one(stacked(self._stack)), (), (decision,))
+        self._action = output.action[0]
+        if output.extras is not None:
+            self._extras = {"extras": {name: values[0] for name, values in output.extras.items()}}
+        return int(self._action)
 
-    def _close(self, reward: float, outcome: Outcome, final: Any = None, terminal: bool = False) -> None:
-        """Complete the last decision's transition; `final` is the observation after the end, if this was the end."""
+    def _close(
+        self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
+    ) -> None:
+        """Complete the last decision's transition; `following` is what it led to."""
         if self.eval_mode or not outcome.applied:
             return
         transition = {
@@ -116,20 +127,21 @@ class TurnBasedAgent:
             "reward": reward,
             "interval": outcome.interval,
             "terminal": terminal,
-            "truncated": final is not None and not terminal,
-            "next_observation": final,
+            "truncated": truncated,
+            "next_observation": following,
+            **self._extras,
         }
         self._closed.append((outcome.closed, transition))
 
     def _learn_from_closed(self, frame: int) -> None:
         """Show the learner the transitions that were complete at `frame`."""
         while self._closed and self._closed[0][0] <= frame:
-            self._learner.observe(self._closed.popleft()[1])
+            self.learner.observe(self._closed.popleft()[1])
 
     def _train_step(self) -> None:
-        if self._learner.ready and self._training_steps % self.parts.update_period == 0:
+        if self.learner.ready and self._training_steps % self.spec.update_period == 0:
             if self._overlap is None:
-                self._tell(self._learner.update())
+                self._write_scalars(self.learner.update())
             else:
                 self._join()
                 self._overlap.start()
@@ -138,37 +150,41 @@ class TurnBasedAgent:
     def _join(self) -> None:
         """Let the update that is under way beside the game, if one is, come to its end."""
         if self._overlap is not None and (scalars := self._overlap.join()) is not None:
-            self._tell(scalars)
+            self._write_scalars(scalars)
 
-    def _tell(self, scalars: Mapping[str, Tensor]) -> None:
-        if self._report is not None and self._learner.updates % self.parts.summary_writing_frequency == 0:
+    def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
+        if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
             for name, value in scalars.items():
-                self._report(name, float(value), self._turns.frames)
+                self._report(name, float(value), self._clock.frames)
 
     @property
     def updates(self) -> int:
         """Updates done."""
-        return self._learner.updates
+        updates: int = self.learner.updates
+        return updates
 
     def identity(self) -> dict[str, Any]:
-        """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
-        parameters = {name: list(parameter.shape) for name, parameter in self._learner.network.named_parameters()}
+        """Return what two runs must share to continue one another; see `Spec.identity`."""
+        return self.spec.identity(self.learner)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that decides how the agent goes on, as tensors, arrays and plain data; the replay too."""
+        self._join()
+        replay = getattr(self.learner, "replay", None)
         return {
-            "agent": type(self).__name__,
-            "observation_shape": each_array(list, self.parts.observation_shape),
-            "actions": self.parts.num_actions,
-            "network": parameters,
-            "replay": self._learner.replay.facts(),
-            "optimizer": self._learner.optimizer_name,
+            "learner": self.learner.state_dict(),
+            "replay": None if replay is None else replay.state_dict(),
+            "clock": self._clock.state_dict(),
+            "training_steps": self._training_steps,
         }
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return all state between two episodes; the replay goes into files of its own in `checkpoint_dir`."""
         self._join()
-        self._learner.save_replay(checkpoint_dir / "replay", iteration)
+        self.learner.save_replay(checkpoint_dir / "replay", iteration)
         return {
-            "learner": self._learner.state_dict(),
-            "turns": self._turns.state_dict(),
+            "learner": self.learner.state_dict(),
+            "turns": self._clock.state_dict(),
             "training_steps": self._training_steps,
         }
 
@@ -190,60 +206,73 @@ class TurnBasedAgent:
             ValueError: A file is damaged, or the state does not fit this agent.
         """
         self._join()
-        self._learner.check_state(bundle["learner"])
-        lost = self._learner.load_replay(checkpoint_dir / "replay", iteration, partial)
-        self._learner.load_state_dict(bundle["learner"])
-        self._turns.load_state_dict(bundle["turns"])
+        self.learner.check_state(bundle["learner"])
+        lost: int = self.learner.load_replay(checkpoint_dir / "replay", iteration, partial)
+        self.learner.load_state_dict(bundle["learner"])
+        self._clock.load_state_dict(bundle["turns"])
         self._training_steps = bundle["training_steps"]
         self._publish()
         return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""
-        self._learner.forget_replays(checkpoint_dir / "replay", keep)
+        self.learner.forget_replays(checkpoint_dir / "replay", keep)
 
     def load_policy(self, bundle: Mapping[str, Any]) -> None:
         """Take over the weights alone, for acting and as the target's."""
         self._join()
-        self._learner.load_weights(bundle["learner"]["network"])
-        self._learner.synchronize_target()
+        self.learner.load_policy(bundle["learner"])
         self._publish()
 
     def _publish(self) -> None:
+        """Let the policy act on the learner's weights as they are now."""
         if self._overlap is not None:
             self._overlap.publish()
+        else:
+            self.policy = self.spec.make_policy_of(self.learner)
 
     def demonstrate(self, transition: Mapping[str, Any]) -> None:
         """Put a transition that somebody else lived through into the replay."""
-        self._learner.observe(transition)
+        self.learner.observe(transition)
+        self._demonstrated += 1
 
     def pretrain(self) -> Mapping[str, Tensor]:
         """Do one update, whether or not there is enough history to begin with in training; see `Learner.update`."""
-        scalars = self._learner.update()
+        scalars: Mapping[str, Tensor] = self.learner.update()
         self._publish()
         return scalars
 
     @property
     def transitions(self) -> int:
         """How many transitions can be drawn."""
-        return len(self._learner.replay)
+        replay = getattr(self.learner, "replay", None)
+        return self._demonstrated if replay is None else len(replay)
 
     @property
     def batch_size(self) -> int:
         """Transitions of an update."""
-        return int(self._learner.replay.facts()["batch_size"])
+        return self.spec.batch_size
 
     def keep_diverged_in(self, directory: str | Path) -> None:
         """Put the batch whose loss is not finite into a run's directory, if no other one was given."""
-        if self._learner.diverged_dir is None:
-            self._learner.diverged_dir = directory
-        self.parts.keep_diverged_in(directory)
+        if getattr(self.learner, "diverged_dir", directory) is None:
+            self.learner.diverged_dir = directory
+        self.spec.keep_diverged_in(directory)
 
     def set_report(self, report: Report) -> None:
         """Send the loss to `report`."""
         self._report = report
 
     def overlap_learning(self) -> None:
-        """Compute updates beside the environment from now on, one update behind (`agents.overlap.Overlap`)."""
-        self._overlap = Overlap(self._learner)
-        self._policy = self.parts.policy_of(self._overlap.network)
+        """Compute updates beside the environment from now on, one update behind (`agents.overlap.Overlap`).
+
+        Raises:
+            ValueError: The agent's learner has no part that another thread may compute.
+        """
+        if not isinstance(self.learner, Learner):
+            raise ValueError(
+                f"Runner.overlap must be False with agent {self.spec.name!r}, whose learner is no "
+                "agents.learner.Learner"
+            )
+        self._overlap = Overlap(self.learner)
+        self.policy = self.spec.make_policy_of(self._overlap)

@@ -1,11 +1,22 @@
-"""Checks of users' arguments: each names the argument, the value that came and what would be right."""
+"""Checks of users' arguments: each names the argument, the value that came and what would be right.
+
+Each function returns the value in the type that the caller computes with, or raises a ValueError of one sentence. A
+bool is no number here: ``workers=True`` is a mistake more often than a 1.
+
+* `whole`: a whole number within bounds. `whole_frames`: a number of frames >= 0.
+* `positive`: a number > 0. `number`: a number with any other condition.
+* `flag`: True or False. `function`: something that can be called.
+"""
 
 from __future__ import annotations
 
+import math
+import numbers
 import operator
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["flag", "whole_frames"]
+__all__ = ["flag", "function", "number", "positive", "whole", "whole_frames"]
 
 
 def flag(name: str, value: Any) -> bool:
@@ -14,9 +25,92 @@ def flag(name: str, value: Any) -> bool:
     Raises:
         ValueError: `value` is neither True nor False.
     """
-    if not (isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")):  # of NumPy, not imported here
+    # NumPy's bools are recognised by their name: this module is imported with the package and does without NumPy.
+    if not (isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")):
         raise ValueError(f"{name} must be True or False, got {value!r}")
     return bool(value)
+
+
+def function(name: str, value: Any, purpose: str) -> None:
+    """Raise a ValueError unless `value` can be called.
+
+    Args:
+        name: The argument's name, for the message.
+        value: A function, or any object with ``__call__``.
+        purpose: What the function does, for the message: ``"makes the environment"``.
+
+    Raises:
+        ValueError: `value` cannot be called.
+    """
+    if not callable(value):
+        raise ValueError(f"{name} must be a function that {purpose}, got {value!r}")
+
+
+def number(name: str, value: Any, wanted: str, accepts: Callable[[float], bool]) -> float:
+    """Return `value` as a float that passes a condition, or raise a ValueError that says what is wanted.
+
+    Args:
+        name: The argument's name, for the message.
+        value: A real number of Python's or NumPy's.
+        wanted: The condition in words, for the message: ``"a share from 0 to 1"``.
+        accepts: The condition. It must be False for nan, which stands for everything that is no number; an int beyond
+            every float counts as infinite.
+
+    Raises:
+        ValueError: `accepts` refuses `value`.
+    """
+    try:
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        converted = float(value) if is_number else math.nan
+    except OverflowError:  # an int beyond every float
+        converted = math.inf if value > 0 else -math.inf
+    if not accepts(converted):
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return converted
+
+
+def positive(name: str, value: Any, unit: str = "", *, finite: bool = True, or_none: bool = False) -> float:
+    """Return `value` as a float > 0, or raise a ValueError that names the argument.
+
+    Args:
+        name: The argument's name, for the message.
+        value: A real number.
+        unit: What is counted, in the plural, for the message: ``"milliseconds"``.
+        finite: Whether infinity is refused.
+        or_none: Whether the message offers None; the caller deals with None itself.
+
+    Raises:
+        ValueError: `value` is not a number > 0, or is infinite.
+    """
+    wanted = f"a {'finite ' if finite else ''}number{unit and f' of {unit}'} > 0{', or None' if or_none else ''}"
+    return number(name, value, wanted, lambda given: given > 0 and not (finite and given == math.inf))
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None, *, unit: str = "", or_none: bool = False) -> int:
+    """Return `value` as an int from `least` to `most`, or raise a ValueError that names the argument.
+
+    Args:
+        name: The argument's name, for the message.
+        value: An int of Python's or NumPy's.
+        least: The smallest value that is right.
+        most: The largest value that is right; None for no limit.
+        unit: What is counted, in the plural, for the message: ``"frames"``.
+        or_none: Whether the message offers None; the caller deals with None itself.
+
+    Raises:
+        ValueError: `value` is not a whole number (2.0 and True are none), or out of bounds.
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        converted = operator.index(value)
+    except TypeError:
+        converted = least - 1
+    if converted < least or (most is not None and converted > most):
+        bounds = f">= {least}" if most is None else f"between {least} and {most:,}"
+        wanted = f"a whole number{unit and f' of {unit}'} {bounds}{', or None' if or_none else ''}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return converted
 
 
 def whole_frames(name: str, value: Any) -> int:

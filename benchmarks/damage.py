@@ -45,15 +45,16 @@ from absl import logging
 
 import agents.configurables
 import async_wrappers.configurables
-from agents.dqn import DQNAgent
 from agents.experiment.config import load_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner
 from agents.learner import Learner
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.turn_based import TurnBasedAgent
-from async_wrappers.live.backends.children import _restore, _save
+from agents.value_based.dqn import DQN
+from async_wrappers.live.learning.learner_state import restore_learner, save_learner
 
 ROOT = Path(__file__).parents[1]
 ITERATIONS = 5
@@ -65,7 +66,8 @@ State = dict[str, Any]
 def turn_based(base_dir: Path, keep: int, **hyperparameters: Any) -> Runner:
     """Return a runner of CartPole with a tiny network."""
     agent = partial(
-        DQNAgent,
+        TurnBasedAgent.playing,
+        DQN,
         stack_size=1,
         network=partial(create_network, torso=partial(MLPTorso, hidden=(8,))),
         min_replay_history=20,
@@ -115,7 +117,7 @@ class Restored:
     def __init__(self, runner: LiveRunner, learners: int) -> None:
         """Make the learners."""
         assert isinstance(runner.agent, TurnBasedAgent)
-        self.learners: list[Learner] = [runner.agent.parts.make_learner(n, learners) for n in range(learners)]
+        self.learners: list[Learner] = [runner.agent.spec.make_learner(n, learners) for n in range(learners)]
         self._states: list[Any] = []
 
     def put_states(self, directory: Path, iteration: int, states: list[Any]) -> None:
@@ -144,8 +146,7 @@ class Restored:
     def restore(self, directory: Path, iteration: int) -> list[int]:
         """Restore the learners as their processes do."""
         answers = [
-            _restore(_Alone(), learner, (directory, iteration, number, True))  # type: ignore[arg-type]
-            for number, learner in enumerate(self.learners)
+            restore_learner(learner, directory, iteration, number) for number, learner in enumerate(self.learners)
         ]
         for answer in answers:
             if isinstance(answer, str):
@@ -155,24 +156,12 @@ class Restored:
     def save(self, directory: Path, iteration: int) -> None:
         """Save the learners as their processes do."""
         for number, learner in enumerate(self.learners):
-            _save(_Alone(), learner, (directory, iteration, number))  # type: ignore[arg-type]
+            save_learner(learner, directory, iteration, number)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Forget replays as the learners' processes do."""
         for number, learner in enumerate(self.learners):
             learner.forget_replays(directory / f"replay_{number}", keep)
-
-
-class _Alone:
-    """Beside a learner: no journal to drain, nobody to publish to or to count with."""
-
-    def drain(self) -> None: ...
-
-    def take_count(self) -> None: ...
-
-    def catch_up(self) -> None: ...
-
-    def publish_again(self) -> None: ...
 
 
 class Case:
@@ -229,7 +218,7 @@ def state_of(runner: Runner) -> State:
         learners = runner._live.learners
     else:
         assert isinstance(runner.agent, TurnBasedAgent)
-        learners = [runner.agent._learner]
+        learners = [runner.agent.learner]
     return copy.deepcopy(
         {
             "number": runner.start_iteration - 1,

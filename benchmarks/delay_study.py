@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import torch
 
-from agents.dqn import DQNAgent
 from agents.experiment.episode import Phase, episode_seed, play_episode
 from agents.experiment.evaluate import bootstrap_interval, evaluate
 from agents.exploration import identity_epsilon
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.optimizers import create_optimizer
+from agents.turn_based import TurnBasedAgent
+from agents.value_based.dqn import DQN
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 
 DEFAULT_ACTIONS: dict[str, Any] = {"CartPole-v1": "repeat", "Acrobot-v1": 1}
@@ -61,7 +63,8 @@ def score(case: Case) -> float:
     """Train, and return the mean return of 20 evaluation episodes."""
     torch.set_num_threads(1)
     env = make_environment(case)
-    agent = DQNAgent(
+    agent = TurnBasedAgent.playing(
+        DQN,
         env,
         stack_size=1,
         network=partial(create_network, torso=partial(MLPTorso, hidden=(128, 128))),

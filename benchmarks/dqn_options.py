@@ -64,8 +64,9 @@ def print_bound(repeats: int = 30) -> None:
     import torch
 
     from agents.decision import Decision
-    from agents.dqn import DQNAgent
     from agents.experiment.episode import play_episode
+    from agents.turn_based import TurnBasedAgent
+    from agents.value_based.dqn import DQN
     from async_wrappers.envs import create_atari_environment
 
     def milliseconds(work: Callable[[], object]) -> float:
@@ -78,16 +79,20 @@ def print_bound(repeats: int = 30) -> None:
 
     torch.set_num_threads(1)
     environment = create_atari_environment("Pong", frame_skip=4, sticky_actions=False)
-    agent = DQNAgent(environment, device="cpu", min_replay_history=10**6, replay_capacity=2000, epsilon_decay_period=0)
+    agent = TurnBasedAgent.playing(
+        DQN, environment, device="cpu", min_replay_history=10**6, replay_capacity=2000, epsilon_decay_period=0
+    )
     play_episode(agent, environment, seed=0, max_frames=500)
     agent.overlap_learning()
     assert agent._overlap is not None
-    drawn, blank = agent._learner.draw(), np.zeros((4, 84, 84), np.uint8)
+    drawn, blank = agent.learner.draw(), np.zeros((4, 84, 84), np.uint8)
     greedy = Decision(episode=0, start=0, frame=0, eval_mode=True)
     environment.reset(seed=0)
-    update = milliseconds(lambda: agent._learner.learn(drawn))
-    game = 4 * (milliseconds(lambda: environment.step(0)) + milliseconds(lambda: agent._policy.act(blank, greedy)))
-    draw, publish = milliseconds(agent._learner.draw), milliseconds(agent._overlap.publish)
+    update = milliseconds(lambda: agent.learner.learn(drawn))
+    game = 4 * (
+        milliseconds(lambda: environment.step(0)) + milliseconds(lambda: agent.policy.act(blank[None], (), (greedy,)))
+    )
+    draw, publish = milliseconds(agent.learner.draw), milliseconds(agent._overlap.publish)
     bound = (draw + update + game) / (draw + publish + max(update, game))
     print(f"processor ms: update {update:.1f}, four steps {game:.1f}, draw {draw:.2f}, publish {publish:.2f}")
     print(f"overlap can give at most {bound:.2f} times the steps per second")

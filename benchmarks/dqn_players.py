@@ -59,12 +59,14 @@ class Turnstile(gym.Wrapper[Any, Any, Any, Any]):
 
 def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = False, compile: bool = False) -> None:
     """Train our agent for ever, episode by episode, as the runner does."""
-    from agents.dqn import DQNAgent
     from agents.optimizers import create_optimizer
+    from agents.turn_based import TurnBasedAgent
+    from agents.value_based.dqn import DQN
     from async_wrappers.envs import create_atari_environment
 
     environment = Turnstile(create_atari_environment("Pong", frame_skip=4, sticky_actions=False))
-    agent = DQNAgent(
+    agent = TurnBasedAgent.playing(
+        DQN,
         environment,
         stack_size=4,
         min_replay_history=LEARNING_STARTS,
@@ -87,11 +89,14 @@ def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = F
 
 def play_cartpole(overlap: bool = False) -> None:
     """Train our agent on CartPole for ever, with the network, the batch and the periods of configs/dqn/cartpole.gin."""
-    from agents.dqn import DQNAgent
-    from agents.networks.q_network import MLPTorso, create_network
+    from agents.networks.q_network import create_network
+    from agents.networks.torsos import MLPTorso
+    from agents.turn_based import TurnBasedAgent
+    from agents.value_based.dqn import DQN
 
     environment = Turnstile(gym.make("CartPole-v1"))
-    agent = DQNAgent(
+    agent = TurnBasedAgent.playing(
+        DQN,
         environment,
         stack_size=1,
         network=partial(create_network, torso=partial(MLPTorso, hidden=(512, 512))),

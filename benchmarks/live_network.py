@@ -29,8 +29,8 @@ import psutil
 import torch
 
 from agents.decision import Decision
-from agents.dqn.parts import DQN
 from agents.networks.q_network import count_parameters, create_network
+from agents.value_based.dqn import DQN
 from async_wrappers import AsyncRunner, plan
 from async_wrappers.envs import create_atari_environment
 from async_wrappers.latency import measure

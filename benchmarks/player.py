@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 __all__ = ["Player", "dqn_player"]
 
@@ -17,11 +19,17 @@ class Player:
     Args:
         command: What runs it.
         steps: Agent steps of one window.
+        cwd: Its working directory; ours where None.
+        environment: Its environment variables; ours where None.
     """
 
-    def __init__(self, command: list[str], steps: int) -> None:
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    def __init__(
+        self, command: list[str], steps: int, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=null, text=True, cwd=cwd, env=environment
+        )
         self._command, self._steps = command, steps
         self.per_processor_second: list[float] = []
 

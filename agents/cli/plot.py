@@ -8,8 +8,7 @@ from pathlib import Path
 from agents.cli.failures import usage_errors
 from agents.cli.flags import Parser, number, one_of
 from agents.sweep.figures import draw_learning_curves, draw_scores, draw_workers, write_figure
-from agents.sweep.ladder import make_ladders, why_no_ladder
-from agents.sweep.ladder_figure import draw_ladders
+from agents.sweep.ladder import draw_ladders, make_ladders, why_no_ladder
 from agents.sweep.page import write_report
 from agents.sweep.plan import read_plan
 from agents.sweep.results import read_rows

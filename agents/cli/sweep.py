@@ -28,7 +28,7 @@ from agents.sweep.grid import make_points, parse_axis
 from agents.sweep.plan import PLAN, SweepPlan, read_plan
 from agents.sweep.run import run_sweep
 from agents.sweep.settings import Sweep, check_engine
-from agents.sweep.trial import GinTrial, state
+from agents.sweep.trial import GinTrial, trial_status
 
 __all__ = ["add_flags", "run"]
 
@@ -75,7 +75,7 @@ def run(options: Namespace) -> None:
             address=options.address,
             check=lambda: _check_points(options, plan, new=new),
         )
-    failed = [each.name for each in plan.trials() if state(base_dir / "trials" / each.name) == "failed"]
+    failed = [each.name for each in plan.trials() if trial_status(base_dir / "trials" / each.name) == "failed"]
     print(f"table: {table}\nplot it: python train.py plot {base_dir}\nbase_dir: {base_dir}")
     if failed:
         count = f"{len(failed)} of {len(plan.trials())} trials failed ({', '.join(failed)})"
@@ -110,7 +110,7 @@ def _new_plan(options: Namespace, arguments: list[str]) -> tuple[SweepPlan, Swee
     draw = None
     if settings.search == "random":
         with extra("Sweep.search = 'random'", "ray"):
-            from agents.sweep.search import draw_bindings
+            from agents.sweep.grid import draw_bindings
         draw = partial(draw_bindings, num_samples=settings.num_samples)
     points = make_points(grid, settings.arms, settings.exclude, draw)
     if any(key.endswith("Runner.seed") for point in points for key in point.bindings):

@@ -1,7 +1,7 @@
-"""What somebody else did, frame by frame, and what an agent under delay would have seen of it.
+"""Demonstrations: episodes of a person, a script or an agent, and their transitions under a delay.
 
 * `demonstration`: an episode of frames.
-* `dataset`: episodes in a Minari dataset; `pickled`: episodes in a pickle, read without running what is in it.
-* `players`, `recorder`: who plays, and what writes it down.
-* `playback`: an episode played back under the delay and the spacing of an agent, as its transitions.
+* `dataset`: writes episodes to Minari datasets and reads them; `pickled` reads a pickle without running it.
+* `players`, `recorder`: who plays, and the wrapper that records.
+* `playback`: an episode played back under an agent's delay and spacing, as transitions.
 """

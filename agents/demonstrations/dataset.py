@@ -1,4 +1,11 @@
-"""Demonstrations as a Minari dataset (https://minari.farama.org), which other libraries read too."""
+"""Where demonstrations are kept: Minari datasets (https://minari.farama.org), which others read too, and pickles.
+
+`DatasetWriter` adds one episode at a time to a Minari storage in a directory of the user's choice, and shows it
+only when the recording has ended. `minari.create_dataset_from_buffers` cannot do this: it wants all episodes in memory
+at once (a Game Boy's screen takes 83 MB a minute), and writes below MINARI_DATASETS_PATH alone, where a write that is
+interrupted leaves half a dataset. `minari.DataCollector` records an environment's own steps, and cannot write the
+episodes of a pickle. So the writer uses the class that both are made of, `minari.dataset.minari_storage.MinariStorage`.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +23,33 @@ from absl import logging
 
 from agents.demonstrations.demonstration import Demonstration
 
-__all__ = ["DatasetWriter", "read_dataset"]
+__all__ = ["DatasetWriter", "read_demonstrations"]
 
-_DATA, _METADATA = "data", "metadata.json"  # as Minari lays a dataset out
+# Names of Minari's layout.
+_DATA, _METADATA = "data", "metadata.json"
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 class DatasetWriter:
-    """Writes episodes into a new dataset, which appears when the `with` block is left, however it is left.
+    """Writes episodes into a new dataset, which appears when the `with` block is left, also by an error or Ctrl-C.
 
-    Until then they lie in a hidden directory beside it; without a single episode nothing appears.
+    Until then the episodes lie in a hidden directory beside it. Without a single episode nothing appears.
 
     Args:
-        target: An id such as ``"falling_blocks/human-v0"`` (its end, -v and a number, tells it from a directory), kept
-            where Minari keeps its datasets, or a directory, ``"./demonstrations"``.
-        observation_space: Of arrays.
-        action_space: Of arrays or numbers.
-        spec: Of the environment, which Minari can make again if it is told.
+        target: An id such as ``"falling_blocks/human-v0"``, kept where Minari keeps its datasets, or a directory,
+            ``"./demonstrations"``. An id ends in -v and a number.
+        observation_space: A space of arrays.
+        action_space: A space of arrays or numbers.
+        spec: Specification of the environment, with which Minari can make it again; None if there is none.
         player: Who plays, for the dataset's description.
 
     Attributes:
-        path: The directory that will hold it.
-        episodes: How many have been written.
-        frames: How many they have.
+        path: The directory of the dataset.
+        episodes: Number of episodes written.
+        frames: Number of frames written.
 
     Raises:
-        ValueError: There is something of that name already, or it cannot be written, or observations are no arrays.
+        ValueError: The name is taken, the directory cannot be written, or observations are no arrays.
         gymnasium.error.DependencyNotInstalled: Minari is missing.
     """
 
@@ -72,7 +81,8 @@ class DatasetWriter:
             observation_space,
             action_space,
             env_spec=_written(spec),
-            jpeg_encoding=False,  # which would change the pictures
+            # JPEG would change the pictures.
+            jpeg_encoding=False,
         )
         name = target if _is_id(target) else f"{re.sub(r'[^-_a-zA-Z0-9]', '_', self.path.name)}-v0"
         self._storage.update_metadata(
@@ -106,20 +116,40 @@ class DatasetWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the dataset appear, with the episodes that are finished."""
+        """Show the dataset, with the episodes that have been added."""
         if self.episodes:
             os.rename(self._temporary, self.path)
         else:
             shutil.rmtree(self._temporary)
 
 
-def read_dataset(source: str) -> Iterator[Demonstration]:
-    """Yield the episodes of a dataset, which may be anybody's.
+def read_demonstrations(source: str) -> Iterator[Demonstration]:
+    """Yield the episodes of a source, one after the other.
+
+    Args:
+        source: A directory or an id of a Minari dataset, or a file (a pickle of the published layout: see
+            `agents.demonstrations.pickled`).
 
     Raises:
-        ValueError: There is none, or it cannot be read, or its observations or actions are no arrays.
-        gymnasium.error.DependencyNotInstalled: Minari is missing.
+        ValueError: There is no such source, or it cannot be read, or it holds something else.
+        gymnasium.error.DependencyNotInstalled: It is a Minari dataset, and Minari is missing.
     """
+    if not os.path.isfile(source):
+        yield from _read_dataset(source)
+        return
+    with open(source, "rb") as file:
+        if file.read(len(_HDF5)) == _HDF5:
+            raise ValueError(
+                f"{source} is an HDF5 file, not a pickle of demonstrations: name the directory of a Minari "
+                "dataset, in which such a file lies beside its metadata.json"
+            )
+    # Only one paper's files are pickles.
+    from agents.demonstrations.pickled import read_pickle
+
+    yield from read_pickle(Path(source))
+
+
+def _read_dataset(source: str) -> Iterator[Demonstration]:
     if _is_id(source):
         _minari()
     path = next((path for path in _places(source) if os.path.isfile(path / _METADATA)), None)
@@ -132,7 +162,8 @@ def read_dataset(source: str) -> Iterator[Demonstration]:
     try:
         for number, episode in enumerate(minari.MinariDataset(path).iterate_episodes()):
             yield _demonstration(number, episode)
-    except Exception as error:  # what is damaged makes Minari and HDF5 raise whatever they stumble over
+    # From a damaged dataset, Minari and HDF5 raise errors of any type.
+    except Exception as error:
         reason = (str(error).strip().splitlines() or ["it is not laid out as Minari's are"])[0]
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
         raise ValueError(
@@ -141,7 +172,7 @@ def read_dataset(source: str) -> Iterator[Demonstration]:
 
 
 def _demonstration(number: int, episode: Any) -> Demonstration:
-    """Return an episode of Minari's, if its parts belong together."""
+    """Return an episode of Minari's, if its arrays have lengths that fit each other."""
     if not all(isinstance(each, np.ndarray) for each in (episode.observations, episode.actions)):
         raise ValueError("its observations or actions are no arrays")
     rewards = np.asarray(episode.rewards, np.float64)
@@ -180,16 +211,16 @@ def _directory(target: str) -> Path:
 
 
 def _places(source: str) -> list[Path]:
-    """Return where a dataset's files may lie."""
+    """Return the directories in which a dataset's files may lie."""
     named = [_directory(source), Path(source).absolute()]
     return [place for path in named for place in (path / _DATA, path)]
 
 
 def _written(spec: Any) -> Any:
-    """Return a spec if it can be written; one with functions in it cannot."""
+    """Return a spec if Minari can write it, which it cannot if there are functions in it; else None."""
     try:
         spec.to_json()
     except Exception as error:
-        logging.debug("the dataset does not tell how to make its environment: %s", error)
+        logging.debug("the dataset is written without the specification of its environment: %s", error)
         return None
     return spec

@@ -1,10 +1,10 @@
 """Demonstrations in the layout of the paper's code: a pickle of (obs, action, reward, next_obs), frame by frame.
 
-Riemer, Subbaraj, Berseth, Rish (arXiv 2412.14355): one file is one episode; its tuples tell no end.
+Riemer, Subbaraj, Berseth, Rish (arXiv 2412.14355): one file is one episode; its tuples hold no end.
 
-A pickle is a program. Here nothing of it runs but the building of lists, tuples, dicts, numbers and strings; a name
-that it asks for is looked up in the table below, never imported, and what stands there for NumPy's own constructors
-takes nothing but shapes, plain number types and bytes.
+A pickle is a program. This reader builds lists, tuples, dicts, numbers and strings, and runs nothing else. A name in
+the pickle is looked up in the table below and never imported, and the table's stand-ins for NumPy's constructors take
+only shapes, plain number types and bytes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["read_pickle"]
 def read_pickle(path: Path) -> Iterator[Demonstration]:
     """Yield the episodes of a pickled sequence of (obs, action, reward, next_obs).
 
-    A new episode begins where an ``obs`` is not the ``next_obs`` before it. No end is told, so each is taken for a cut
-    (a truncation), which the published code's target without terminals amounts to.
+    An episode begins at each ``obs`` that differs from the ``next_obs`` before it. The tuples hold no end, so each
+    episode is truncated, which the published code's target without terminals amounts to.
 
     Raises:
         ValueError: The file asks for more than data, or holds other data.
@@ -49,7 +49,11 @@ Row = tuple[npt.NDArray[Any], int, float, npt.NDArray[Any]]
 
 
 def _row(path: Path, number: int, entry: Any) -> Row:
-    """Return one entry's frame, or say what is wrong with it."""
+    """Return the frame of an entry.
+
+    Raises:
+        ValueError: The entry is no frame.
+    """
     try:
         observation, action, reward, following = map(_plain, entry)
         observation, following = np.asarray(observation), np.asarray(following)
@@ -82,7 +86,8 @@ def _plain(value: Any) -> Any:
     return value.array if isinstance(value, _Array) else value
 
 
-# What a pickle may name. NumPy's own constructors are not among them: an array's state can say that bytes are pointers.
+# The names that a pickle may use. NumPy's own constructors are not among them, because an array's state can declare its
+# bytes to be pointers.
 
 
 class _NumberType:
@@ -140,12 +145,14 @@ _NUMPY: Mapping[str, Any] = {
     "numeric._frombuffer": _from_bytes,
 }
 _ALLOWED: Mapping[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): "numpy.ndarray",  # only ever handed over, so nothing that could be called or changed
+    # A text, since it is only an argument, and nothing that could be called or changed.
+    ("numpy", "ndarray"): "numpy.ndarray",
     ("numpy", "dtype"): _NumberType,
     ("collections", "deque"): deque,
     ("_codecs", "encode"): _latin,
     ("builtins", "bytearray"): bytearray,
-    **{  # NumPy 2 has moved the second package to the first
+    # NumPy 2 renamed the package core to _core.
+    **{
         (f"numpy.{core}.{name.split('.')[0]}", name.split(".")[1]): stands
         for core in ("_core", "core")
         for name, stands in _NUMPY.items()
@@ -154,7 +161,7 @@ _ALLOWED: Mapping[tuple[str, str], Any] = {
 
 
 class _Refused(Exception):
-    """The pickle asks for something that is no data; the message says for what."""
+    """The pickle names something other than data; the message is the name."""
 
 
 class _DataUnpickler(pickle.Unpickler):
@@ -175,6 +182,7 @@ def _load(path: Path) -> Any:
         ) from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror}): name a pickle of demonstrations") from None
-    except Exception as error:  # an unpickler raises whatever it stumbles over
+    # From a damaged pickle, an unpickler raises errors of any type.
+    except Exception as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"{path} is no whole pickle of (obs, action, reward, next_obs) ({what})") from None

@@ -1,13 +1,17 @@
-"""What an agent under delay would have seen of a demonstration.
+"""The transitions of a demonstration under a delay: a recorded episode, played back below `RealtimeDelay`.
 
-The environment's own layers play the episode back, with the recorded frames below `RealtimeDelay` instead of a game:
-decision j reads ``o_{s_j}``, its action is what the player did on frame ``e_j``, its reward is the sum over frames
-``e_j .. e_{j+1} - 1``. So the transitions are those of a player that lives under this delay and spacing, and does on
-frame ``e_j`` what the player did.
+The environment's own wrappers play the episode back, with the recorded frames in the place of the game. Decision j,
+which starts on frame s_j and takes effect on frame e_j, then has
 
-On the frames between two effects such a player's environment would have received the default action. Where the player
-did something else there, its consequences are in the record and are credited to the decision before, though no decision
-chose it; those frames are counted (`Playback.departures`).
+    the observation  o_{s_j},
+    the action       a_{e_j}, the player's on that frame,
+    the reward       r_{e_j} + ... + r_{e_{j+1} - 1}.
+
+These are the transitions of an agent under this delay and spacing whose actions are the player's on the frames e_j.
+
+On the frames between two effects, that agent's environment would have received the default action. If the player acted
+differently there, the consequences are in the record and are credited to the decision before, though no decision chose
+the action. Such frames are counted (`Playback.off_schedule_frames`).
 """
 
 from __future__ import annotations
@@ -26,40 +30,44 @@ __all__ = ["Playback", "delay_layer", "frames_of", "transitions"]
 
 
 def delay_layer(environment: gym.Env[Any, Any]) -> gym.Wrapper[Any, Any, Any, Any] | None:
-    """Return the wrapper that makes decisions of frames, `RealtimeDelay`, or None if there is none."""
+    """Return the wrapper that turns frames into decisions, `RealtimeDelay`, or None if there is none."""
     while isinstance(environment, gym.Wrapper):
-        if type(environment).__name__ == "RealtimeDelay":  # known by its name: the packages do not import each other
+        # By name, since the two packages do not import each other.
+        if type(environment).__name__ == "RealtimeDelay":
             return environment
         environment = environment.env
     return None
 
 
 def frames_of(environment: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Return the environment of frames: what the delay wraps."""
+    """Return the environment of frames, inside the delay."""
     layer = delay_layer(environment)
     return environment if layer is None else layer.env
 
 
 class Playback(gym.Env[Any, Any]):
-    """An environment whose episode is a recorded one, whatever it is told to do.
+    """An environment that plays a recorded episode back, whatever actions it receives.
 
     Args:
-        frames: The environment of frames that it stands for.
+        frames: The environment of frames that it replaces.
 
     Attributes:
-        departures: Frames since the reset on which the recorded action was not the one that was received.
+        off_schedule_frames: Number of frames since the reset whose recorded action differs from the received one.
     """
 
     def __init__(self, frames: gym.Env[Any, Any]) -> None:
         """See the class."""
         self.observation_space, self.action_space = frames.observation_space, frames.action_space
-        self.demonstration: Demonstration | None = None
-        self.departures = 0
+        self._demonstration: Demonstration | None = None
+        self.off_schedule_frames = 0
         self._frame = 0
 
     @classmethod
     def under(cls, environment: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], Playback]:
-        """Put one below an environment's delay; return both. The environment itself can be used no more."""
+        """Put a playback below an environment's delay; return the environment and the playback.
+
+        The frames that were there are closed.
+        """
         layer, frames = delay_layer(environment), frames_of(environment)
         if layer is None:
             playback = cls(frames)
@@ -75,7 +83,7 @@ class Playback(gym.Env[Any, Any]):
         return environment, playback
 
     def load(self, demonstration: Demonstration) -> None:
-        """Take an episode, its observations and actions in the types of the spaces.
+        """Load an episode, with its observations in the shape and type of the space.
 
         Raises:
             ValueError: It does not fit the spaces.
@@ -85,26 +93,27 @@ class Playback(gym.Env[Any, Any]):
         for action in np.unique(actions, axis=0):
             if not self.action_space.contains(action):
                 raise ValueError(f"it holds the action {action}, and the environment's actions are {self.action_space}")
-        self.demonstration = Demonstration(fitting, actions, demonstration.rewards, demonstration.terminated)
+        self._demonstration = Demonstration(fitting, actions, demonstration.rewards, demonstration.terminated)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin at the first frame."""
-        self._frame = self.departures = 0
-        return self._loaded.observations[0], {}
+        """Start at the first frame."""
+        self._frame = self.off_schedule_frames = 0
+        return self.loaded.observations[0], {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Go on by one recorded frame."""
-        played, frame = self._loaded, self._frame
-        self.departures += not np.array_equal(action, played.actions[frame])
+        """Play one recorded frame."""
+        played, frame = self.loaded, self._frame
+        self.off_schedule_frames += not np.array_equal(action, played.actions[frame])
         self._frame += 1
         over = self._frame == len(played)
         observation, reward = played.observations[self._frame], float(played.rewards[frame])
         return observation, reward, over and played.terminated, over and not played.terminated, {}
 
     @property
-    def _loaded(self) -> Demonstration:
-        assert self.demonstration is not None
-        return self.demonstration
+    def loaded(self) -> Demonstration:
+        """The episode that is loaded."""
+        assert self._demonstration is not None
+        return self._demonstration
 
 
 def transitions(environment: gym.Env[Any, Any], playback: Playback, seed: int) -> Iterator[dict[str, Any]]:
@@ -113,12 +122,13 @@ def transitions(environment: gym.Env[Any, Any], playback: Playback, seed: int) -
     An episode that ends before its first effect has none.
 
     Args:
-        environment: With `playback` below it.
-        playback: Loaded.
-        seed: Of the schedule, where latencies are random.
+        environment: The environment with `playback` below its delay.
+        playback: A playback with an episode.
+        seed: Seed of the schedule, for random latencies.
     """
-    actions = playback._loaded.actions
-    # A schedule is deaf to actions, so one pass tells where they land, and the next one is given them.
+    actions = playback.loaded.actions
+    # A schedule does not depend on actions. So one pass finds the frames on which they take effect, and a second pass
+    # plays the actions of those frames.
     effects = [effect for effect, *_ in _decisions(environment, seed, repeat(actions[0]))]
     for _, transition in _decisions(environment, seed, (actions[effect] for effect in effects)):
         yield transition
@@ -153,16 +163,16 @@ def _decisions(
 
 
 def _fitting(observations: npt.NDArray[Any], space: gym.Space[Any]) -> npt.NDArray[Any]:
-    """Return observations in the shape and type of a space; axes of length 1 and types of the same numbers are one."""
-    told, shape, kind = observations.shape[1:], space.shape, space.dtype
-    if shape is not None and kind is not None and _without_ones(told) == _without_ones(shape):
+    """Return observations in the shape and type of a space; they may differ by axes of length 1 and by the type."""
+    recorded, shape, kind = observations.shape[1:], space.shape, space.dtype
+    if shape is not None and kind is not None and _without_ones(recorded) == _without_ones(shape):
         floating = all(np.issubdtype(each, np.floating) for each in (observations.dtype, kind))
         with np.errstate(invalid="ignore"):
             converted = observations.astype(kind, copy=False).reshape(-1, *shape)
         if floating or np.array_equal(converted, observations.reshape(-1, *shape)):
             return converted
     raise ValueError(
-        f"its observations are {observations.dtype} {list(told)}, and the environment's {kind} {list(shape or ())}"
+        f"its observations are {observations.dtype} {list(recorded)}, and the environment's {kind} {list(shape or ())}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Who plays a game that is recorded: a hand on the keyboard, chance, or a function."""
+"""Players of an episode that is recorded: a person at the keyboard, chance, or a function."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from agents.demonstrations.recorder import Recorder
 __all__ = ["Keyboard", "Player", "Script", "make_player"]
 
 Player = Callable[[Any], Any]
-"""From the newest observation to the action of this frame."""
+"""A function from the newest observation to the action of this frame."""
 
-ZOOM = 3  # a Game Boy's screen is 160 x 144
-_KEYS = {  # by the words that the meanings of actions are made of
+# A Game Boy's screen is 160 x 144.
+ZOOM = 3
+# pygame's key of each word in an action's meaning, such as "UP" and "FIRE" in "UP+FIRE".
+_KEYS = {
     "UP": "K_UP",
     "DOWN": "K_DOWN",
     "LEFT": "K_LEFT",
@@ -32,10 +34,10 @@ _KEYS = {  # by the words that the meanings of actions are made of
 
 
 def make_player(name: str, environment: gym.Env[Any, Any], seed: int) -> Player:
-    """Return ``"random"``, or what ``"module:function"`` returns when it is called with the environment.
+    """Return the player ``"random"``, or the result of the function ``"module:function"`` of the environment.
 
     Raises:
-        ValueError: There is no such module or function, or it returns something else than a function.
+        ValueError: There is no such module or function, or it does not return a function.
     """
     if name == "random":
         environment.action_space.seed(seed)
@@ -59,7 +61,7 @@ class Script:
 
     Args:
         player: Chooses each frame's action.
-        max_frames: Frames after which an episode is cut; None for no limit.
+        max_frames: Frames after which an episode is truncated; None for no limit.
     """
 
     def __init__(self, player: Player, max_frames: int | None = None) -> None:
@@ -74,21 +76,21 @@ class Script:
             while not over and frames != self._max_frames:
                 observation, _, terminated, truncated, _ = recorder.step(self._player(observation))
                 frames, over = frames + 1, terminated or truncated
-            recorder.cut()
+            recorder.truncate_episode()
 
 
 class Keyboard:
     """Lets a person play in a window, at the environment's frame rate.
 
     The keys: arrows; space is FIRE; x and z are A and B; return and backspace are START and SELECT. An environment
-    that tells its own keys (``get_keys_to_action``) keeps them. ESC ends it.
+    with keys of its own (``get_keys_to_action``) keeps them. ESC ends the recording.
 
     Args:
-        environment: Renders ``"rgb_array"``.
-        fps: Frames per second, instead of the environment's ``render_fps``.
+        environment: An environment with ``render_mode="rgb_array"``.
+        fps: Frames per second; None for the environment's ``render_fps``.
 
     Raises:
-        ValueError: The environment does not render, or does not tell what its actions mean.
+        ValueError: The environment does not render, or does not name its actions.
         gymnasium.error.DependencyNotInstalled: pygame is missing.
     """
 
@@ -99,29 +101,30 @@ class Keyboard:
                 f"a person needs an environment with render_mode='rgb_array', got {environment.render_mode!r}: use "
                 "create_gym_environment or create_atari_environment, or another player"
             )
-        from gymnasium.utils.play import play  # needs pygame
+        # Needs pygame, an extra.
+        from gymnasium.utils.play import play
 
-        told = environment.has_wrapper_attr("get_keys_to_action")
-        keys, noop = (None, 0) if told else _keys(environment)
+        has_keys = environment.has_wrapper_attr("get_keys_to_action")
+        keys, noop = (None, 0) if has_keys else _keys(environment)
         rate: Any = environment.metadata.get("render_fps", 60) if fps is None else fps
         self._play = partial(play, fps=rate, zoom=ZOOM, keys_to_action=keys, noop=noop)
 
     def play(self, environment: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
         """Play an episode for each seed, or until ESC."""
         try:
-            self._play(_Few(environment, seeds))
-        except _Enough:
+            self._play(_EpisodeLimit(environment, seeds))
+        except _LimitReached:
             import pygame
 
             pygame.quit()
 
 
 def _keys(environment: gym.Env[Any, Any]) -> tuple[dict[tuple[int, ...], int], int]:
-    """Return the action of each combination of keys, and of none, from what the actions mean."""
+    """Return the action of each combination of keys, and the action without a key, by the actions' meanings."""
     import pygame
 
-    told = environment.has_wrapper_attr("get_action_meanings")
-    meanings = [str(meaning) for meaning in environment.get_wrapper_attr("get_action_meanings")()] if told else []
+    named = environment.has_wrapper_attr("get_action_meanings")
+    meanings = [str(meaning) for meaning in environment.get_wrapper_attr("get_action_meanings")()] if named else []
     keys = {
         tuple(getattr(pygame, _KEYS[word]) for word in meaning.split("+")): action
         for action, meaning in enumerate(meanings)
@@ -135,12 +138,15 @@ def _keys(environment: gym.Env[Any, Any]) -> tuple[dict[tuple[int, ...], int], i
     return keys, meanings.index("NOOP") if "NOOP" in meanings else 0
 
 
-class _Enough(Exception):
-    """As many episodes as were asked for."""
+class _LimitReached(Exception):
+    """The limit of episodes is reached."""
 
 
-class _Few(gym.Wrapper[Any, Any, Any, Any]):
-    """Raises `_Enough` where one more episode would begin: Gymnasium's `play` goes on until ESC, with one seed."""
+class _EpisodeLimit(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives each episode its seed, and raises `_LimitReached` at the reset after the last.
+
+    Gymnasium's `play` has one seed and goes on until ESC.
+    """
 
     def __init__(self, env: gym.Env[Any, Any], seeds: Sequence[int]) -> None:
         super().__init__(env)
@@ -148,7 +154,7 @@ class _Few(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if self._over and self._begun == len(self._seeds):
-            raise _Enough
+            raise _LimitReached
         self._begun += self._over
         self._over = False
         return self.env.reset(seed=self._seeds[self._begun - 1], options=options)

@@ -1,4 +1,4 @@
-"""Writing down what happens to an environment, frame by frame."""
+"""Recording: the wrapper that makes demonstrations of the episodes that an environment plays."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Recorder"]
 
 
 class Recorder(gym.Wrapper[Any, Any, Any, Any]):
-    """Hands over each episode when it has ended; one that is reset before its end is forgotten.
+    """Passes each episode to `keep` when it has ended; an episode that is reset before its end is dropped.
 
     Args:
-        env: The environment of frames: no delay in it.
-        keep: Receives the episodes.
+        env: An environment of frames, without a delay.
+        keep: Called with each episode.
 
     Attributes:
-        episodes: How many have been handed over.
+        episodes: Number of episodes that have ended.
     """
 
     def __init__(self, env: gym.Env[Any, Any], keep: Callable[[Demonstration], object]) -> None:
@@ -30,13 +30,13 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.episodes = 0
         self._keep = keep
-        self._begin(None)
+        self._start_episode(None)
 
     @classmethod
     def inside(
         cls, environment: gym.Env[Any, Any], keep: Callable[[Demonstration], object]
     ) -> tuple[gym.Env[Any, Any], Recorder]:
-        """Put one below an environment's delay, or around it if there is none; return the environment and it."""
+        """Put a recorder below an environment's delay, or around an environment without one; return both."""
         layer = delay_layer(environment)
         if layer is None:
             recorder = cls(environment, keep)
@@ -45,35 +45,36 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         return environment, recorder
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._begin(seed)
+        self._start_episode(seed)
         self._observations.append(np.array(observation))
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Play a frame and write it down."""
-        received = np.array(action)  # before the step: an environment may change the array that it receives
+        """Play a frame and record it."""
+        # Copied before the step, since an environment may change the array that it receives.
+        received = np.array(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._actions.append(received)
         self._rewards.append(float(reward))
         self._observations.append(np.array(observation))
         if terminated or truncated:
-            self._hand_over(terminated)
+            self._end_episode(terminated)
         return observation, reward, terminated, truncated, info
 
-    def cut(self) -> None:
-        """End the running episode, if one runs, as a truncation."""
+    def truncate_episode(self) -> None:
+        """End the running episode, if there is one, as a truncation."""
         if self._actions:
-            self._hand_over(terminated=False)
+            self._end_episode(terminated=False)
 
-    def _hand_over(self, terminated: bool) -> None:
+    def _end_episode(self, terminated: bool) -> None:
         observations, actions = np.stack(self._observations), np.stack(self._actions)
         self._keep(Demonstration(observations, actions, np.array(self._rewards), bool(terminated), self._seed))
         self.episodes += 1
-        self._begin(None)
+        self._start_episode(None)
 
-    def _begin(self, seed: int | None) -> None:
+    def _start_episode(self, seed: int | None) -> None:
         self._observations: list[Any] = []
         self._actions: list[Any] = []
         self._rewards: list[float] = []

@@ -19,6 +19,7 @@ from typing import Any
 
 import gin
 
+from agents.experiment.paper_simulations import ATARI, SIMULATIONS, find_simulation
 from agents.experiment.trust import (
     DYNAMIC_REGISTRATION,
     code_in,
@@ -26,7 +27,7 @@ from agents.experiment.trust import (
     find_included,
     strangers,
 )
-from agents.experiment.unread import LoadedConfig, given_in
+from agents.experiment.unread import LoadedConfig, gin_name, given_in
 from agents.files import write_text_atomically
 
 __all__ = [
@@ -61,7 +62,8 @@ def load_config(
     """Replace gin's configuration by what the files and bindings say.
 
     Args:
-        gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`.
+        gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`. The
+            paper's simulations have names too, such as ``"asynchronous_8"`` (`agents.experiment.paper_simulations`).
         gin_bindings: Such as ``"RealtimeDelay.delay = 8"``, later ones winning.
         configurables: What may be bound, to name the nearest known names.
         own_bindings: The program's, which win over the user's.
@@ -78,11 +80,11 @@ def load_config(
         ConfigError: A file, binding, name or value is wrong, or `saved` asks for code that nobody has named; then
             nothing of it has run.
     """
-    things = {thing.__name__: thing for thing in configurables}
+    things = {gin_name(thing): thing for thing in configurables}
     known = {name: _parameters(thing) for name, thing in things.items()}
     loaded = LoadedConfig(things)
     gin.clear_config()
-    paths = [_find_file(name, search_paths) for name in gin_files]
+    found = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():
         with _one_sentence(str(saved), known):
             text = _GinText(saved)
@@ -91,9 +93,10 @@ def load_config(
                 modules, includes = code_in(text.getvalue())
                 refuse_strangers(str(saved), modules - {*trusted}, includes, named=named)
             gin.parse_config(text)
-    for name, path in zip(gin_files, paths, strict=True):
+    for name, (path, further_bindings) in zip(gin_files, found, strict=True):
         with _one_sentence(f"--gin_files {name}", known):
             gin.parse_config(_GinText(path))
+            gin.parse_config(further_bindings)
             loaded.given.extend(given_in(_GinText(path).getvalue(), f"--gin_files {name}", from_file=True))
             loaded.texts.append(gin.config_str())
     for binding in gin_bindings:
@@ -118,7 +121,7 @@ def code_named(
     Raises:
         ConfigError: There is no such file, or one of them is not gin's.
     """
-    paths = [_find_file(name, search_paths) for name in gin_files]
+    paths = [_find_file(name, search_paths)[0] for name in gin_files]
     with _one_sentence("gin configuration", {}):
         return code_in_all(gin_bindings, paths, lambda name: find_included(name, search_paths))
 
@@ -226,14 +229,22 @@ def _statements(config: str) -> dict[str, str]:
 
 def find_gin_files(directories: Iterable[Path]) -> list[str]:
     """Return the gin files below ``configs`` in each directory, as names that ``--gin_files`` takes."""
-    return sorted({str(path.relative_to(place)) for place in directories for path in place.glob("configs/**/*.gin")})
+    files = {str(path.relative_to(place)) for place in directories for path in place.glob("configs/**/*.gin")}
+    return sorted(files | set(SIMULATIONS if ATARI in files else ()))
 
 
-def _find_file(name: str, search_paths: Sequence[Path]) -> Path:
+def _find_file(name: str, search_paths: Sequence[Path]) -> tuple[Path, Sequence[str]]:
+    """Return the path of a file, and the bindings that its name adds to it, if it is a simulation of the paper."""
     places = [Path(), *search_paths]
     for place in places:
         if (place / name).is_file():
-            return place / name
+            return place / name, ()
+    try:
+        simulation = find_simulation(name)
+    except ValueError as error:
+        raise ConfigError(f"--gin_files {name}: {error}") from None
+    if simulation is not None:
+        return _find_file(simulation.file, search_paths)[0], simulation.bindings
     files = find_gin_files(places)
     by_base = {Path(file).name: file for file in files}
     close = get_close_matches(name, files, n=2) or [
@@ -309,4 +320,12 @@ def _hint(close: Sequence[str]) -> str:
 
 
 def _parameters(thing: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(thing).parameters)
+    """Return what can be bound; a class that hands on what it does not know takes its bases' parameters too."""
+    kinds = thing.__mro__[:-1] if isinstance(thing, type) else ()
+    own = [inspect.signature(kind).parameters for kind in kinds if "__init__" in vars(kind)]
+    found = dict(inspect.signature(thing).parameters)
+    for parameters in own[1:]:
+        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in found.values()):
+            hands_on = {name for name, each in found.items() if each.kind is inspect.Parameter.VAR_KEYWORD}
+            found = {**parameters, **{name: each for name, each in found.items() if name not in hands_on}}
+    return list(found)

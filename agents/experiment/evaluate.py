@@ -1,9 +1,9 @@
-"""Scores of an agent that no longer learns, and how sure they are."""
+"""Evaluation: the scores of an agent that does not learn, with 95 % intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -16,8 +16,6 @@ from agents.experiment.phase_stats import go_to_encounter
 __all__ = ["STATISTICS", "bootstrap_interval", "difference_interval", "evaluate", "interquartile_mean"]
 
 _RESAMPLES = 10_000
-
-Statistic = Callable[[npt.ArrayLike], npt.NDArray[np.float64]]
 
 
 def evaluate(
@@ -42,38 +40,59 @@ def evaluate(
     ]
 
 
-def interquartile_mean(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the mean over the last axis without its lowest and highest quarter (rounded down); Agarwal et al. 2021."""
-    ordered = np.sort(np.asarray(scores, np.float64), axis=-1)
-    cut = ordered.shape[-1] // 4
-    middle: npt.NDArray[np.float64] = ordered[..., cut : ordered.shape[-1] - cut].mean(axis=-1)
-    return middle
+class Statistic(Protocol):
+    """A number that sums up scores along an axis."""
+
+    def __call__(self, scores: npt.ArrayLike, axis: int = -1) -> Any: ...
 
 
-def mean(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return the mean over the last axis."""
-    return np.asarray(np.asarray(scores, np.float64).mean(axis=-1))
+def interquartile_mean(scores: npt.ArrayLike, axis: int = -1) -> Any:
+    """Return the mean without the lowest and the highest quarter of the scores (rounded down); Agarwal et al. 2021."""
+    # Takes a second to import, and a run without a report never needs it.
+    from scipy import stats
+
+    return stats.trim_mean(scores, 0.25, axis=axis)
+
+
+def mean(scores: npt.ArrayLike, axis: int = -1) -> Any:
+    """Return the mean."""
+    return np.asarray(scores, np.float64).mean(axis=axis)
 
 
 STATISTICS: Mapping[str, Statistic] = {"mean": mean, "iqm": interquartile_mean}
 
 
 def bootstrap_interval(scores: Sequence[float], statistic: Statistic = mean) -> tuple[float, float]:
-    """Return the 95 % percentile-bootstrap interval of a statistic of the scores, their mean (Efron 1979)."""
-    low, high = np.percentile(_resampled(scores, 0, statistic), (2.5, 97.5))
-    return float(low), float(high)
+    """Return the 95 % percentile-bootstrap interval of a statistic of the scores (Efron 1979)."""
+    return _middle(_bootstrap(scores, 0, statistic))
 
 
 def difference_interval(
     scores: Sequence[float], others: Sequence[float], statistic: Statistic = mean
 ) -> tuple[float, float]:
-    """Return the 95 % percentile-bootstrap interval of mean(scores) - mean(others), resampled independently."""
-    differences = _resampled(scores, 0, statistic) - _resampled(others, 1, statistic)
-    low, high = np.percentile(differences, (2.5, 97.5))
+    """Return the 95 % percentile-bootstrap interval of statistic(scores) - statistic(others).
+
+    The two are resampled independently.
+    """
+    return _middle(_bootstrap(scores, 0, statistic) - _bootstrap(others, 1, statistic))
+
+
+def _bootstrap(scores: Sequence[float], seed: int, statistic: Statistic) -> npt.NDArray[np.float64]:
+    """Return the statistic of each resample, `[_RESAMPLES]`.
+
+    The seed is fixed, so that the same scores always give the same interval.
+    """
+    from scipy import stats
+
+    # SciPy refuses a single score, whose resamples are all that score.
+    if len(scores) == 1:
+        return np.full(_RESAMPLES, statistic(scores), np.float64)
+    drawn = stats.bootstrap((scores,), statistic, n_resamples=_RESAMPLES, method="percentile", rng=seed)
+    distribution: npt.NDArray[np.float64] = drawn.bootstrap_distribution
+    return distribution
+
+
+def _middle(distribution: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """Return the bounds of the middle 95 %."""
+    low, high = np.percentile(distribution, (2.5, 97.5))
     return float(low), float(high)
-
-
-def _resampled(scores: Sequence[float], stream: int, statistic: Statistic) -> npt.NDArray[np.float64]:
-    rng = np.random.default_rng(stream)  # fixed, so that the same scores always give the same interval
-    drawn = rng.integers(len(scores), size=(_RESAMPLES, len(scores)))
-    return statistic(np.asarray(scores, np.float64)[drawn])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from agents.agent import Agent
 from agents.experiment.episode import Episode, Phase
 from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
-from agents.experiment.phase_stats import Played
+from agents.experiment.phase_stats import Played, StandingAt
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
 from agents.gin_values import with_gin_values
-from agents.replay.log.saved import check_moment
-from agents.turn_based import TurnBasedAgent
+from agents.replay.log.saved import check_snapshot
+from agents.spec import Spec
 
 __all__ = ["LiveRunner"]
 
@@ -52,7 +53,7 @@ class LiveRunner(Runner):
     ) -> None:
         """See the class."""
         super().__init__(base_dir)
-        if not isinstance(self.agent, TurnBasedAgent):
+        if not self.agent.learns:
             raise ValueError(f"create_runner.schedule = 'realtime' needs an agent that learns, got {self.agent!r}")
         if self.report_episodes:
             raise ValueError(
@@ -69,10 +70,12 @@ class LiveRunner(Runner):
                 "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
                 "it out of the wrappers where create_runner.schedule = 'realtime'"
             )
-        self.agent.parts.check_warmup()
+        self._spec: Spec = getattr(self.agent, "spec")  # noqa: B009  # an agent that learns is made of one
+        self._spec.check_warmup()
         factory("LiveRunner.create_async_runner_fn", create_async_runner_fn, "@AsyncRunner")
         self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
-        self._learner_count = self._make_async_runner().learners  # wrong arguments are refused here, not in the run
+        with closing(self._make_async_runner()) as runner:  # wrong arguments are refused here, not in the run
+            self._learner_count = runner.learners
         self._live: Any = None
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
@@ -102,7 +105,7 @@ class LiveRunner(Runner):
             try:
                 for learner in range(len(bundle["learners"])):
                     # where `AsyncRunner.save` lets a learner keep its replay
-                    check_moment(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
+                    check_snapshot(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
             except (OSError, ValueError) as error:
                 self._checkpointer.refuse(number, error, self._refused)
                 continue
@@ -173,15 +176,14 @@ class LiveRunner(Runner):
                 eval_mode=True,
                 phase=Phase.FINAL,
                 max_episode_frames=self.max_steps_per_episode,
-                encounter=self._encounters[Phase.FINAL],
+                phase_state=self._encounters[Phase.FINAL],
             )
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
     def _make_async_runner(self, **terms: Any) -> Any:
-        assert isinstance(self.agent, TurnBasedAgent)
-        make_env, parts = with_gin_values(self._create_environment), self.agent.parts
+        make_env = with_gin_values(self._create_environment)
         return self._create_async_runner(
-            make_env, parts.make_policy, make_learner=parts.make_learner, seed=self.seed, **terms
+            make_env, self._spec.make_policy, make_learner=self._spec.make_learner, seed=self.seed, **terms
         )
 
     def _open(self) -> Any:
@@ -199,6 +201,7 @@ class LiveRunner(Runner):
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
         begin = time.perf_counter()
+        notes_standing = self._standing_at is not None and phase == Phase.TRAIN
         report = self._live.run(
             frames=length.frames if length.episodes is None else None,
             episodes=length.episodes,
@@ -208,8 +211,8 @@ class LiveRunner(Runner):
             phase=int(phase),
             first_episode=self._episodes[phase],
             frames_before=self._frames,
-            encounter=self._encounters[phase],
-            standing_at=self._standing_at if phase == Phase.TRAIN else None,
+            phase_state=self._encounters[phase],
+            on_frame=StandingAt(self._standing_at) if notes_standing else None,
         )
         episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
         self._episodes[phase] += len(episodes)
@@ -218,23 +221,22 @@ class LiveRunner(Runner):
         self._note(report, phase, time.perf_counter() - begin)
         if self._progress is not None:
             self._progress.update(sum(episode.frames for episode in episodes))
-        if report.standing is not None:
-            print(self._standing_line(report.standing), flush=True)
-        return Played(episodes, report.frames["fresh"], report.updates, report.encounter)
+        for _, standing in report.notes:
+            print(self._standing_line(standing), flush=True)
+        return Played(episodes, report.frames["fresh"], report.updates, report.phase_state)
 
-    def _standing_line(self, standing: Any) -> str:
+    def _standing_line(self, standing: Mapping[str, Any]) -> str:
         """Say how the run stands, the iterations before this one included."""
 
-        def of_all(name: str, here: int) -> int:
-            return here + sum(int(line.get(f"train_{name}", 0)) for line in self._history)
+        def of_all(name: str) -> int:
+            return int(standing[name]) + sum(int(line.get(f"train_{name}", 0)) for line in self._history)
 
-        episodes = standing.episodes + sum(len(line["train_episode_lengths"]) for line in self._history)
-        actions, updates = of_all("actions", standing.actions), of_all("updates", standing.updates)
-        outcome = f"{of_all('wins', standing.wins)} wins, {of_all('losses', standing.losses)} losses, "
-        place = "" if standing.encounter is None else f"at encounter {standing.encounter}, "
+        episodes = standing["episodes"] + sum(len(line["train_episode_lengths"]) for line in self._history)
+        outcome = f"{of_all('wins')} wins, {of_all('losses')} losses, "
+        place = "" if standing["encounter"] is None else f"at encounter {standing['encounter']}, "
         return (
-            f"at {standing.frame} frames: {episodes} episodes, {outcome if place else ''}{place}return "
-            f"{standing.score:g} in the running episode, {actions} actions, {updates} updates"
+            f"at {standing['frame']} frames: {episodes} episodes, {outcome if place else ''}{place}return "
+            f"{standing['score']:g} in the running episode, {of_all('actions')} actions, {of_all('updates')} updates"
         )
 
     def _note(self, report: Any, phase: Phase, seconds: float) -> None:

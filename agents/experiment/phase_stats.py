@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from agents.experiment.episode import Episode
 
-__all__ = ["Played", "closing_line", "encounter_of", "facts", "go_to_encounter"]
+__all__ = ["Played", "StandingAt", "closing_line", "encounter_of", "facts", "go_to_encounter"]
 
 
 class Played(NamedTuple):
@@ -24,6 +24,25 @@ class Played(NamedTuple):
     actions: int
     updates: int
     encounter: int | None = None
+
+
+class StandingAt:
+    """Notes how a live run stands as one frame begins, as the published runner does; see `AsyncRunner.run`.
+
+    Args:
+        frame: Of training, all iterations counted.
+    """
+
+    def __init__(self, frame: int | None) -> None:
+        """See the class."""
+        self._frame = frame
+
+    def __call__(self, status: Any) -> dict[str, Any] | None:
+        """Return the counts of the phase as plain data, on that frame alone."""
+        if status.frame != self._frame:
+            return None
+        names = ("frame", "episodes", "wins", "losses", "score", "actions", "updates")
+        return {**{name: getattr(status, name) for name in names}, "encounter": status.phase_state}
 
 
 def encounter_of(environment: gym.Env[Any, Any]) -> int | None:

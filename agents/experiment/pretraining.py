@@ -15,13 +15,12 @@ from typing import Any
 import gymnasium as gym
 from tqdm import trange
 
-from agents.agent import Agent
-from agents.demonstrations.demonstration import read_demonstrations
+from agents.agent import Agent, Demonstrable
+from agents.demonstrations.dataset import read_demonstrations
 from agents.demonstrations.playback import Playback, transitions
 from agents.experiment.episode import episode_seed
 from agents.experiment.events import EventWriter
 from agents.files import write_text_atomically
-from agents.turn_based import TurnBasedAgent
 
 __all__ = ["Pretraining"]
 
@@ -61,7 +60,7 @@ class Pretraining:
                 learn.
             gymnasium.error.DependencyNotInstalled: It is a Minari dataset, and Minari is missing.
         """
-        if not isinstance(agent, TurnBasedAgent):
+        if not isinstance(agent, Demonstrable):
             raise ValueError(f"{self._named} is for an agent that learns, got {type(agent).__name__}: bind None")
         environment, playback = Playback.under(create_environment())
         if playback.observation_space.shape is None:
@@ -81,7 +80,8 @@ class Pretraining:
             for transition in transitions(environment, playback, episode_seed(seed, _DEMONSTRATED, episodes)):
                 agent.demonstrate(transition)
                 shown += 1
-            episodes, frames, departures = episodes + 1, frames + len(episode), departures + playback.departures
+            episodes, frames = episodes + 1, frames + len(episode)
+            departures += playback.off_schedule_frames
         if agent.transitions < agent.batch_size:
             raise ValueError(
                 f"{self._named} gives {agent.transitions} transitions under this delay and "
@@ -92,7 +92,7 @@ class Pretraining:
 
     def run(self, agent: Agent, base_dir: Path) -> None:
         """Do the updates, and write what they gave to ``metrics/pretraining.jsonl`` and to TensorBoard."""
-        assert isinstance(agent, TurnBasedAgent)
+        assert isinstance(agent, Demonstrable)
         path = base_dir / _FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         lines: list[dict[str, float]] = [dict(self.facts)]
@@ -100,7 +100,7 @@ class Pretraining:
         with closing(EventWriter(path.parent / "tensorboard" / "pretraining", purge_step=1)) as writer:
             for update in trange(1, self.updates + 1, desc="pretraining", unit="update", disable=None):
                 scalars = agent.pretrain()
-                if update % agent.parts.summary_writing_frequency and update != self.updates:
+                if update % agent.spec.summary_writing_frequency and update != self.updates:
                     continue
                 lines.append({"update": update, **{name: float(value) for name, value in scalars.items()}})
                 for name in scalars:

@@ -11,8 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from agents.agent import Agent
-from agents.demonstrations.dataset import DatasetWriter
-from agents.demonstrations.demonstration import read_demonstrations
+from agents.demonstrations.dataset import DatasetWriter, read_demonstrations
 from agents.demonstrations.playback import frames_of
 from agents.demonstrations.players import Keyboard, Script, make_player
 from agents.demonstrations.recorder import Recorder
@@ -112,7 +111,7 @@ def record_agent(
     def play(played: gym.Env[Any, Any], recorder: Recorder) -> None:
         for each in _seeds(seed, episodes):
             play_episode(agent, played, each, max_frames)
-            recorder.cut()
+            recorder.truncate_episode()
 
     return Recording(environment, _writer(dataset, frames_of(environment), type(agent).__name__), play)
 

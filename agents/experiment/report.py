@@ -1,4 +1,4 @@
-"""What a run says when it ends: a table of the trained agent against random and no-op, and a learning curve."""
+"""The closing report of a run: a table of the trained agent against random and no-op, and a learning curve."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from agents.agent import Agent
 from agents.baselines import NoopAgent, RandomAgent
@@ -79,14 +81,15 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
         base_dir: A run's directory.
         rows: Baselines to draw as horizontal lines; the trained agent's row is drawn as the last point.
     """
-    from matplotlib.figure import Figure  # a third of a second to import
+    # Takes a third of a second to import.
+    from matplotlib.figure import Figure
 
     iterations = read_iterations(base_dir)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.add_subplot(xlabel="training frames", ylabel="return of an episode", title=Path(base_dir).name)
     begin = 0
     for index, line in enumerate(iterations):
-        ends = _cumulative(begin, line.get("train_episode_lengths", []))
+        ends = begin + np.cumsum(line.get("train_episode_lengths", []))
         begin = line["frames"]
         label = "training episodes" if index == 0 else None
         axes.plot(ends, line.get("train_episode_returns", []), ".", color="0.6", markersize=4, label=label)
@@ -107,14 +110,6 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     path = Path(base_dir) / "learning_curve.png"
     write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=130))
     return path
-
-
-def _cumulative(begin: int, lengths: list[int]) -> list[int]:
-    ends: list[int] = []
-    for length in lengths:
-        begin += length
-        ends.append(begin)
-    return ends
 
 
 def evaluation_facts(episodes: list[Any]) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from agents.experiment.pretraining import Pretraining
 from agents.experiment.video import check_recordable, recorded
 from agents.registry import create_agent
 from agents.replay.log.saved import DamagedReplay
-from agents.turn_based import TurnBasedAgent
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
 
@@ -135,8 +134,7 @@ class Runner:
                 f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function"
             )
         self.agent = create_agent_fn(self.environment, seed=seed)
-        if isinstance(self.agent, TurnBasedAgent):
-            self.agent.keep_diverged_in(self.base_dir)
+        self.agent.keep_diverged_in(self.base_dir)
         if overlap:
             self.agent.overlap_learning()
         self._episodes = dict.fromkeys(Phase, 0)
@@ -181,7 +179,7 @@ class Runner:
             try:
                 self.agent.unbundle(checkpointer.directory, number, bundle["agent"])
             except (OSError, ValueError) as error:
-                if isinstance(error, DamagedReplay) and isinstance(self.agent, TurnBasedAgent):
+                if isinstance(error, DamagedReplay):
                     partial.append((number, bundle))
                 checkpointer.refuse(number, error, refused)
                 continue
@@ -189,7 +187,6 @@ class Runner:
             self._tell_earlier(number, refused)
             return True
         for number, bundle in partial:
-            assert isinstance(self.agent, TurnBasedAgent)
             try:
                 lost = self.agent.unbundle(checkpointer.directory, number, bundle["agent"], partial=True)
             except (OSError, ValueError) as error:
@@ -281,7 +278,7 @@ class Runner:
         return Played(episodes, actions, self._updates() - updates, encounter_of(self.environment))
 
     def _updates(self) -> int:
-        return self.agent.updates if isinstance(self.agent, TurnBasedAgent) else 0
+        return self.agent.updates
 
     def _play(self, phase: Phase) -> Episode:
         seed = episode_seed(self.seed, phase, self._episodes[phase])

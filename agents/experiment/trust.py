@@ -15,6 +15,8 @@ from typing import Any
 
 from gin import config_parser
 
+from agents.experiment.paper_simulations import ATARI, SIMULATIONS
+
 __all__ = ["DYNAMIC_REGISTRATION", "OURS", "code_in", "code_in_all", "find_included", "is_named", "strangers"]
 
 OURS = frozenset({"agents", "async_wrappers"})
@@ -93,7 +95,9 @@ def is_named(module: str, known: Iterable[str]) -> bool:
 def find_included(name: str, search_paths: Iterable[Path]) -> Path | None:
     """Return where gin finds an included file: from the working directory, or below a place that modules are in."""
     places = (Path(), *search_paths, *map(Path, sys.path))
-    return next((place / name for place in places if (place / name).is_file()), None)
+    path = next((place / name for place in places if (place / name).is_file()), None)
+    # A simulation of the paper adds bindings to this file, and no code.
+    return find_included(ATARI, search_paths) if path is None and name in SIMULATIONS else path
 
 
 class _Names(config_parser.ParserDelegate):  # type: ignore[misc]

@@ -32,7 +32,7 @@ from gin import config_parser
 
 from agents.experiment.trust import OURS
 
-__all__ = ["Given", "LoadedConfig", "Unread", "given_in"]
+__all__ = ["Given", "LoadedConfig", "Unread", "gin_name", "given_in"]
 
 ROOTS = ("create_runner", "Sweep")
 # Parameters whose text chooses an entry of a table. Their callers never pass them, so what gin binds is what counts;
@@ -188,7 +188,7 @@ class _Configurables:
     def __init__(self, known: Mapping[str, Callable[..., Any]]) -> None:
         found = {name: _registered(name) for name in known}
         self._things = {name: thing for name, thing in found.items() if thing is not None}
-        # `AGENTS` may hold the registered class, or the class that Python knows by the name that gin knows.
+        # Another package's class is registered as a subclass, so both may stand for a name.
         self._known = {**known}  # keeps the things alive, and with them their ids
         self._names = {id(thing): name for things in (self._known, self._things) for name, thing in things.items()}
 
@@ -249,6 +249,12 @@ class _Configurables:
         return found
 
 
+def gin_name(thing: Callable[..., Any]) -> str:
+    """Return the name that gin knows one of this project's configurables by: `DQN` is ``DQNAgent`` there."""
+    names = (thing.__name__, f"{thing.__name__}Agent")
+    return next((name for name in names if _registered(name) is not None), thing.__name__)
+
+
 def _registered(name: str) -> Any:
     for package in sorted(OURS):
         try:
@@ -262,8 +268,7 @@ def _entries(value: Any, choices: Iterable[_Choice]) -> Any:
     """Return the entries of a table that are chosen; other values, and tables without a choice, as they are."""
     for choice in choices:
         if isinstance(value, Mapping) and choice.default in value:
-            # A name that the table lacks is refused where it is used; until then it could be any entry.
-            return [value[text] for text in choice.texts] if choice.texts <= value.keys() else value
+            return [value[text] for text in choice.texts if text in value]
     return value
 
 

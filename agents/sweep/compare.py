@@ -1,4 +1,4 @@
-"""Two results side by side, with their difference and how sure it is."""
+"""Two results side by side, with their difference and its 95 % interval."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Difference(NamedTuple):
 
 
 def compare(first: Path, second: Path, *, metric: str | None = None, statistic: str = "mean") -> list[Difference]:
-    """Return what two results share: sweeps (a score per trial), or runs (a score per episode of the closing table).
+    """Return the points that two results share: sweeps (a score per trial) or runs (a score per episode of the report).
 
     Args:
         first: Directory of a sweep or run.
         second: Another.
-        metric: Of a sweep; the score of the closing evaluation or of the training, if there is one.
+        metric: Metric of a sweep; None is the closing return, else the training return, else the first metric.
         statistic: ``"mean"`` or ``"iqm"``.
 
     Raises:
@@ -52,7 +52,7 @@ def compare(first: Path, second: Path, *, metric: str | None = None, statistic: 
 
 
 def comparison_table(found: Sequence[Difference], statistic: str = "mean") -> str:
-    """Return the comparison as text: both, with 95 % intervals, and the second minus the first with its own."""
+    """Return the comparison as text: both with 95 % intervals, and the second minus the first with its interval."""
     width = max(len("point"), *(len(each.point) for each in found))
     heads = f"{'A':>10}  {'95 % interval':<22}{'n':>3}{'B':>12}  {'95 % interval':<22}{'n':>3}  B minus A"
     return "\n".join([f"{'point':<{width}}{heads}", *(_line(each, width, statistic) for each in found)])

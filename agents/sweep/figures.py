@@ -1,7 +1,7 @@
-"""The pictures of a sweep: score against delay, learning curves, workers against latency.
+"""The figures of a sweep: score against delay, learning curves, workers against latency; and what all figures share.
 
-Curves differ in colour (Okabe and Ito's, which the colour-blind tell apart), in line and in marker, so that they can be
-read in black and white too.
+Curves differ in colour (Okabe and Ito's, which colour-blind readers can distinguish), in line and in marker, so that
+they can be read in black and white too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_PANELS = 12
 
 
 def draw_scores(view: View) -> Figure:
-    """Draw the score along the axis, a curve per arm, with the baselines as lines across."""
+    """Draw the score against the view's key, a curve per arm, with the baselines as lines across."""
     panels = view.panels
     figure, places = make_panels(len(panels), view.x_label, view.metric_label)
     styles = _styles(name for panel in panels for name in panel.curves)
@@ -98,9 +98,9 @@ def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str
     """Draw the workers that a latency needs.
 
     Args:
-        needs: Mean latency in seconds, the workers of the usual rule, and those that are enough.
+        needs: Mean latency in seconds, the workers by the usual rule, and the workers that are enough.
         fps: Frames per second.
-        title: What was simulated.
+        title: The simulated setting, in words.
     """
     figure, (axes,) = make_panels(1, "mean latency of an inference (ms)", "workers")
     latencies = [1000 * latency for latency, _, _ in needs]
@@ -129,7 +129,8 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     paths = [path.with_suffix(f".{kind}") for kind in ("png", "svg")]
-    with matplotlib.rc_context({"svg.hashsalt": path.stem}):  # the same figure is the same file
+    # With a fixed salt, the same figure is the same file.
+    with matplotlib.rc_context({"svg.hashsalt": path.stem}):
         for each in paths:
             kind = each.suffix[1:]
             about = {"Date": None} if kind == "svg" else {}
@@ -138,8 +139,9 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
 
 
 def make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with so many panels, and the panels."""
-    from matplotlib.figure import Figure  # a third of a second to import
+    """Return a figure with `panels` panels, and the panels."""
+    # Takes a third of a second to import.
+    from matplotlib.figure import Figure
 
     columns = min(panels, 3)
     lines = math.ceil(panels / columns)
@@ -169,10 +171,11 @@ def _styles(names: Any) -> dict[str, dict[str, Any]]:
 
 
 def _scale(axes: Axes, xs: Sequence[float]) -> None:
-    """Scale by logarithm, where the values span enough, with ticks at values that were tried."""
+    """Scale the axis by logarithm if the values span a factor of 4, with ticks at the values of the grid."""
     positive = [x for x in xs if x > 0]
     logarithmic = len(positive) > 1 and xs[0] >= 0 and positive[-1] / positive[0] >= 4
-    if logarithmic and xs[0] == 0:  # zero has no logarithm: it lies to the left of the least
+    if logarithmic and xs[0] == 0:
+        # Zero has no logarithm; it is drawn to the left of the least value.
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.5)
         axes.set_xlim(-0.3 * positive[0], 1.3 * positive[-1])
     elif logarithmic:
@@ -184,7 +187,7 @@ def _scale(axes: Axes, xs: Sequence[float]) -> None:
 
 
 def _apart(where: Mapping[float, float], least: float) -> list[float]:
-    """Return values whose places, given in order, are at least so far apart that their labels can be read."""
+    """Return the values, in order, whose places are at least `least` apart, so that their labels do not overlap."""
     kept: list[float] = []
     for x, place in where.items():
         if not kept or place - where[kept[-1]] >= least:
@@ -202,12 +205,13 @@ def _draw_band(axes: Axes, iterations: Mapping[int, list[tuple[float, float]]], 
 
 
 def put_legend(figure: Figure, places: Sequence[Axes], note: str) -> None:
-    """Put one legend under all panels, and above them what markers and bars are."""
+    """Put one legend under all panels, and above them a note on the meaning of markers and bars."""
     entries: dict[str, Any] = {}
     for axes in places:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    room = figure.get_figwidth() * 9  # letters in a line
+    # About nine letters per inch.
+    room = figure.get_figwidth() * 9
     columns = max(1, min(len(entries), int(room / (max(map(len, entries)) + 8))))
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
     figure.suptitle(note, fontsize="small", color="0.3")
@@ -218,7 +222,7 @@ def _x_in_words(view: View, x: float) -> str:
 
 
 def _spread(keys: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return at most so many as fit, evenly spread along the axis of each title."""
+    """Return at most MOST_PANELS keys, evenly spread along the axis of each title."""
     titles = list(dict.fromkeys(title for title, _ in keys))
     most = max(2, MOST_PANELS // len(titles))
     shown = []

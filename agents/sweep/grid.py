@@ -1,29 +1,44 @@
-"""Which combinations of bindings a sweep tries: axes, named arms, linked values, exclusions, all as text.
+"""Which points a sweep tries: the grid's combinations, or random draws from it.
 
-An axis reads as a binding with several values, ``RealtimeDelay.delay = 1, 8, 70``. Keys that move together stand side
-by side, ``RealtimeDelay.delay, RealtimeDelay.noops = (1, 0), (8, 3)``; a value may also be another key's name, and is
-then whatever that key has, ``RealtimeDelay.noops = 0, RealtimeDelay.delay``.
+In gin and on the command line a grid is text. An axis reads as a binding with several values,
+``RealtimeDelay.delay = 1, 8, 70``. Keys that move together stand side by side,
+``RealtimeDelay.delay, RealtimeDelay.noops = (1, 0), (8, 3)``. A value may also be the name of another key, and then
+takes that key's value, ``RealtimeDelay.noops = 0, RealtimeDelay.delay``. Named arms add bindings of their own, and
+exclusions leave points out.
+
+Values stay the text that was written, because gin reads them again in each trial and because a trial's seed is derived
+from them: ``1e-4`` and ``0.0001`` are two points. In Python a grid is plain data, and values stay what they are.
+
+A random search draws its points before anything runs, from the grid alone, so that an interrupted search goes on with
+the same points.
 """
 
 from __future__ import annotations
 
 import ast
+import io
+import json
 import re
+import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import gin
+import numpy as np
 
 from agents.experiment.config import ConfigError
+from agents.experiment.optional_imports import extra
 
-__all__ = ["DISTRIBUTION", "Axis", "Point", "make_points", "parse_axis", "plain"]
+__all__ = ["Axis", "Grid", "Point", "draw_bindings", "make_points", "parse_axis", "plain", "points_from_values"]
+
+Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A grid in Python: values by key, or points one by one."""
 
 _KEY = re.compile(r"[\w./]+\.\w+")
-DISTRIBUTION = re.compile(
-    r"(q?uniform|q?loguniform|q?randint|q?lograndint)\((.*)\)"
-)  # of Ray Tune, for a random search
+# Ray Tune's distributions, for a random search.
+_DISTRIBUTION = re.compile(r"(q?uniform|q?loguniform|q?randint|q?lograndint)\((.*)\)")
 
 
 @dataclass(frozen=True)
@@ -48,14 +63,14 @@ def make_points(
     exclude: Sequence[Sequence[str]] = (),
     draw: Callable[[Sequence[Axis]], Iterable[dict[str, str]]] | None = None,
 ) -> list[Point]:
-    """Return every combination of the axes, or those that are drawn, once per arm.
+    """Return every combination of the axes, or the combinations that `draw` yields, once per arm.
 
     Args:
         grid: Axes.
-        arms: By name, the axes of each arm alone, mostly of one value; they win over the grid's, and points that come
-            out alike are one.
-        exclude: Groups of axes; a point that has one of the listed values of every axis of a group is left out.
-        draw: Yields bindings of the grid's axes, in the place of all combinations.
+        arms: The axes of each arm alone, by the arm's name. Most have one value. They win over the grid's, and points
+            that come out alike are one.
+        exclude: Groups of axes. A point with a listed value of every axis of a group is left out.
+        draw: Yields bindings of the grid's axes, instead of all combinations.
 
     Raises:
         ConfigError: An axis, arm or exclusion that cannot be read, a key that is bound twice, or no point at all.
@@ -65,19 +80,21 @@ def make_points(
     for key in keys:
         if keys.count(key) > 1:
             raise ConfigError(f"grid: {key} is an axis twice: give all its values in one")
-    own = {name: [parse_axis(text) for text in texts] for name, texts in (arms or {}).items()} or {"": []}
-    if not axes and not any(own.values()):
+    axes_by_arm = {name: [parse_axis(text) for text in texts] for name, texts in (arms or {}).items()} or {"": []}
+    if not axes and not any(axes_by_arm.values()):
         raise ConfigError(
             "grid: it is empty: give --grid 'RealtimeDelay.delay = 1, 8, 70', or Sweep.grid in a gin file"
         )
-    left_out = [[parse_axis(text) for text in group] for group in exclude]
-    _check_keys_of_exclusions(left_out, {*keys, *(key for of in own.values() for axis in of for key in axis.keys)})
+    excluded = [[parse_axis(text) for text in group] for group in exclude]
+    known = {*keys, *(key for own in axes_by_arm.values() for axis in own for key in axis.keys)}
+    _check_keys_of_exclusions(excluded, known)
     points: dict[str, Point] = {}
     for bindings in (draw or _combinations)(axes):
-        for arm, more in ((arm, more) for arm, of in own.items() for more in _combinations(of)):
-            point = Point(arm, _linked({**bindings, **more}))
-            if not any(all(_has(point, axis) for axis in group) for group in left_out):
-                points.setdefault(repr(point), point)
+        for arm, own in axes_by_arm.items():
+            for more in _combinations(own):
+                point = Point(arm, _linked({**bindings, **more}))
+                if not any(all(_has(point, axis) for axis in group) for group in excluded):
+                    points.setdefault(repr(point), point)
     if not points:
         raise ConfigError("grid: it is empty, as Sweep.exclude leaves every point out")
     return list(points.values())
@@ -87,20 +104,20 @@ def parse_axis(text: str) -> Axis:
     """Read an axis such as ``RealtimeDelay.delay = 1, 8, 70``.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The text is no axis, or one of its values is no gin value.
     """
     names, equals, values = text.partition("=")
     keys = tuple(name.strip() for name in names.split(","))
     if not equals or not all(map(_KEY.fullmatch, keys)):
         raise ConfigError(f"grid {text!r}: an axis reads 'RealtimeDelay.delay = 1, 8, 70'")
-    choices = [_choice(text, keys, value) for value in _split(values)]
+    choices = [_choice(text, keys, value) for value in _split(text, values)]
     if not choices:
         raise ConfigError(f"grid {text!r}: {names.strip()} has no values")
     return Axis(keys, tuple(choices))
 
 
 def plain(text: Any) -> Any:
-    """Return the number, word, truth value or None that a gin value stands for; others stay text."""
+    """Return the number, word, truth value or None that a gin value stands for; anything else is returned as it is."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError):
@@ -110,7 +127,7 @@ def plain(text: Any) -> Any:
 
 def _choice(axis: str, keys: tuple[str, ...], text: str) -> tuple[str, ...]:
     linked = text.startswith("(") and text.endswith(")") and len(keys) > 1
-    values = tuple(_split(text[1:-1])) if linked else (text,)
+    values = tuple(_split(axis, text[1:-1])) if linked else (text,)
     if len(values) != len(keys):
         raise ConfigError(f"grid {axis!r}: {len(keys)} linked keys take values as (1, 0), (8, 3), got {text}")
     for value in values:
@@ -118,49 +135,66 @@ def _choice(axis: str, keys: tuple[str, ...], text: str) -> tuple[str, ...]:
     return values
 
 
+def _is_key(value: str) -> bool:
+    # Numbers such as 0.5 have the form of a key.
+    return _KEY.fullmatch(value) is not None and not value[0].isdigit()
+
+
 def _check_value(axis: str, value: str) -> None:
-    if (_KEY.fullmatch(value) and not value[0].isdigit()) or DISTRIBUTION.fullmatch(value):  # another key, or a draw
+    if _is_key(value) or _DISTRIBUTION.fullmatch(value):
         return
     try:
         if not value:
             raise ValueError("empty")
-        gin.config.parse_value(f"[{value}]")  # alone, it would read "1" in "1 2"
+        # In brackets, because gin would read "1 2" as 1 and stop there.
+        gin.config.parse_value(f"[{value}]")
     except (ValueError, SyntaxError) as error:
         what, reason = value or "nothing", str(error).splitlines()[0]
         raise ConfigError(f"grid {axis!r}: {what} is not a gin value ({reason}); text has quotes") from None
 
 
-def _split(text: str) -> list[str]:
-    """Split at the commas that stand in no bracket and no quotes."""
-    parts, depth, quote = [""], 0, ""
-    for mark in text:
-        if quote:
-            quote = "" if mark == quote else quote
-        elif mark in "'\"":
-            quote = mark
-        depth += (not quote) * ((mark in "([{") - (mark in ")]}"))
-        if mark == "," and not depth and not quote:
-            parts.append("")
-        else:
-            parts[-1] += mark
-    parts = [part.strip() for part in parts]
-    return parts if parts[-1] else parts[:-1]  # a comma at the end is none
+def _split(axis: str, text: str) -> list[str]:
+    """Split at the commas outside brackets and quotes, as Python's tokens have them, which are gin's too."""
+    # In brackets, because a line break there is only a space.
+    text = f"[{text}]"
+    lines = io.StringIO(text).readlines()
+    begins = [0, *accumulate(map(len, lines))]
+    commas, depth = [0], 0
+    try:
+        for token in tokenize.generate_tokens(iter(lines).__next__):
+            if token.type == tokenize.OP:
+                depth += (token.string in "([{") - (token.string in ")]}")
+                if token.string == "," and depth == 1:
+                    line, column = token.start
+                    commas.append(begins[line - 1] + column)
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise ConfigError(f"grid {axis!r}: {text[1:-1]} is not a list of gin values ({error.args[0]})") from None
+    pieces = [text[begin + 1 : end].strip() for begin, end in pairwise([*commas, len(text) - 1])]
+    # A comma at the end separates nothing.
+    return pieces if pieces[-1] else pieces[:-1]
 
 
 def _combinations(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
     for value in (value for axis in axes for choice in axis.choices for value in choice):
-        if DISTRIBUTION.fullmatch(value):
+        if _DISTRIBUTION.fullmatch(value):
             raise ConfigError(f"grid: {value} is a distribution: a random search draws it (Sweep.search = 'random')")
-    keys = [key for axis in axes for key in axis.keys]
     for choices in product(*(axis.choices for axis in axes)):
-        yield dict(zip(keys, (value for choice in choices for value in choice), strict=True))
+        yield _bindings(axes, choices)
+
+
+def _bindings(axes: Sequence[Axis], choices: Sequence[Sequence[str]]) -> dict[str, str]:
+    return {
+        key: value
+        for axis, choice in zip(axes, choices, strict=True)
+        for key, value in zip(axis.keys, choice, strict=True)
+    }
 
 
 def _linked(bindings: dict[str, str]) -> dict[str, str]:
-    """Put the value in the place of a key that names another."""
+    """Replace each value that names another key by that key's value."""
     values = {key: bindings.get(value, value) for key, value in bindings.items()}
     for key, value in values.items():
-        if _KEY.fullmatch(value) and not value[0].isdigit():
+        if _is_key(value):
             raise ConfigError(f"grid: {key} = {value}, which has no value of its own in this grid")
     return values
 
@@ -176,3 +210,120 @@ def _check_keys_of_exclusions(groups: Sequence[Sequence[Axis]], known: set[str])
             raise ConfigError(
                 f"Sweep.exclude: {key} is not a key of this grid: its keys are {', '.join(sorted(known))}"
             )
+
+
+# Grids in Python.
+
+
+def points_from_values(grid: Grid, num_samples: int | None = None) -> list[Point]:
+    """Return all combinations of the values by key, or the points that are given one by one.
+
+    Args:
+        grid: The values by key, or the points.
+        num_samples: Draw this many points of the values, or of distributions of ``ray.tune``, instead.
+
+    Raises:
+        ConfigError: An empty grid, points of different keys, or a value that is not plain data.
+    """
+    if num_samples is not None:
+        chosen = _draw_points(grid, num_samples)
+    elif isinstance(grid, Mapping):
+        for key, values in grid.items():
+            _check_list(key, values)
+        chosen = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())] if grid else []
+    else:
+        chosen = [dict(point) for point in grid]
+    if not chosen or not chosen[0]:
+        raise ConfigError("grid: it is empty: give values for at least one key")
+    for point in chosen:
+        if point.keys() != chosen[0].keys():
+            raise ConfigError(f"grid: all points must have the keys {', '.join(chosen[0])}, got {', '.join(point)}")
+        for key, value in point.items():
+            _check_plain(key, value)
+    return [Point("", point) for point in chosen]
+
+
+def _check_list(key: str, values: Any) -> None:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise ConfigError(f"grid[{key!r}] must be a list of values, got {values!r}")
+
+
+def _check_plain(key: str, value: Any) -> None:
+    # Only what comes back from JSON as it was can be compared with the sweep.json of an interrupted sweep.
+    try:
+        same = json.loads(json.dumps(value)) == value
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise ConfigError(f"grid[{key!r}] must hold numbers, texts, truth values, None or lists of them, got {value!r}")
+
+
+# Random search. Every draw comes from one generator with a fixed seed, in the order of the axes.
+
+
+def draw_bindings(axes: Sequence[Axis], num_samples: int) -> Iterator[dict[str, str]]:
+    """Yield `num_samples` draws of one of each axis' choices, as text; a distribution that is chosen is drawn from.
+
+    Raises:
+        ConfigError: The extra `ray` is missing, or a distribution has arguments that Ray Tune does not take.
+    """
+    rng = np.random.RandomState(0)
+    for _ in range(num_samples):
+        # All axes' choices are drawn before any distribution.
+        chosen = [_one_of(axis.choices, rng) for axis in axes]
+        yield {key: _drawn_text(text, rng) for key, text in _bindings(axes, chosen).items()}
+
+
+def _draw_points(grid: Grid, num_samples: int) -> list[dict[str, Any]]:
+    if not isinstance(grid, Mapping):
+        raise ConfigError("grid: a random search draws from values by key, and not from points")
+    _tune("search='random'")
+    for key, values in grid.items():
+        if not _is_distribution(values):
+            _check_list(key, values)
+    if any(not _is_distribution(values) and len(values) == 0 for values in grid.values()):
+        return []
+    rng = np.random.RandomState(0)
+    points = [{key: _drawn_value(values, rng) for key, values in grid.items()} for _ in range(num_samples)]
+    return list({json.dumps(point): point for point in points}.values())
+
+
+def _is_distribution(values: Any) -> bool:
+    return hasattr(values, "sample")
+
+
+def _drawn_value(values: Any, rng: np.random.RandomState) -> Any:
+    return _rounded(values.sample(random_state=rng)) if _is_distribution(values) else _one_of(values, rng)
+
+
+def _drawn_text(text: str, rng: np.random.RandomState) -> str:
+    distribution = _DISTRIBUTION.fullmatch(text)
+    if distribution is None:
+        return text
+    try:
+        arguments = ast.literal_eval(f"({distribution[2]},)")
+        # Most of Ray Tune's distributions take bounds in the wrong order, and draw nonsense.
+        if len(arguments) > 1 and arguments[0] >= arguments[1]:
+            raise ValueError(f"the first bound must be the lower one, got {arguments[0]} and {arguments[1]}")
+        domain = getattr(_tune("Sweep.search = 'random'"), distribution[1])(*arguments)
+        return repr(_rounded(domain.sample(random_state=rng)))
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, SyntaxError) as error:
+        raise ConfigError(f"grid: {text} is no distribution of Ray Tune ({error})") from None
+
+
+def _one_of(values: Sequence[Any], rng: np.random.RandomState) -> Any:
+    return values[_tune("Sweep.search = 'random'").randint(0, len(values)).sample(random_state=rng)]
+
+
+def _rounded(value: Any) -> Any:
+    """Return a drawn value as a plain number, to six digits, so that a person can read it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _tune(needed_by: str) -> Any:
+    with extra(needed_by, "ray"):
+        from ray import tune
+    return tune

@@ -1,4 +1,4 @@
-"""What a sweep is: its grid, its seeds and what its trials have in common, as ``sweep.json`` keeps it."""
+"""The plan of a sweep: its points, its seeds and the command line that its trials share, kept in ``sweep.json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agents.files import write_text_atomically
 from agents.sweep.grid import Point
 from agents.sweep.trial import Trial
 
-__all__ = ["SweepPlan", "is_continued", "read_plan", "write_plan"]
+__all__ = ["PLAN", "SweepPlan", "is_continued", "read_plan", "write_plan"]
 
 PLAN = "sweep.json"
 
@@ -23,13 +23,13 @@ _OPTIONS = ("--gin_files", "--gin_bindings")
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep is: all that must not change while it is continued, but for `seeds`, which may grow.
+    """The plan of a sweep. While the sweep is continued, `seeds` may grow and nothing else may change.
 
     Attributes:
         points: The grid.
-        axes: Its keys, other than those that only arms set.
+        axes: Its keys, without those that only arms bind.
         seeds: Seeds per point.
-        arguments: What every trial's command line has in common; empty for trials in Python.
+        arguments: The options that every trial's command line has; empty for trials in Python.
         function: Name of the trial in Python; ``"train.py"`` otherwise.
     """
 
@@ -52,7 +52,7 @@ def read_plan(base_dir: Path) -> SweepPlan:
     """Return the plan of the sweep in a directory.
 
     Raises:
-        ConfigError: There is none, or it is not what a sweep writes.
+        ConfigError: There is none, or no sweep has written it.
     """
     path = Path(base_dir) / PLAN
     if not path.is_file():
@@ -62,13 +62,16 @@ def read_plan(base_dir: Path) -> SweepPlan:
         plan = SweepPlan(**{**facts, "points": [Point(**point) for point in facts["points"]]})
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{path} is not the plan of a sweep ({error!r}): {_REMEDY}") from None
-    if wrong := _wrong_part(plan):
-        raise ConfigError(f"{path} is not the plan of a sweep ({wrong}): {_REMEDY}")
+    if fault := _fault(plan):
+        raise ConfigError(f"{path} is not the plan of a sweep ({fault}): {_REMEDY}")
     return plan
 
 
-def _wrong_part(plan: SweepPlan) -> str | None:
-    """Return what no sweep writes; a plan may be somebody else's, and its arguments become a command line."""
+def _fault(plan: SweepPlan) -> str | None:
+    """Return what is wrong with a plan that was read, or None.
+
+    The file may be a stranger's, and its arguments become a command line.
+    """
     texts = (plan.axes, plan.arguments)
     if not all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in texts):
         return "axes and arguments must be lists of texts"
@@ -93,7 +96,7 @@ def write_plan(plan: SweepPlan, base_dir: Path) -> None:
 
 
 def is_continued(plan: SweepPlan, base_dir: Path) -> bool:
-    """Return whether the directory holds this very sweep, with no more seeds.
+    """Return whether the directory holds this sweep already, with as many seeds or fewer.
 
     Raises:
         ConfigError: It holds another sweep, or a run, or is a file.
@@ -130,6 +133,6 @@ def _difference(there: Sequence[Point], here: Sequence[Point]) -> str:
 
 
 def _seed(point: Point, number: int) -> int:
-    """Derive a trial's seed from what the trial is; arms that bind the same play the same."""
+    """Derive a trial's seed from its bindings and its number, so that arms that bind the same play the same."""
     text = json.dumps([sorted(point.bindings.items()), number])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") & 0x7FFFFFFF

@@ -1,29 +1,34 @@
-"""A pool of processes, one per trial and so many at a time, that survives what its trials do."""
+"""The local engine of a sweep: a pool of processes, one per trial, which survives whatever a trial does."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from agents.sweep.trial import FAILURE
-from agents.sweep.trial_process import end_processes, python_path, record_end, record_failure, start_process
+from agents.sweep.trial import (
+    FAILURE,
+    OnChange,
+    end_processes,
+    python_path,
+    record_end,
+    record_failure,
+    start_process,
+)
 
 __all__ = ["run_pool"]
-
-OnChange = Callable[[Path, str], None]
 
 
 def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_change: OnChange) -> None:
     """Run one process per directory, `jobs` at a time, until all have ended.
 
     Args:
-        payloads: By the trial's directory, what its process reads from its standard input.
+        payloads: Pickled trials, by the trial's directory.
         jobs: Processes at a time.
         lock: A file descriptor that the processes hold open as long as they live.
-        on_change: Told (directory, ``"running"``, ``"finished"`` or ``"failed"``) as it happens; from several threads.
+        on_change: Called when a trial begins or ends, from several threads.
 
     Raises:
         KeyboardInterrupt: Interrupted; the trials have been ended, and are not marked as failed.
@@ -38,12 +43,14 @@ def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_cha
         (directory / FAILURE).unlink(missing_ok=True)
         on_change(directory, "running")
         begin = time.perf_counter()
+        # There may be no room for its log, or no memory for another process.
         try:
             running[directory] = process = start_process(directory, payload, lock, path)
-        except OSError as error:  # no room for its log, or no memory
+        except OSError as error:
             on_change(directory, record_failure(directory, str(error)))
             return
-        if stopping:  # since we looked
+        # The pool may have been stopped since the look above, before this process was in the table.
+        if stopping:
             process.terminate()
         code = process.wait()
         del running[directory]
@@ -52,6 +59,7 @@ def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_cha
         if not stopping:
             on_change(directory, record_end(directory, code, time.perf_counter() - begin))
 
+    # A thread per trial only waits for its process, so that no time is lost between two trials.
     with ThreadPoolExecutor(jobs) as threads:
         futures = [threads.submit(run, directory, payload) for directory, payload in payloads.items()]
         try:

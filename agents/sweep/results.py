@@ -1,4 +1,8 @@
-"""The table of a sweep, in long form (one number per row), and the manifest that says where it comes from."""
+"""The table of a sweep, and the manifest of versions, commands and machines.
+
+The table is in long form, one number per row, because trials differ in their metrics and iterations. It
+is made from the trials' files, and can be made again at any time.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from agents.files import refuse_damage, write_text_atomically
+from agents.files import refuse_damage, write_atomically, write_text_atomically
 from agents.sweep.grid import plain
 from agents.sweep.plan import SweepPlan, read_plan
 from agents.sweep.trial import RESULT
 
-__all__ = ["is_wall_time", "read_csv", "read_rows", "rows", "write_manifest", "write_results"]
+__all__ = ["MANIFEST", "is_wall_time", "read_csv", "read_rows", "rows", "write_manifest", "write_results"]
 
 CSV, PARQUET, MANIFEST = "results.csv", "results.parquet", "manifest.json"
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "ray", "async-wrappers")
@@ -29,7 +34,7 @@ _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "ra
 def rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:
     """Yield arm, value of each key, seed, iteration, metric and value of all finished trials, in order.
 
-    `seed` is its number, `iteration` None for what is measured once per trial.
+    `seed` is the seed's number; `iteration` is None for a metric that is measured once per trial.
     """
     keys = list(dict.fromkeys(key for point in plan.points for key in point.bindings))
     for trial in plan.trials():
@@ -64,24 +69,25 @@ def write_results(base_dir: Path, plan: SweepPlan) -> Path:
 
 
 def _line(cells: Sequence[Any]) -> str:
-    """Return a line of a table; with this end, unlike with the one that is wanted, csv quotes both that a text has."""
+    """Return a line of the table, which ends in a line feed."""
+    # csv quotes a text with a character of the line end in it. With "\n" alone, carriage returns would not be quoted.
     text = io.StringIO()
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a ``results.csv``, whose texts are as they were before they were quoted."""
+    """Return the rows of a ``results.csv``, without the quotes that keep a spreadsheet from reading formulas."""
     with open(path, newline="", encoding="utf-8") as file:
         return [{_unquoted(name): _unquoted(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
 
 
-# A spreadsheet runs a cell that begins with one of these, unless a quote comes first.
+# A spreadsheet takes a cell that begins with one of these for a formula, unless a quote comes first.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def _quoted(value: Any) -> Any:
-    """Return a text so that no spreadsheet takes it for a formula; other values, and texts of numbers, as they are."""
+    """Put a quote before a text that a spreadsheet would take for a formula; return other values as they are."""
     if not isinstance(value, str) or not value.lstrip("'").startswith(_FORMULA) or _is_number(value):
         return value
     return f"'{value}"
@@ -96,29 +102,29 @@ def _is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return text.isprintable()  # a number may follow a tab
+    # A tab before a number would begin a formula.
+    return text.isprintable()
 
 
 def _write_parquet(path: Path, columns: list[str], table: list[dict[str, Any]]) -> None:
+    """Write the table, if the extra `parquet` is installed."""
     try:
         import pyarrow
         from pyarrow import parquet
-    except ImportError:  # the extra `parquet`
+    except ImportError:
         return
-    arrays = {name: _of_one_type([row[name] for row in table]) for name in columns}
-    temporary = path.with_name(path.name + ".tmp")
-    parquet.write_table(pyarrow.table(arrays), temporary)
-    os.replace(temporary, path)
+    arrays = pyarrow.table({name: _of_one_type([row[name] for row in table]) for name in columns})
+    write_atomically(path, partial(parquet.write_table, arrays))
 
 
 def _of_one_type(values: list[Any]) -> list[Any]:
-    """Return values as text where they are numbers here and words there: a column has one type."""
+    """Return values as text if they are of several types: a column has one type."""
     kinds = {float if isinstance(value, int) and not isinstance(value, bool) else type(value) for value in values}
     return values if len(kinds - {type(None)}) <= 1 else [None if value is None else str(value) for value in values]
 
 
 def read_rows(base_dir: Path) -> list[dict[str, Any]]:
-    """Return the table of a sweep's directory, from its trials, so that a sweep that still runs can be looked at.
+    """Return the table of a sweep's directory, from its trials, so that a running sweep can be plotted too.
 
     Raises:
         ValueError: There is no sweep, or no trial of it has finished.
@@ -154,7 +160,7 @@ def _version(package: str) -> str | None:
 
 
 def _revision() -> str | None:
-    """Return the git revision of this clone, marked where files have changed; None where it is no clone."""
+    """Return the git revision of this clone, with a mark if files have changed; None if it is no clone."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
@@ -163,7 +169,7 @@ def _revision() -> str | None:
 
 
 def _processor() -> str:
-    """Return the processor's name, as well as the system tells it."""
+    """Return the processor's name, or its architecture if the system has no name for it."""
     path = Path("/proc/cpuinfo")
     for line in path.read_text().splitlines() if path.is_file() else []:
         if line.startswith("model name"):

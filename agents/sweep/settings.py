@@ -1,4 +1,4 @@
-"""What a gin file says of the sweep that it is for."""
+"""The settings of a sweep, which a gin file binds as `Sweep`."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ SCHEDULERS = (None, "asha")
 @gin.configurable(module="agents")
 @dataclass(frozen=True)
 class Sweep:
-    """What a gin file says of the sweep that it is for.
+    """How a sweep is run.
 
     Args:
         grid: Axes, such as ``["RealtimeDelay.delay = 1, 8", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]``.
-        arms: By name, axes such as ``["create_agent.agent_name = 'random'"]``, which win over the grid's.
-        exclude: Groups of axes; points that have a listed value of each axis of a group are left out.
+        arms: Axes by the arm's name, such as ``["create_agent.agent_name = 'random'"]``, which win over the grid's.
+        exclude: Groups of axes; a point with a listed value of each axis of a group is left out.
         seeds: Seeds per point.
-        trial_seconds: How long one trial takes, for the estimate before the first has ended; None if not known.
-        keep_checkpoints: Whether finished trials keep all their checkpoints; else the newest weights stay, and the
-            replay and older ones go.
-        search: ``"grid"``, every combination; or ``"random"``, `num_samples` draws of it with Ray Tune.
+        trial_seconds: Seconds that one trial takes, for the estimate until a trial has ended; None if not known.
+        keep_checkpoints: Whether finished trials keep all their checkpoints; else only the newest weights stay, without
+            the replay.
+        search: ``"grid"``, every combination; or ``"random"``, `num_samples` draws with Ray Tune.
         num_samples: Draws of a random search.
-        scheduler: None, or ``"asha"``: Ray Tune ends trials early that do worse than others did in as many iterations
+        scheduler: None, or ``"asha"``: Ray Tune ends trials early that do worse than others after as many iterations
             (Li et al., "A System for Massively Parallel Hyperparameter Tuning", 2018).
-        scheduler_metric: What it compares, a statistic of an iteration; more is better.
-        grace_period: Iterations before it ends a trial, at least.
-        reduction_factor: One of so many trials goes on at each of its rungs.
-        wandb_project: Project of Weights & Biases that finished trials are told to; None for none.
+        scheduler_metric: The statistic of an iteration that the scheduler compares; more is better.
+        grace_period: Iterations that every trial has.
+        reduction_factor: One trial in `reduction_factor` goes on at each rung of the scheduler.
+        wandb_project: Project of Weights & Biases that gets the finished trials; None for none.
     """
 
     grid: Sequence[str] = ()
@@ -55,7 +55,7 @@ class Sweep:
     wandb_project: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not a count, a text or a known word."""
+        """Refuse a value that is not a count, a text or a known word."""
         for name, least in (("seeds", 1), ("num_samples", 1), ("grace_period", 1), ("reduction_factor", 2)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -79,15 +79,15 @@ class Sweep:
             raise ConfigError(f"Sweep.exclude must be a list of lists of texts, got {self.exclude!r}")
 
 
-def check_engine(engine: str, address: str | None, told: Sweep) -> None:
-    """Refuse an engine that is none, or that cannot do what is asked.
+def check_engine(engine: str, address: str | None, settings: Sweep) -> None:
+    """Refuse an unknown engine, or settings that the engine does not have.
 
     Raises:
-        ConfigError: The same.
+        ConfigError: It is unknown, or it lacks one of the settings.
     """
     _one_of("engine", engine, ENGINES)
     if engine == "local":
-        for name, value, plain in (("search", told.search, "grid"), ("scheduler", told.scheduler, None)):
+        for name, value, plain in (("search", settings.search, "grid"), ("scheduler", settings.scheduler, None)):
             if value != plain:
                 raise ConfigError(f"Sweep.{name} = {value!r} is Ray Tune's work: add --engine ray (engine='ray')")
         if address is not None:

@@ -1,4 +1,4 @@
-"""Finished trials as others show them: TensorBoard's HPARAMS tab, and Weights & Biases (the extra `wandb`)."""
+"""Finished trials in TensorBoard's HPARAMS tab and in Weights & Biases (the extra `wandb`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from agents.sweep.grid import plain
 from agents.sweep.plan import SweepPlan
 from agents.sweep.trial import RESULT, Trial
 
-__all__ = ["check_wandb", "tell_tensorboard", "tell_wandb"]
+__all__ = ["check_wandb", "write_to_tensorboard", "write_to_wandb"]
 
-TENSORBOARD = Path("metrics") / "tensorboard"  # where a run of train.py has its scalars
+# Beside the scalars of a run of train.py.
+TENSORBOARD = Path("metrics") / "tensorboard"
 HPARAMS = ".hparams"
-WANDB = "wandb_run.txt"  # in a trial's directory, once it has been told
+# In the directory of a trial that has been sent; holds the run's id.
+WANDB = "wandb_run.txt"
 
 
-def tell_tensorboard(base_dir: Path, plan: SweepPlan) -> None:
+def write_to_tensorboard(base_dir: Path, plan: SweepPlan) -> None:
     """Write each finished trial's point and last numbers, once, for ``tensorboard --logdir base_dir/trials``."""
     for trial, directory in _finished(base_dir, plan):
         place = directory / TENSORBOARD
@@ -31,31 +33,32 @@ def tell_tensorboard(base_dir: Path, plan: SweepPlan) -> None:
 
 
 def _write_hparams(place: Path, name: str, point: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-    from tensorboard.compat.proto.event_pb2 import Event  # PyTorch's writer would bring all of PyTorch
+    # PyTorch's writer would import all of PyTorch.
+    from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-    told = {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in point.items()}
+    shown = {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in point.items()}
     scalars = [Summary.Value(tag=f"sweep/{metric}", simple_value=value) for metric, value in metrics.items()]
     writer = EventFileWriter(str(place), filename_suffix=HPARAMS)
-    for summary in (hparams_pb(told, trial_id=name), Summary(value=scalars)):
+    for summary in (hparams_pb(shown, trial_id=name), Summary(value=scalars)):
         writer.add_event(Event(wall_time=time.time(), summary=summary))
     writer.close()
 
 
 def check_wandb(project: str | None) -> None:
-    """Refuse a project of Weights & Biases where its library is missing.
+    """Refuse a project of Weights & Biases if its library is missing.
 
     Raises:
-        ConfigError: The same.
+        ConfigError: There is a project, and the extra `wandb` is not installed.
     """
     if project is not None:
         with extra("Sweep.wandb_project", "wandb"):
             import wandb  # noqa: F401
 
 
-def tell_wandb(base_dir: Path, plan: SweepPlan, project: str | None) -> None:
+def write_to_wandb(base_dir: Path, plan: SweepPlan, project: str | None) -> None:
     """Send each finished trial to a project of Weights & Biases, once: a run each, in a group with the sweep's name."""
     if project is None:
         return
@@ -83,7 +86,7 @@ def _finished(base_dir: Path, plan: SweepPlan) -> Iterator[tuple[Trial, Path]]:
 
 
 def _point(trial: Trial) -> dict[str, Any]:
-    """Return what a trial tried."""
+    """Return the arm, the values and the seed's number of a trial, by name."""
     arm = {"arm": trial.arm} if trial.arm else {}
     return {**arm, **{key: plain(value) for key, value in trial.bindings.items()}, "seed": trial.seed_number}
 
@@ -94,7 +97,7 @@ def _metrics(directory: Path) -> dict[str, Any]:
 
 
 def _last_numbers(directory: Path) -> dict[str, float]:
-    """Return a number per metric: that of the last iteration, where it has several."""
+    """Return a number per metric; of a metric with several iterations, the last."""
     series = {name: value if isinstance(value, list) else [value] for name, value in _metrics(directory).items()}
     return {name: values[-1] for name, values in series.items() if values and math.isfinite(values[-1])}
 

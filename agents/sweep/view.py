@@ -1,4 +1,14 @@
-"""A sweep's table as curves: which key lies along the axis, what makes a curve, what makes a panel of its own."""
+"""A view of a sweep's table: which key is the x axis, which keys make curves, and which make panels.
+
+A sweep has more keys than a figure has axes. One key of numbers lies along the x axis: the delay, if there is one. Each
+arm makes a curve, and so does each interaction. The interaction is computed from the delay and the noops together
+(asynchronous: noops = 0; sequential: noops = delay), because the noops of a sequential curve differ at every delay.
+Keys whose value follows from x, as in linked axes, make nothing. All other keys make panels; without arms and
+interactions, the first of them makes curves.
+
+Random and no-op players do not learn, so they are levels across a panel: those of the arms of that name or, without
+such arms, the means of the closing tables of all trials.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +22,14 @@ from agents.experiment.evaluate import STATISTICS, bootstrap_interval
 from agents.sweep.grid import plain
 from agents.sweep.plan import SweepPlan
 
-__all__ = ["Level", "Panel", "Score", "View", "make_view"]
+__all__ = ["BASELINES", "Level", "Panel", "Score", "View", "make_view"]
 
-BASELINES = {"random": "random", "no-op": "no-op", "noop": "no-op"}  # arms that are lines and not curves
-SCORES = ("final_return", "training_return", "score")  # what is looked at, where nothing else is asked for
-LEVELS = {  # measured by each run's closing table, under its own delay
+# Arms that are drawn as lines across the panel, not as curves.
+BASELINES = {"random": "random", "no-op": "no-op", "noop": "no-op"}
+# The default metric is the first of these that the sweep has.
+SCORES = ("final_return", "training_return", "score")
+# Metrics of baselines, which each run's closing table measures under the run's own delay.
+LEVELS = {
     "random_return": "random, over all trials",
     "noop_return": "no-op, over all trials",
 }
@@ -29,10 +42,10 @@ class Score:
     Attributes:
         x: Value of the key along the axis.
         scores: In the order of the seeds.
-        value: Their mean, or what statistic was asked for.
-        low: Of its 95 % bootstrap interval over trials.
-        high: The same.
-        trials: Their names.
+        value: Their mean, or the view's other statistic.
+        low: Lower bound of its 95 % bootstrap interval over trials.
+        high: Upper bound.
+        trials: The trials' names.
     """
 
     x: float
@@ -55,7 +68,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves that belong into one picture, by name, and the baselines there."""
+    """Curves of one panel, by name, and its baselines."""
 
     title: str
     curves: dict[str, list[Score]]
@@ -64,15 +77,15 @@ class Panel:
 
 @dataclass(frozen=True)
 class View:
-    """A way to look at a sweep.
+    """A view of a sweep.
 
     Attributes:
         plan: The sweep.
         rows: Its table.
         x: The key along the axis.
-        by: Keys whose values make a curve, apart from the arm and the interaction.
-        apart: Keys whose values make a panel.
-        metric: What is looked at.
+        by: Keys whose values make curves, beside the arm and the interaction.
+        apart: Keys whose values make panels.
+        metric: The metric of the y axis.
         statistic: ``"mean"`` or ``"iqm"``, over trials.
     """
 
@@ -103,22 +116,22 @@ class View:
             Panel(
                 title,
                 {name: [self._score(x, curve[x]) for x in sorted(curve)] for name, curve in curves.items()},
-                [Level(name, *self._told(values)) for name, values in levels.get(title, {}).items()],
+                [Level(name, *self._statistic_with_interval(values)) for name, values in levels.get(title, {}).items()],
             )
             for title, curves in scores.items()
         ]
 
     def names(self, row: Mapping[str, Any]) -> list[str]:
-        """Return the curves that a row belongs to; what neither waits nor thinks belongs to each interaction."""
-        parts = [[row["arm"]]] if row["arm"] else []
+        """Return the curves of a row; a point without delay and noops is drawn in the curve of every interaction."""
+        words = [[row["arm"]]] if row["arm"] else []
         delay, noops = _key("delay", self.plan), _key("noops", self.plan)
         if delay and noops and noops in self.plan.axes:
-            parts.append(_interactions(row[delay], row[noops], self._all_interactions(delay, noops)))
-        parts += [[f"{key.rpartition('.')[2]} {row[key]}"] for key in self.by]
-        return [", ".join(words) for words in product(*parts)] if parts else [self.metric_label]
+            words.append(_interactions(row[delay], row[noops], self._all_interactions(delay, noops)))
+        words += [[f"{key.rpartition('.')[2]} {row[key]}"] for key in self.by]
+        return [", ".join(name) for name in product(*words)] if words else [self.metric_label]
 
     def title(self, row: Mapping[str, Any]) -> str:
-        """Return the panel that a row belongs to."""
+        """Return the title of a row's panel."""
         return ", ".join(str(row[key]) for key in self.apart)
 
     @property
@@ -133,7 +146,7 @@ class View:
 
     @property
     def statistic_label(self) -> str:
-        """What a marker and its bar are."""
+        """The meaning of a marker and its bar, in words."""
         name = {"mean": "mean", "iqm": "interquartile mean"}[self.statistic]
         scores = (score for panel in self.panels for curve in panel.curves.values() for score in curve)
         counts = sorted({len(score.scores) for score in scores})
@@ -148,15 +161,15 @@ class View:
         return "delay (frames)" if self.x == _key("delay", self.plan) else self.x
 
     def _last_of_each_trial(self) -> Iterator[Mapping[str, Any]]:
-        """Yield a row per trial and metric: that of the last iteration."""
+        """Yield a row per trial and metric, that of the last iteration."""
         last = {(row["trial"], row["metric"]): row for row in self.rows}
         yield from last.values()
 
     def _score(self, x: float, found: Sequence[tuple[str, float]]) -> Score:
         values = [value for _, value in found]
-        return Score(x, tuple(values), *self._told(values), tuple(trial for trial, _ in found))
+        return Score(x, tuple(values), *self._statistic_with_interval(values), tuple(trial for trial, _ in found))
 
-    def _told(self, values: Sequence[float]) -> tuple[float, float, float]:
+    def _statistic_with_interval(self, values: Sequence[float]) -> tuple[float, float, float]:
         statistic = STATISTICS[self.statistic]
         return (float(statistic(values)), *bootstrap_interval(values, statistic))
 
@@ -177,14 +190,14 @@ def make_view(
     statistic: str = "mean",
     x: str | None = None,
 ) -> View:
-    """Choose how to look at a sweep.
+    """Return a view of a sweep.
 
     Args:
         plan: The sweep.
         rows: Its table.
-        metric: What to look at; the score of the closing evaluation or of the training, if there is one.
+        metric: The metric of the y axis; None is the closing return, else the training return, else the first metric.
         statistic: ``"mean"`` or ``"iqm"``, over seeds.
-        x: The key along the axis; the delay, or else the first axis of numbers.
+        x: The key along the axis; None is the delay, or the axis with the most numbers if there is no delay.
 
     Raises:
         ValueError: A metric, statistic or key that the sweep does not have.
@@ -206,9 +219,11 @@ def make_view(
     curves = [row for row in rows if row["arm"] not in BASELINES]
     if not any(row["metric"] == metric for row in curves):
         raise ValueError(f"metric {metric}: no trial has it yet but those of random and no-op: let the sweep go on")
-    told = noops in plan.axes and delay is not None  # by the interaction's name
-    others = [key for key in plan.axes if key != x and not (told and key == noops) and not _follows(key, x, curves)]
-    named = bool(arms) or told
+    # Where both keys vary, the interaction's name stands for the noops.
+    interactions = noops in plan.axes and delay is not None
+    hidden = {x, noops} if interactions else {x}
+    others = [key for key in plan.axes if key not in hidden and not _follows(key, x, curves)]
+    named = bool(arms) or interactions
     by, apart = ((), others) if named else (others[:1], others[1:])
     return View(plan, rows, x, tuple(by), tuple(apart), metric, statistic)
 
@@ -220,7 +235,7 @@ def _key(word: str, plan: SweepPlan) -> str | None:
 
 
 def _interactions(delay: Any, noops: Any, known: Sequence[str]) -> list[str]:
-    """Return the names of the interactions that a delay with so many noops is; without either, all that are known."""
+    """Return the interaction of a delay and noops by name; with neither, all known interactions."""
     if delay == noops == 0 and known:
         return list(known)
     if noops == 0:
@@ -234,6 +249,6 @@ def _is_numeric(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _follows(key: str, x: str, rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a key's value is known from that of `x`, as where the two are linked."""
+    """Return whether the value of `x` determines the key's value, as in linked axes."""
     pairs = {(row[x], repr(row[key])) for row in rows}
     return len(pairs) == len({at for at, _ in pairs})

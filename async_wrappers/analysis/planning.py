@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,8 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from async_wrappers.checks import positive, whole
 from async_wrappers.latency import Latency, LogNormal, as_latency, measure, nanoseconds, summary
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
@@ -89,7 +87,7 @@ class Plan:
         simulated_frames: Frames that the forecasts count.
         rules: A forecast for each: ``sequential`` and ``never_resting`` (one worker), ``max_time`` (``ceil(max latency
             * fps)`` workers, with the largest of 10,000 draws, which it learns on the way), ``max_time_known`` (which
-            is told), ``expected_time`` (``ceil(mean latency * fps)``) and ``tickets`` (two more, at playout p99).
+            knows it), ``expected_time`` (``ceil(mean latency * fps)``) and ``tickets`` (two more, at playout p99).
         enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames; None if none found.
         playout: The playout of `enough`, as a quantile of the latency.
         learners: That make one update per frame together; None if not asked for.
@@ -184,7 +182,7 @@ def plan(
     seconds: float = 60,
     seed: int = 0,
 ) -> Plan:
-    """Tell how many workers a latency needs at a frame rate, and what they give.
+    """Return how many workers a latency needs at a frame rate, and the fresh frames and delays that they give.
 
     Example:
         >>> from async_wrappers.analysis.planning import plan
@@ -195,7 +193,7 @@ def plan(
     Args:
         latency_or_policy: A latency model, a number or a list of seconds; or, with `observation`, a policy, which is
             then measured (53 inferences).
-        observation: What the policy is given.
+        observation: The observation that the policy is measured on.
         fps: Frames per second.
         learn_ms: How long one update of the weights takes, in milliseconds.
         cores: Cores of the machine; None means those of this one.
@@ -239,7 +237,7 @@ def plan(
 def workers_against_latency(
     latencies_s: Iterable[float], fps: Any = 60, *, cv: float = 0.2, seconds: float = 600, seed: int = 0
 ) -> list[Need]:
-    """Tell how many workers are enough over a range of log-normal latencies.
+    """Return how many workers are enough over a range of log-normal latencies.
 
     Args:
         latencies_s: Mean latencies, in seconds.
@@ -280,15 +278,9 @@ class _World:
                 f"latency must stay under {LONGEST_FRAMES} frames to be simulated, got up to {longest} at "
                 f"{float(clock.fps):g} fps: plan with fewer frames per second"
             )
-        episode = clock.frame_at(nanoseconds(_positive("seconds", seconds, "seconds")))
+        episode = clock.frame_at(nanoseconds(positive("seconds", seconds, "seconds")))
         frames = max(min(episode, MOST_FRAMES), 3 * clock.frame_at(nanoseconds(latency.mean)), LEAST_FRAMES)
-        try:
-            whole = operator.index(seed)
-        except TypeError:
-            whole = -1
-        if whole < 0:
-            raise ValueError(f"seed must be a whole number >= 0, got {seed!r}")
-        return cls(latency, clock, draws, longest + 1, frames, whole)
+        return cls(latency, clock, draws, longest + 1, frames, whole("seed", seed, 0))
 
     @property
     def mean_rule(self) -> int:
@@ -367,7 +359,7 @@ class _World:
 
 
 def _difference(after: Counts, before: Counts) -> Counts:
-    """Return what happened between two counts of one schedule."""
+    """Return the difference of two counts of one schedule."""
     return Counts(
         after.frames - before.frames,
         after.fresh - before.fresh,
@@ -391,13 +383,12 @@ def _latency_of(latency_or_policy: Any, observation: Any) -> Latency:
 
 
 def _check_machine(cores: Any, learn_ms: Any, model_mb: Any, memory_gbs: Any) -> None:
-    if not isinstance(cores, int | np.integer) or isinstance(cores, bool) or cores < 1:
-        raise ValueError(f"cores must be a whole number >= 1, got {cores!r}")
+    whole("cores", cores, 1)
     if learn_ms is not None:
-        _positive("learn_ms", learn_ms, "milliseconds")
+        positive("learn_ms", learn_ms, "milliseconds")
     if model_mb is not None:
-        _positive("model_mb", model_mb, "megabytes")
-    _positive("memory_gbs", memory_gbs, "gigabytes per second")
+        positive("model_mb", model_mb, "megabytes")
+    positive("memory_gbs", memory_gbs, "gigabytes per second")
 
 
 def _memory(workers: int, model_mb: float) -> dict[str, float]:
@@ -490,13 +481,3 @@ def _line(row: Forecast) -> str:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
-
-
-def _positive(name: str, value: Any, unit: str) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise ValueError(f"{name} must be a finite number of {unit} > 0, got {value!r}")
-    return number

@@ -8,16 +8,17 @@ runs with the same seed and the same random actions but for one. What differs af
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, SupportsIndex
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import flatten
+
+from async_wrappers.checks import whole
 
 __all__ = ["ProbeResult", "probe_delay"]
 
@@ -28,7 +29,7 @@ CHANCE = 1e-3  # a period that would come about by chance more often than this i
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What `probe_delay` found. None stands for what could not be told; `verdict` says why.
+    """The findings of `probe_delay`. None stands for a value that could not be found; `verdict` says why.
 
     A frame is one ``step`` of the probed environment, as it was given.
 
@@ -106,10 +107,10 @@ def probe_delay(
         ValueError: A number is too small or not whole, `env_or_make_env` makes no environment, or its action space
             holds a single action.
     """
-    episodes = _at_least(1, "episodes", episodes)
-    max_frames = _at_least(2, "max_frames", max_frames)
-    seed = _at_least(0, "seed", seed)
-    alternatives = _at_least(1, "alternatives", alternatives)
+    episodes = whole("episodes", episodes, 1)
+    max_frames = whole("max_frames", max_frames, 2)
+    seed = whole("seed", seed, 0)
+    alternatives = whole("alternatives", alternatives, 1)
     fresh = _opener(env_or_make_env)
     actions = _actions_of(fresh, seed)
     found: list[list[_Trial]] = []
@@ -392,16 +393,6 @@ def _has_pattern(frames: list[tuple[int, bool]]) -> bool:
         if math.comb(m, len(used)) * math.comb(room, hits) / math.comb(len(frames), hits) < CHANCE / m:
             return True
     return False
-
-
-def _at_least(least: int, name: str, value: SupportsIndex) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-    return number
 
 
 def _frames(count: int | None) -> str:

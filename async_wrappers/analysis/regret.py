@@ -1,4 +1,4 @@
-"""The regret ladder: what delay and inaction each cost a policy, found by playing it with and without them.
+"""The regret ladder: the cost of delay and of inaction, found by playing a policy with and without them.
 
 Riemer, Subbaraj, Berseth, Rish, "Enabling Realtime Reinforcement Learning at Scale with Staggered Asynchronous
 Inference", arXiv 2412.14355, Theorem 1: the realtime regret splits into a part from not having learnt yet, a part from
@@ -7,7 +7,6 @@ inaction (frames on which the default action stands) and a part from delay (acti
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import numpy as np
 from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
-from async_wrappers.checks import whole_frames
+from async_wrappers.checks import whole, whole_frames
 from async_wrappers.live.protocols import Decision, as_act
 from async_wrappers.wrappers.delay import RealtimeDelay
 
@@ -131,7 +130,7 @@ def decompose(
         max_frames: Frames after which an episode is cut, the same on every rung.
 
     Returns:
-        Scores, mean returns and costs. A score is ``info["episode_return"]`` where the environment tells it, else the
+        Scores, mean returns and costs. A score is ``info["episode_return"]`` if the environment reports it, else the
         sum of the rewards.
 
     Raises:
@@ -139,8 +138,8 @@ def decompose(
             makes no environment, or the default action does not fit the environment.
     """
     delay, noops = whole_frames("delay", delay), whole_frames("noops", noops)
-    episodes, seed = _at_least(2, "episodes", episodes), _at_least(0, "seed", seed)
-    max_frames = max_frames if max_frames is None else _at_least(1, "max_frames", max_frames)
+    episodes, seed = whole("episodes", episodes, 2), whole("seed", seed, 0)
+    max_frames = max_frames if max_frames is None else whole("max_frames", max_frames, 1, or_none=True)
     seeds = [int(np.random.SeedSequence((seed, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(episodes)]
 
     def climb(delay: int, noops: int) -> tuple[float, ...]:
@@ -244,13 +243,3 @@ def _estimates(scores: Mapping[str, Sequence[float]]) -> tuple[dict[str, Estimat
         return Estimate(float(values.mean()), float(low), float(high))
 
     return {rung: estimate(rungs[rung]) for rung in rungs}, {name: estimate(costs[name]) for name in costs}
-
-
-def _at_least(least: int, name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number (an int), got {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be >= {least}, got {number}")
-    return number

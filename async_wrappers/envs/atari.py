@@ -8,10 +8,9 @@ from difflib import get_close_matches
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 
-from async_wrappers.checks import whole_frames
+from async_wrappers.checks import whole, whole_frames
 from async_wrappers.envs.wrapping import Wrapper, wrap
 
 __all__ = ["create_atari_environment", "find_atari_game"]
@@ -60,8 +59,7 @@ def create_atari_environment(
     """
     if obs_type not in ("grayscale", "ram"):
         raise ValueError(f"obs_type must be 'grayscale' or 'ram', got {obs_type!r}")
-    if not isinstance(frame_skip, int | np.integer) or frame_skip < 1:
-        raise ValueError(f"frame_skip must be a whole number >= 1 of emulated frames, got {frame_skip!r}")
+    frame_skip = whole("frame_skip", frame_skip, 1, unit="emulated frames")
     noop_max = whole_frames("noop_max", noop_max)
     if obs_type == "ram" and terminal_on_life_loss:
         raise ValueError("terminal_on_life_loss=True needs obs_type='grayscale', got obs_type='ram'")

@@ -10,31 +10,34 @@ import gc
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from async_wrappers.latency import Latency
+from async_wrappers.live.frame_status import FrameStatus, phase_state_of
+from async_wrappers.live.inflight import Inference, Inflight
 from async_wrappers.live.memory.journal import Journal
-from async_wrappers.live.memory.slots import Controls, Fate, Finished
+from async_wrappers.live.memory.slots import Controls, Fate, Finished, Ticket
 from async_wrappers.live.oracles import refuse_oracles
-from async_wrappers.live.protocols import Ready, Transport
+from async_wrappers.live.protocols import Ready, SimulatedTransport, Transport
 from async_wrappers.live.report.measurements import Record
-from async_wrappers.live.report.timing import EpisodeTiming, Span, Standing
+from async_wrappers.live.report.timing import EpisodeTiming, Span
 from async_wrappers.live.transitions import Transitions
-from async_wrappers.live.workers import Crew, Running
-from async_wrappers.schedule.dispatch import Dispatcher, Due
+from async_wrappers.live.workers import Crew
+from async_wrappers.schedule.dispatch import Dispatcher
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import modelled_conditions
 from async_wrappers.schedule.stagger import Conditions, Stagger
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
-__all__ = ["EnvironmentLoop", "Phase", "Terms", "encounter_of", "episode_seed"]
+__all__ = ["EnvironmentLoop", "Phase", "Terms", "episode_seed"]
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ class Phase:
         first_episode: Number of the first episode.
         frames_before: Frames lived through before, as policies are told.
         max_episode_frames: Frames after which an episode is cut, which is a truncation.
-        encounter: Number of the encounter to begin with, where the environment has an order of them; None for the next.
-        standing_at: Frame (those lived through before included) at whose beginning the run's standing is noted.
+        phase_state: What the environment's attribute of that name is set to before the first episode; None to leave it.
+        on_frame: Called with a `FrameStatus` as each frame begins; what it returns, if not None, is kept as a note.
     """
 
     number: int = 0
@@ -82,8 +85,8 @@ class Phase:
     first_episode: int = 0
     frames_before: int = 0
     max_episode_frames: int | None = None
-    encounter: int | None = None
-    standing_at: int | None = None
+    phase_state: Any = None
+    on_frame: Callable[[FrameStatus], Any] | None = None
 
     def goes_on(self, frames: int, episodes: int) -> bool:
         """Return whether there is more to play after so many frames and episodes."""
@@ -99,20 +102,6 @@ def episode_seed(seed: int, phase: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, phase, episode)).generate_state(1)[0]) & 0x7FFFFFFF
 
 
-def encounter_of(env: gym.Env[Any, Any]) -> int | None:
-    """Return the number of the present or next encounter, where the environment has an order of them."""
-    return env.get_wrapper_attr("encounter") if env.has_wrapper_attr("encounter") else None
-
-
-class _Moment(NamedTuple):
-    """What policies are told of a frame."""
-
-    episode: int
-    start: int
-    frame: int
-    eval_mode: bool
-
-
 class EnvironmentLoop:
     """Plays an environment against the monotonic clock.
 
@@ -125,6 +114,8 @@ class EnvironmentLoop:
         stops: Asked on every frame whether to end.
         now: The clock, in nanoseconds; that of the transport.
         warns: Is told, once, that an answer of the policy's was refused, in a sentence.
+        simulation: The transport and clock of a simulated run; None on a real clock. Then no time passes but what
+            frames and inferences take, a reset discards what is in flight, and nothing is measured before.
     """
 
     def __init__(
@@ -137,14 +128,17 @@ class EnvironmentLoop:
         stops: Callable[[], bool] = lambda: False,
         now: Callable[[], int] = time.monotonic_ns,
         warns: Callable[[str], None] | None = None,
+        simulation: SimulatedTransport | None = None,
     ) -> None:
         """See the class."""
         refuse_oracles(env)
+        self._simulation = simulation
         self._env, self._transport, self._terms = env, transport, terms
         self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
         self._clock, self._stagger = FrameClock(terms.fps), deepcopy(terms.stagger)  # a strategy serves one loop
-        self._dispatcher = Dispatcher(self._clock, self._stagger)
-        self._crew = Crew(transport, terms.workers, now, self._refuse)
+        self._dispatcher = Dispatcher(self._clock, self._stagger, None if simulation is None else self._start_simulated)
+        self._inflight = Inflight()
+        self._crew = Crew(transport, self._inflight, terms.workers, now, self._refuse)
         self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
         self._warned = False
         self._default_action = make_default_action(terms.default_action, env, terms.line)
@@ -152,6 +146,7 @@ class EnvironmentLoop:
             journal.begin_writing()
         if terms.latency is not None:
             self._prepare(modelled_conditions(terms.latency, terms.workers, self._clock))
+        self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # what was ordered before that time is not of this phase
@@ -159,54 +154,43 @@ class EnvironmentLoop:
 
     def play(self, phase: Phase) -> Record:
         """Play a phase; garbage is collected between its episodes and never inside a frame."""
-        self._record = record = Record(float(self._clock.fps), self._terms.workers)
+        simulated = self._simulation is not None
+        self._record = record = Record(float(self._clock.fps), self._terms.workers, simulated)
         self._since = math.inf
         before = self._dispatcher.dropped, self._dispatcher.late
         self._updates = self._updates_made()
-        if phase.encounter is not None:
-            self._env.set_wrapper_attr("encounter", phase.encounter, force=False)
+        if phase.phase_state is not None:
+            if not self._env.has_wrapper_attr("phase_state"):
+                raise ValueError(
+                    "phase_state must be None for an environment that has no attribute phase_state, got "
+                    f"{phase.phase_state!r}"
+                )
+            self._env.set_wrapper_attr("phase_state", phase.phase_state, force=False)
         frames = episodes = 0
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with nullcontext() if simulated else _no_garbage_collection():
             while phase.goes_on(frames, episodes) and not record.stopped:
-                gc.collect()
-                gc.freeze()  # what has lived until now is never looked at again by a collection
+                if not simulated:
+                    _collect_garbage()
                 frames += self._play_episode(phase, phase.first_episode + episodes, frames)
                 episodes += 1
-        finally:
-            gc.unfreeze()
-            if collects:
-                gc.enable()
         record.dropped += self._dispatcher.dropped - before[0]
         record.late = self._dispatcher.late - before[1]
         record.playout = self._stagger.playout or 0
-        record.encounter = encounter_of(self._env)
+        record.phase_state = phase_state_of(self._env)
         return record
 
     def _updates_made(self) -> int:
         return 0 if self._controls is None else int(self._controls.updates.sum())
 
-    def _standing(self, frame: int, score: float, actions: int) -> Standing:
-        """Return how the run stands, in the middle of an episode of so many actions."""
-        episodes = self._record.episodes
-        return Standing(
-            frame,
-            len(episodes),
-            sum(episode.won is True for episode in episodes),
-            sum(episode.won is False for episode in episodes),
-            score,
-            encounter_of(self._env),
-            actions + sum(map(len, self._record.effects)),
-            self._updates_made() - self._updates,
-        )
+    def _updates_of_phase(self) -> int:
+        return self._updates_made() - self._updates
 
     def _play_episode(self, phase: Phase, episode: int, played: int) -> int:
         """Play an episode, or what of it the phase has room for; return its frames."""
         seed = episode_seed(self._terms.seed, phase.number, episode)
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
-        self._begin_episode(observation, episode)
+        self._begin_episode(observation, episode, seed, played)
         learns = self._journal is not None and not phase.eval_mode
         transitions = Transitions(self._journal if learns else None)
         limit = phase.limit(played)
@@ -218,47 +202,76 @@ class EnvironmentLoop:
             if self._stops() or self._record.hopeless:
                 self._record.stopped = True
                 break
-            self._wait_for(frame)
-            self._moment = _Moment(episode, frame, phase.frames_before + played + frame, phase.eval_mode)
-            if self._moment.frame == phase.standing_at:
-                self._record.standing = self._standing(self._moment.frame, score, len(effects))
+            if self._simulation is None:
+                self._wait_for(frame)
+            else:
+                self._record.lateness.append(0)
+            lived = phase.frames_before + played + frame
+            if phase.on_frame is not None:
+                status = FrameStatus(lived, score, len(effects), self._record, self._env, self._updates_of_phase)
+                if (note := phase.on_frame(status)) is not None:
+                    self._record.notes.append((lived, note))
             self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
             self._publish(observation)
+            self._ticket = Ticket(0, self._number, episode, frame, lived, phase.eval_mode)
             self._take_turns()
             self._dispatcher.frame(frame)
             self._listen(0)
             self._start_workers()
             due = self._dispatcher.choose()
-            if due is None:
+            decision = None if due is None else self._inflight.take(due)
+            if decision is None or decision.refused:
                 action = self._default_action(observation, last_action)
             else:
-                action = self._take(due)
+                action = decision.action
                 last_action = deepcopy(action)  # an environment may write into what it receives
-                effects.append((due.start, frame))
-                transitions.apply(self._seen.get(due.start), action, frame)
+                self._record.versions.append(decision.version)
+                effects.append((decision.ticket.start, frame))
+                transitions.apply(decision.observation, action, frame, decision.extras)
+            if self._simulation is not None:
+                # A simulated step takes no time, so the frame may pass before it: then its last starts are made, too.
+                self._pass_frame(self._simulation, self._begin + self._clock.begin(frame + 1))
             observation, reward, terminated, truncated, info = self._env.step(action)
             transitions.reward(float(reward))
             score += float(reward)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
         if terminated or truncated:
-            in_flight = self._dispatcher.in_flight(running.ticket.start for running in self._at_work())
-            transitions.end(terminated, self._seen.get(in_flight, observation), frame)
+            running = self._inflight.of_episode(self._first)
+            in_flight = self._dispatcher.in_flight(inference.ticket.start for inference in running)
+            following = observation if in_flight is None else self._inflight.observation(in_flight, self._first)
+            transitions.end(terminated, following, frame)
         else:
             transitions.abandon()
-        self._last_deadline = self._begin + self._clock.begin(frame)
-        self._record.end = max(self._last_deadline, self._now())
+        if self._simulation is None:
+            self._last_deadline = self._begin + self._clock.begin(frame)
+            self._record.end = max(self._last_deadline, self._now())
+        else:
+            self._last_deadline = self._record.end = self._record.begin + self._clock.begin(played + frame)
+            self._discard(self._simulation)
+        self._record_inferences()
         self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin, info.get("won")))
         self._record.effects.append(effects)
         return frame
 
-    def _begin_episode(self, observation: Any, episode: int) -> None:
+    def _begin_episode(self, observation: Any, episode: int, seed: int, played: int) -> None:
         """See to it that the right workers are free, settle the strategy's estimates, and set time zero."""
+        if self._simulation is None:
+            self._begin_on_the_clock(observation, episode)
+        else:
+            self._begin_simulated(self._simulation, seed, played)
+        self._first = self._number + 1
+        self._inflight.begin_episode()
+        if not self._record.episodes:
+            self._record.begin = self._since = self._begin
+        self._dispatcher.begin(self._crew.free)
+
+    def _begin_on_the_clock(self, observation: Any, episode: int) -> None:
         terms, drains = self._terms, self._terms.between_episodes == "drain"
         if self._number < 0:
             self._publish(observation)
             # in evaluation mode, as exploring may need no inference
-            infer = partial(self._crew.start, number=0, episode=episode, start=0, frame=0, eval_mode=True)
+            infer = partial(self._crew.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
             calibration_time = terms.calibration_time if terms.latency is None else 0.0
             self._crew.warm_up(infer, terms.start_timeout, calibration_time, self._stops)
         if drains:
@@ -266,16 +279,19 @@ class EnvironmentLoop:
                 self._note(event, running)
         if terms.latency is None:
             self._prepare(self._measured())
-        self._first = self._number + 1
-        self._actions: dict[Due, Finished] = {}  # that may be applied
-        self._seen: dict[int | None, Any] = {}  # the observations of decisions in flight, by start
         self._begin = max(self._now(), self._last_deadline)  # the last frame has its full length
         if self._record.episodes and not drains:  # the next deadline of the same clock
             late = self._begin - self._last_deadline
             self._begin = self._last_deadline + self._clock.begin(self._clock.frame_at(late))
-        if not self._record.episodes:
-            self._record.begin = self._since = self._begin
-        self._dispatcher.begin(self._crew.free)
+
+    def _begin_simulated(self, simulation: SimulatedTransport, seed: int, played: int) -> None:
+        """Begin with all workers idle; the episode's seed starts latencies and estimates anew."""
+        if self._number < 0:
+            self._crew.collect(0)  # all workers come up at once
+        begin = self._record.begin if self._record.episodes else simulation.now()
+        self._begin = begin + self._clock.begin(played)  # of all frames at once, so that no rounding adds up
+        self._stagger.restart()
+        simulation.restart(seed, self._begin)
 
     def _measured(self) -> Conditions:
         """Return what the newest response times say."""
@@ -301,6 +317,21 @@ class EnvironmentLoop:
                 self._start_workers()
         self._record.lateness.append(now - deadline)
 
+    def _pass_frame(self, simulation: SimulatedTransport, deadline: int) -> None:
+        """Let simulated time pass up to a deadline, event by event; what ends on it is of the next frame."""
+        while (event := self._dispatcher.next_event()) is not None and self._begin + event < deadline:
+            self._take_turns()
+            simulation.advance(self._begin + event)
+            self._listen(0)  # before a worker's next inference takes the place of the one that has ended
+            self._start_workers()
+        self._take_turns()
+        simulation.advance(deadline)
+
+    def _discard(self, simulation: SimulatedTransport) -> None:
+        """End the episode for all inferences in flight, which count as far as they have come."""
+        for event, inference in self._crew.take_in(simulation.discard()):
+            self._note(event, inference, self._last_deadline)
+
     def _publish(self, observation: Any) -> None:
         self._number += 1
         self._transport.publish(self._number, observation)
@@ -308,18 +339,17 @@ class EnvironmentLoop:
     def _start_workers(self) -> None:
         """Let the workers that may start infer the frame published last."""
         workers = self._dispatcher.starts(self._now() - self._begin)
-        if workers and self._shown is not None:
-            self._seen.setdefault(self._moment.start, self._shown)
+        if self._simulation is not None:
+            self._listen(0)  # the dispatcher has started them by `_start_simulated`, and some may have ended
+            return
         for worker in workers:
-            self._crew.start(worker, self._number, *self._moment)
+            self._crew.start(worker, self._ticket, self._shown)
 
-    def _take(self, due: Due) -> Any:
-        """Return the action that is applied now, and forget what can no longer be."""
-        finished = self._actions[due]
-        self._record.versions.append(finished.version)
-        self._actions = {key: value for key, value in self._actions.items() if key.start > due.start}
-        self._seen = {start: value for start, value in self._seen.items() if start is not None and start >= due.start}
-        return finished.action
+    def _start_simulated(self, worker: int, frame: int, now: int) -> int:
+        """Let a worker start, and return when its inference will have ended: a simulation knows."""
+        assert self._simulation is not None
+        self._crew.start(worker, self._ticket, self._shown)
+        return self._simulation.end_of(worker) - self._begin
 
     def _take_turns(self) -> None:
         """Tell learners how many turns are granted, and the strategy how many they have taken."""
@@ -330,26 +360,43 @@ class EnvironmentLoop:
     def _listen(self, until: int) -> None:
         """Take in what has happened; wait for it until a monotonic time."""
         self._take_turns()
-        for event, running in self._crew.collect(until):
-            self._note(event, running)
+        for event, inference in self._crew.collect(until):
+            self._note(event, inference)
             if isinstance(event, Ready):
                 self._dispatcher.free(event.worker, self._now() - self._begin)
             else:
-                self._take_in(event, running)
+                self._take_in(event, inference)
 
-    def _note(self, event: Ready | Finished, running: Running | None) -> None:
-        """Record an inference of this phase."""
-        if isinstance(event, Ready) or running is None or running.sent < self._since:
+    def _note(self, event: Ready | Finished, inference: Inference | None, cut: int | None = None) -> None:
+        """Record an inference of this phase; at most up to `cut`, where a reset has ended it."""
+        if isinstance(event, Ready) or inference is None or inference.sent < self._since:
             return
+        simulated = self._simulation is not None
         if event.fate == Fate.DONE:
-            ticket, latency = running.ticket, event.ended - event.began
             self._record.accepted += 1
-            self._record.spans.append(Span(event.worker, ticket.episode, ticket.start, event.began, event.ended))
-            self._record.latencies.append(latency)
-            self._record.exchanges.append(self._now() - running.sent - latency)
         else:
             fate = event.fate.name.lower()
             self._record.fates[fate] = self._record.fates.get(fate, 0) + 1
+        if event.fate == Fate.DONE or simulated:
+            ticket, latency = inference.ticket, event.ended - event.began
+            ended = event.ended if cut is None else min(event.ended, cut)
+            span = Span(event.worker, ticket.episode, ticket.start, event.began, ended)
+            exchange = None if simulated else self._now() - inference.sent - latency
+            self._ended.append((inference.number, span, latency, exchange))
+
+    def _record_inferences(self) -> None:
+        """Record the inferences that have ended, between two episodes.
+
+        Simulated ones in the order in which they began, as `SimulatedSchedule` logs them.
+        """
+        if self._simulation is not None:
+            self._ended.sort(key=lambda entry: entry[0])
+        for _, span, latency, exchange in self._ended:
+            self._record.spans.append(span)
+            self._record.latencies.append(latency)
+            if exchange is not None:
+                self._record.exchanges.append(exchange)
+        self._ended.clear()
 
     def _refuse(self, sentence: str | None) -> None:
         """Take note that an answer of the policy's is no action, and say so the first time."""
@@ -359,27 +406,45 @@ class EnvironmentLoop:
             self._warned = True
             self._warns(f"{sentence}; the default action takes the place of each that is refused")
 
-    def _take_in(self, event: Finished, running: Running | None) -> None:
+    def _take_in(self, event: Finished, inference: Inference | None) -> None:
         """Let the dispatcher know: of an action, or that there will be none, and of the worker."""
         if event.fate == Fate.LOST:
             self._dispatcher.gone(event.worker)
-        if running is None:
+        if inference is None:
             return
-        start, current, done = running.ticket.start, self._is_current(running), event.fate == Fate.DONE
+        start, current, done = inference.ticket.start, self._is_current(inference), event.fate == Fate.DONE
+        if self._simulation is not None:
+            self._inflight.wait(inference, event)  # the dispatcher has known when it would end
+            return
         if current and done:
-            self._actions[Due(start, event.worker)] = event
+            self._inflight.wait(inference, event)
             self._dispatcher.finished(event.worker, start, event.began - self._begin, event.ended - self._begin)
             return
         if current:
             self._dispatcher.lost(start)
-        elif done and running.sent >= self._since:
+        elif done and inference.sent >= self._since:
             self._record.dropped += 1
         if event.fate != Fate.LOST:
             self._dispatcher.free(event.worker, self._now() - self._begin)
 
-    def _is_current(self, running: Running) -> bool:
+    def _is_current(self, inference: Inference) -> bool:
         """Return whether an inference was begun in the present episode."""
-        return running.ticket.number >= self._first
+        return inference.ticket.number >= self._first
 
-    def _at_work(self) -> list[Running]:
-        return [running for running in self._crew.running.values() if self._is_current(running)]
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Collect no garbage but by `_collect_garbage`: a collection would hold up a frame."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if collects:
+            gc.enable()
+
+
+def _collect_garbage() -> None:
+    gc.collect()
+    gc.freeze()  # what has lived until now is never looked at again by a collection

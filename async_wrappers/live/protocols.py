@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from async_wrappers.live.memory.slots import Finished, Ticket
 
-__all__ = ["Decision", "Learner", "Policy", "Ready", "Transport", "as_act"]
+__all__ = ["Decision", "Learner", "Policy", "Ready", "SimulatedTransport", "Transport", "as_act"]
 
 
 class Decision(NamedTuple):
@@ -34,7 +34,7 @@ class Policy(Protocol):
     """
 
     def act(self, observation: Any, decision: Decision) -> Any:
-        """Return an action."""
+        """Return an action; where extras are declared, an object with the attributes ``action`` and ``extras``."""
         ...
 
 
@@ -60,6 +60,8 @@ class Learner(Protocol):
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation.
+
+        Where extras are declared it has them, too: a mapping of arrays, what the policy left beside the action.
 
         Its next observation is the observation of the transition that is shown next, unless it is terminal or
         truncated; that also stands where the next one goes to another learner, or was missed.
@@ -97,7 +99,7 @@ class Transport(Protocol):
     """Carries frames to workers and actions back; used by the environment loop alone.
 
     Each worker is `Ready` once; from then on each ticket is answered by one `Finished`. A worker that has died, with a
-    ticket or without, is told of by a `Finished` of fate LOST (number -1 without), and may be ready again after that.
+    ticket or without, gives a `Finished` of fate LOST (number -1), and may be ready again after that.
     """
 
     def publish(self, number: int, observation: Any) -> None:
@@ -113,6 +115,30 @@ class Transport(Protocol):
 
         It returns as soon as there is something to return.
         """
+        ...
+
+
+class SimulatedTransport(Transport, Protocol):
+    """Carries frames and actions within this thread, on a clock that stands still until it is moved."""
+
+    def now(self) -> int:
+        """Return the time in nanoseconds."""
+        ...
+
+    def restart(self, seed: int, now: int) -> None:
+        """Begin an episode: its seed starts all latencies anew, and time is `now`."""
+        ...
+
+    def end_of(self, worker: int) -> int:
+        """Return when the inference that a worker started last will have ended."""
+        ...
+
+    def advance(self, until: int) -> None:
+        """Let time pass; `collect` returns what has ended by then."""
+        ...
+
+    def discard(self) -> list[Finished]:
+        """Return what has not been collected, as it will have ended, and forget it."""
         ...
 
 

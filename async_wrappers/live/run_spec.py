@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 
+from async_wrappers.latency import Latency
 from async_wrappers.live.loop import Phase, Terms
 from async_wrappers.live.report.measurements import Record
 
@@ -33,6 +34,8 @@ class Job:
         journal: Transitions kept in shared memory.
         updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
         pin: Whether each worker stays on one core.
+        learner_latency: On the virtual clock, how long an update takes.
+        extras: What the policy leaves for the learner beside an action; None for nothing.
     """
 
     make_env: Callable[[], gym.Env[Any, Any]]
@@ -43,6 +46,8 @@ class Job:
     journal: int = 10_000
     updates_per_transition: float | None = None
     pin: bool = False
+    learner_latency: Latency | None = None
+    extras: gym.spaces.Dict | None = None
 
 
 class Backend(Protocol):

@@ -16,9 +16,11 @@ from typing import Any, cast
 import gymnasium as gym
 
 from async_wrappers.checks import flag
-from async_wrappers.latency import as_latency, seconds_of
+from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.live.frame_status import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
 from async_wrappers.live.loop import Phase, Terms
+from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.report.timing import TimingReport
 from async_wrappers.live.run_spec import Backend, Job, RunFailed
 from async_wrappers.schedule.frames import FrameClock
@@ -53,7 +55,7 @@ class AsyncRunner:
 
     In a ``with`` block parts start with the first run and end with the block, and each run goes on with the episode
     after the last one's; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
-    parts are there from the start, until `close`.)
+    parts are there from the start, until `close`, or until a run with learners is interrupted.)
 
     Args:
         make_env: Makes the environment, which is stepped once per frame.
@@ -69,9 +71,11 @@ class AsyncRunner:
         learners: How many learners work beside the game.
         latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
             a real clock: what the strategy is prepared from, instead of warm-up inferences.
+        learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
         default_action: As in `RealtimeDelay`.
         between_episodes: ``"drain"``: the next episode begins when all inferences have ended, as in the simulation;
             ``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped.
+            On the virtual clock inferences in flight are discarded where an episode ends.
         seed: Of the episodes: episode n of a phase is reset with a seed made of (seed, phase, n).
         eval_mode: What policies are told; nothing is learnt in evaluation.
         start_timeout: Seconds to wait until every worker has inferred once; then it begins without the missing ones.
@@ -79,6 +83,9 @@ class AsyncRunner:
         journal: Transitions that shared memory holds for the learners.
         updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
         pin: Whether each worker stays on a core.
+        extras: What the policy leaves for the learner beside each action, such as its log-probability: a
+            ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and
+            a transition has the extras of its decision. None: ``act`` returns the action, and nothing is kept.
 
     Raises:
         ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
@@ -107,6 +114,7 @@ class AsyncRunner:
         make_learner: Callable[..., Any] | None = None,
         learners: int | None = None,
         latency: Any = None,
+        learner_latency: Any = None,
         default_action: Any = "noop",
         between_episodes: str = "drain",
         seed: int = 0,
@@ -116,6 +124,7 @@ class AsyncRunner:
         journal: int = 10_000,
         updates_per_transition: float | None = None,
         pin: bool = False,
+        extras: gym.spaces.Dict | None = None,
     ) -> None:
         """See the class."""
         _function("make_env", make_env, "makes the environment")
@@ -130,6 +139,7 @@ class AsyncRunner:
         if updates_per_transition is not None:
             updates_per_transition = _positive("updates_per_transition", updates_per_transition)
         self._make_backend = _backend(backend)
+        update_latency = _learner_latency(learner_latency, backend, learners, updates_per_transition)
         self._fps = FrameClock(fps).fps
         terms = Terms(
             workers,
@@ -151,6 +161,8 @@ class AsyncRunner:
             _whole("journal", journal, 8, _LARGEST_JOURNAL),
             updates_per_transition,
             pin,
+            update_latency,
+            _extras(extras),
         )
         if terms.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
@@ -164,7 +176,8 @@ class AsyncRunner:
             )
         self._eval_mode = eval_mode
         self._backend: Backend | None = None
-        self._stays = isinstance(backend, str) and backend == "virtual"  # whether the backend outlives a run
+        self._is_virtual = isinstance(backend, str) and backend == "virtual"
+        self._stays = self._is_virtual  # whether the backend outlives a run
         self._goes_on = False  # whether a run continues the one before
         self._played = {False: (0, 0), True: (0, 0)}  # episodes and frames so far, by eval_mode
         if self._stays:
@@ -182,8 +195,8 @@ class AsyncRunner:
         phase: int | None = None,
         first_episode: int | None = None,
         frames_before: int | None = None,
-        encounter: int | None = None,
-        standing_at: int | None = None,
+        phase_state: Any = None,
+        on_frame: Callable[[FrameStatus], Any] | None = None,
     ) -> TimingReport:
         """Play, and report.
 
@@ -197,10 +210,12 @@ class AsyncRunner:
             phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
             first_episode: Number of the first episode, if not that after the last run's.
             frames_before: Frames lived through before, as policies are told, if not those of the runs before.
-            encounter: Of an environment that goes from encounter to encounter (it has an attribute ``encounter``): the
-                number of the first one, if not the next.
-            standing_at: Frame, those lived through before included, at whose beginning the report's `Standing` is
-                taken; not on the virtual clock.
+            phase_state: Of an environment that keeps something from episode to episode (it has an attribute
+                ``phase_state``, of plain data): what it begins with, if not with what it has. The report has what it
+                ends with, so that training and evaluation each go on from their own.
+            on_frame: Called with a `FrameStatus` as each frame begins, where the environment runs, and to be sent there
+                as `make_env` is; a message for each frame would hold up the loop. What it returns, if not None, must be
+                plain data: the report's `notes` have it with its frame.
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
@@ -213,6 +228,8 @@ class AsyncRunner:
             raise ValueError(f"give one of frames, seconds and episodes, got {given or 'none'}")
         if seconds is not None:
             frames = math.ceil(_seconds(seconds) * self._fps)
+        if on_frame is not None:
+            _function("on_frame", on_frame, "is called with each frame's FrameStatus, or None")
         evaluates = self._eval_mode if eval_mode is None else flag("eval_mode", eval_mode)
         played, lived = self._played[evaluates] if self._goes_on else (0, 0)
         what = Phase(
@@ -226,14 +243,18 @@ class AsyncRunner:
             max_episode_frames=(
                 None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
             ),
-            encounter=encounter,
-            standing_at=None if standing_at is None else _whole("standing_at", standing_at, 0),
+            phase_state=phase_state,
+            on_frame=on_frame,
         )
         try:
             record = self._open().play(what)
             if record.refusal is not None and not record.accepted:
                 raise RunFailed(f"no action was ever accepted: {record.refusal}")
             report = record.report()
+        except BaseException:
+            if self._is_virtual and self._job.learners:
+                self.close()  # in this thread a learner may have been stopped in the middle of an update
+            raise
         finally:
             if not self._stays:
                 self.close()
@@ -373,6 +394,42 @@ def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> 
     if number and make_learner is None:
         raise ValueError(f"learners={number} need make_learner, got None")
     return number
+
+
+def _learner_latency(value: Any, backend: Any, learners: int, updates_per_transition: float | None) -> Latency | None:
+    """Return how long an update takes on the virtual clock; None elsewhere, where it is not for us to say."""
+    virtual = isinstance(backend, str) and backend == "virtual"
+    if value is None:
+        if virtual and learners:
+            raise ValueError(
+                "learner_latency must be given where learners work on the virtual clock, as a model or in seconds, got "
+                "None"
+            )
+        return None
+    if not learners:
+        raise ValueError(f"learner_latency={value!r} needs a learner: give make_learner")
+    if isinstance(backend, str) and not virtual:
+        raise ValueError(
+            f"learner_latency={value!r} needs backend='virtual', got backend={backend!r}, where an update takes the "
+            "time that it takes"
+        )
+    latency = as_latency(value, "learner_latency")
+    if updates_per_transition is None and nanoseconds(latency.mean) < 1:
+        raise ValueError(
+            "learner_latency must be > 0 where updates_per_transition is None, as many updates as there is time for, "
+            f"got {value!r}"
+        )
+    return latency
+
+
+def _extras(extras: Any) -> gym.spaces.Dict | None:
+    """Return what policies leave for the learner, if memory can hold it."""
+    if extras is None:
+        return None
+    if not isinstance(extras, gym.spaces.Dict) or not extras.spaces:
+        raise ValueError(f"extras must be a gymnasium.spaces.Dict with at least one entry, or None, got {extras!r}")
+    Codec("extras", extras)
+    return extras
 
 
 def _cores() -> int:

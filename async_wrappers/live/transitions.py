@@ -22,11 +22,11 @@ class Transitions:
         self._effect: int | None = None  # of the decision whose frames run
         self._reward = 0.0
 
-    def apply(self, observation: Any, action: Any, frame: int) -> None:
+    def apply(self, observation: Any, action: Any, frame: int, extras: Any = None) -> None:
         """A decision takes effect; the one before it is complete."""
         if self._journal is None:
             return
-        self._journal.apply(observation, action)
+        self._journal.apply(observation, action, extras)
         if self._effect is not None:
             self._journal.close(self._reward, frame - self._effect)
             self._reward = 0.0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from async_wrappers.latency import nanoseconds
+from async_wrappers.live.inflight import Inference, Inflight
 from async_wrappers.live.memory.slots import Fate, Finished, Ticket
 from async_wrappers.live.protocols import Ready, Transport
 
-__all__ = ["Crew", "NoWorkers", "Running"]
+__all__ = ["Crew", "NoWorkers"]
 
 _INFERENCES, _LEAST = 50, 3  # that calibration measures, if time allows; at least
 _REMEMBERED = 1000  # response times that estimates are made of
@@ -22,18 +23,12 @@ class NoWorkers(RuntimeError):
     """No worker has inferred in time."""
 
 
-class Running(NamedTuple):
-    """An inference that goes on: its ticket, and when that was sent."""
-
-    ticket: Ticket
-    sent: int
-
-
 class Crew:
     """Keeps account of N workers behind a transport.
 
     Args:
         transport: Carries tickets out and actions back.
+        inflight: Where inferences are booked.
         workers: How many are expected.
         now: The clock: monotonic nanoseconds.
         refused: Is told of each answer that is no action: the sentence that says why, if there is one.
@@ -42,36 +37,38 @@ class Crew:
     def __init__(
         self,
         transport: Transport,
+        inflight: Inflight,
         workers: int,
         now: Callable[[], int],
         refused: Callable[[str | None], None] = lambda sentence: None,
     ) -> None:
         """See the class."""
-        self._transport, self._workers, self._now = transport, workers, now
+        self._transport, self._inflight, self._workers, self._now = transport, inflight, workers, now
         self._refused = refused
         self._up: set[int] = set()
         self._overdue: set[int] = set()  # workers that nobody waits for until they are heard of
-        self.running: dict[int, Running] = {}
-        """By worker: what it infers."""
         self.responses: deque[int] = deque(maxlen=_REMEMBERED)
         """From a ticket to its action, in nanoseconds: the newest ones."""
 
     @property
     def free(self) -> list[int]:
         """The workers that are up and infer nothing."""
-        return sorted(self._up - self.running.keys())
+        return sorted(self._up - self._inflight.running.keys())
 
-    def start(self, worker: int, number: int, episode: int, start: int, frame: int, eval_mode: bool) -> None:
-        """Let a free worker infer published frame `number`."""
-        ticket = Ticket(0, number, episode, start, frame, eval_mode)
-        self.running[worker] = Running(ticket, self._now())
+    def start(self, worker: int, ticket: Ticket, observation: Any = None) -> None:
+        """Let a free worker infer a published frame; `observation` is kept with it, for the learners."""
+        self._inflight.order(worker, ticket, self._now(), observation)
         self._transport.start(worker, ticket)
 
-    def collect(self, until: int) -> list[tuple[Ready | Finished, Running | None]]:
-        """Return what happened, each inference with what was ordered; wait for it until a monotonic time."""
-        events: list[tuple[Ready | Finished, Running | None]] = []
-        for event in self._transport.collect(until):
-            running = self.running.pop(event.worker, None)
+    def collect(self, until: int) -> list[tuple[Ready | Finished, Inference | None]]:
+        """Return what happened, each with the inference that it ends; wait for it until a monotonic time."""
+        return self.take_in(self._transport.collect(until))
+
+    def take_in(self, happened: Iterable[Ready | Finished]) -> list[tuple[Ready | Finished, Inference | None]]:
+        """Return what happened, each with the inference that it ends, which is booked as ended."""
+        events: list[tuple[Ready | Finished, Inference | None]] = []
+        for event in happened:
+            running = self._inflight.end(event.worker)
             self._overdue.discard(event.worker)
             if isinstance(event, Ready):
                 self._up.add(event.worker)
@@ -117,10 +114,10 @@ class Crew:
         if calibration_time > 0:
             self._calibrate(infer, calibration_time, start_timeout, stops)
 
-    def drain(self, timeout: float, stops: Callable[[], bool]) -> Iterator[tuple[Ready | Finished, Running | None]]:
+    def drain(self, timeout: float, stops: Callable[[], bool]) -> Iterator[tuple[Ready | Finished, Inference | None]]:
         """Yield what happens until no inference goes on; name those that go on after so many seconds."""
         deadline = self._now() + nanoseconds(timeout)
-        while (running := self.running.keys() - self._overdue) and not stops():
+        while (running := self._inflight.running.keys() - self._overdue) and not stops():
             if self._now() > deadline:
                 self._overdue |= running
                 slow = ", ".join(map(str, sorted(running)))

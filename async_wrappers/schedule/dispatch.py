@@ -1,129 +1,274 @@
-"""Who starts when, and which action a frame receives: the simulated schedule's rules, fed with the times of a clock.
+"""The event core: which worker starts when, and which action each frame receives.
 
-No sleeping, no clock, no input or output. All times are nanoseconds since the episode began.
+`Dispatcher` holds the rules of N staggered workers, once, for everybody who plays them: the simulated schedule, whose
+latencies come from a model, and the live loop, whose workers are real. It is given times and answers questions. It owns
+no clock, never sleeps, and does no input or output. All times are whole nanoseconds since the episode began.
 """
+
+# The time line of a frame
+# ========================
+#
+#   begin(k)                                                       begin(k + 1)
+#      |                                                                |
+#   ---+-----------o------------------o---------------o-----------------+-----------> time
+#      |           |                  |               |
+#    1, 2, 3       4                  4               4
+#
+# 1. `frame(k)`     The observation of frame k is there. The strategy is asked, once, how many workers may start on
+#                   it.
+# 2. `starts(now)`  Everything due by now happens: inferences end, actions are released, workers become free. Then
+#                   idle workers start on frame k, as many as the strategy offers starts.
+# 3. `choose()`     Frame k receives one action or the default action. Nothing changes this choice any more.
+# 4. `starts(now)`  The same as 2, at each later event of the frame. An action released here is for frame k + 1 or
+#                   later.
+#
+# Events come before the choice, so that an inference which ends at the nanosecond at which a frame begins is in time
+# for this frame. Starts come before the choice too, so that an inference which takes no time acts on the frame that
+# it read: as latencies go to zero, play becomes turn-based.
+#
+#
+# The life of an inference and of its worker
+# ==========================================
+#
+#                   starts             end               RELEASE            choose
+#   inference:        o----- running ---o---- held back ----o---- due ---------o  applied, or dropped
+#                                                           |
+#   worker:      idle o--------------- busy ----------------o---- waits ---------------o idle
+#                                                                                    READY
+#
+# * A simulation knows the end of an inference when it starts: the function `ends` returns it, and the dispatcher
+#   books a FINISH event. A real worker reports the end afterwards: the live loop calls `finished`. Both ways lead to
+#   the same code.
+# * From the end to the release the strategy may hold the action back, and the worker with it. "max_time" does so
+#   until the longest latency so far has passed: holding the worker keeps the distances between the workers' starts.
+# * From the release to its frame an action waits alone, while its worker infers again. "tickets" has such a playout.
+# * When a worker is free, the strategy says from when on it may start; at that time it becomes idle. Idle workers start
+#   as soon as the strategy offers a start on a frame that they have not read.
+#
+#
+# Events at the same nanosecond
+# =============================
+#
+# FINISH comes before RELEASE, RELEASE before READY, and within a kind the lowest worker comes first. Ends are first
+# because a strategy that estimates latencies should know all of them before it decides how long a worker waits.
+# Releases are next so that every worker that becomes free now has asked the strategy before one starts. For the rest
+# of the order there is no reason but that there must be one: the same latencies have to give the same frames, on
+# every machine, and in the live loop as in the simulation.
+#
+#
+# The choice
+# ==========
+#
+# An action is applied only if its start is later than that of every action applied before. Starts and effects of the
+# agent's decisions then both increase strictly, so the decisions are the steps of one decision process. Of the
+# actions due on a frame, the newest start wins, then the earliest release, then the lowest worker. The others are
+# dropped at once, because the winner rules them out on every later frame.
+#
+#
+# The books
+# =========
+#
+#   _events     heap of (time, kind, worker, start, time of the start or the end): events whose time is known
+#   _idle       heap of (free since, worker): whoever has waited longest starts first, so nobody starves
+#   _due        heap of (due frame, start, released, worker, ended): released actions that wait for their frame
+#   _read       worker -> the frame that it read last. Without this rule a worker of latency 0 would infer the same
+#               frame again and again, and time would stand still
+#   _ownerless  (worker, start) of actions that are held back though their worker is gone (a process died): the
+#               release applies the action and frees nobody
+#   _applied    start of the newest action applied, -1 before the first
+#   _offers     starts left on the present frame, None for any number
+#
+# Inferences whose end will be reported are in none of these books: the live loop keeps them, with their observations.
+# A book is a heap or a hash table, so that an event with 10,000 workers costs little more than one with ten.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from copy import copy, deepcopy
+from functools import partial
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple, Self
 
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.stagger import Stagger
 
 __all__ = ["Dispatcher", "Due"]
 
-_RELEASE, _READY = 0, 1  # at the same time, in this order
+_FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
 
 
 class Due(NamedTuple):
-    """An action that may be applied: the frame it saw, and who inferred it."""
+    """An action that is applied: the frame that it saw, and the worker that inferred it."""
 
     start: int
     worker: int
 
 
+# Makes a Due of a pair in half the time of Due(...), which counts where it is done on each frame.
+_new_due = partial(tuple.__new__, Due)
+
+
 class Dispatcher:
     """One episode after another of a stagger strategy.
 
-    One frame applies one action: of those due, the newest start, then the earliest finish, then the lowest worker. An
-    action is applied only if its start is later than that of every action applied before. A worker never infers the
-    same frame twice.
+    Each frame: call `frame`, then `starts`, then `choose`. Call `starts` again at the time of each `next_event`, and
+    after each `finished`, `free` or `gone`.
 
     Args:
         clock: The world's frames.
         stagger: The strategy, prepared.
+        ends: From (worker, frame, now) to the time, `now` or later, at which the inference that starts now will end,
+            for a simulation; called once for each inference, in the order of starts. None: ends are reported with
+            `finished`.
+
+    Attributes:
+        dropped: Actions computed in full and never applied, over all episodes: a newer one had been, or was applied
+            instead.
+        late: Actions released after they were due, over all episodes, applied or not.
+        ended: When the inference behind the action applied last had ended, in nanoseconds; 0 before the first.
     """
 
-    def __init__(self, clock: FrameClock, stagger: Stagger) -> None:
+    def __init__(self, clock: FrameClock, stagger: Stagger, ends: Callable[[int, int, int], int] | None = None) -> None:
         """See the class."""
-        self._clock, self._stagger = clock, stagger
+        self._clock, self._stagger, self._ends = clock, stagger, ends
         self.dropped = 0
         self.late = 0
 
     def begin(self, free: Iterable[int]) -> None:
         """Begin an episode with these workers free at time 0."""
-        self._applied = -1  # start of the newest action applied
+        self._applied = -1
+        self.ended = 0
         self._frame = -1
         self._offers: int | None = 0
-        self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start, finished)
-        self._idle: list[tuple[int, int]] = []  # (free since, worker)
-        self._due: list[tuple[int, int, int, int, int]] = []  # (due frame, start, released, worker, finished)
-        self._held: set[int] = set()  # workers that are free once their action is released
-        self._read: dict[int, int] = {}  # the frame that each worker inferred last
+        self._closed = False
+        self._events: list[tuple[int, int, int, int, int]] = []
+        self._idle: list[tuple[int, int]] = []
+        self._due: list[tuple[int, int, int, int, int]] = []
+        self._ownerless: set[tuple[int, int]] = set()
+        self._read: dict[int, int] = {}
         self._stagger.begin()
         for worker in free:
             self.free(worker, 0)
 
+    def copy(self, ends: Callable[[int, int, int], int] | None = None) -> Self:
+        """Return a dispatcher that goes on in the same way, with `ends` of its own; nothing that changes is shared."""
+        twin = copy(self)
+        twin._ends = ends
+        twin._stagger = deepcopy(self._stagger)
+        twin._events, twin._idle, twin._due = self._events.copy(), self._idle.copy(), self._due.copy()
+        twin._ownerless, twin._read = self._ownerless.copy(), self._read.copy()
+        return twin
+
     def frame(self, frame: int) -> None:
-        """A frame begins: its observation is there."""
+        """Begin a frame: its observation is there."""
         self._frame = frame
-        self._offers = self._stagger.offers(frame)
+        self._offers = 0 if self._closed else self._stagger.offers(frame)
 
     def free(self, worker: int, now: int) -> None:
-        """A worker is free, and asks when it may start."""
+        """Take a worker back that is free, and ask the strategy when it may start."""
         ready = max(now, self._stagger.start(worker, now))
         if ready > now:
-            heapq.heappush(self._events, (ready, _READY, worker, 0, 0))
+            heappush(self._events, (ready, _READY, worker, 0, 0))
         else:
-            heapq.heappush(self._idle, (now, worker))
+            heappush(self._idle, (now, worker))
 
     def finished(self, worker: int, start: int, started: int, ended: int) -> None:
-        """An inference has ended with an action."""
+        """Report that an inference has ended with an action.
+
+        Args:
+            worker: Who inferred.
+            start: The frame that it read.
+            started: When it started, in nanoseconds.
+            ended: When it ended.
+        """
+        # A report comes some time after the end, so the strategy may name a moment that is past. The release is then
+        # due at once, but keeps its own time: due frames and ties do not depend on how fast the report came.
         released = max(ended, self._stagger.finish(worker, started, ended))
-        self._held.add(worker)
-        heapq.heappush(self._events, (released, _RELEASE, worker, start, ended))
+        heappush(self._events, (released, _RELEASE, worker, start, ended))
 
     def lost(self, start: int) -> None:
-        """An inference gave no action, and never will."""
+        """Report that an inference gave no action, and never will."""
         self._stagger.lost(start)
 
     def gone(self, worker: int) -> None:
-        """A worker is no more, until it is told to be free again; what it has inferred stays."""
-        self._held.discard(worker)
-        self._idle = [entry for entry in self._idle if entry[1] != worker]
-        self._events = [entry for entry in self._events if entry[1] == _RELEASE or entry[2] != worker]
-        heapq.heapify(self._idle)
-        heapq.heapify(self._events)
+        """Strike out a worker that has died, until it is reported as free again; what it has inferred stays."""
+        kept = [entry for entry in self._events if entry[1] == _RELEASE or entry[2] != worker]
+        self._ownerless |= {
+            (worker, start) for _, kind, owner, start, _ in kept if kind == _RELEASE and owner == worker
+        }
+        self._events, self._idle = kept, [entry for entry in self._idle if entry[1] != worker]
+        heapify(self._events)
+        heapify(self._idle)
 
     def starts(self, now: int) -> list[int]:
-        """Return the workers that start now on the present frame: the one that has waited longest first."""
-        self._advance(now)
+        """Let everything happen that is due by `now`; return the workers that start now on the present frame, in order.
+
+        The one that has waited longest comes first.
+        """
+        events = self._events
         starting: list[int] = []
-        waiting: list[tuple[int, int]] = []
-        while self._idle and self._offers != 0:
-            since, worker = heapq.heappop(self._idle)
-            if self._read.get(worker) == self._frame:
-                waiting.append((since, worker))
+        if events and events[0][0] <= now:
+            self._advance(now)
+        idle, offers = self._idle, self._offers
+        if not idle or offers == 0:
+            return starting
+        read, frame, ends = self._read, self._frame, self._ends
+        passed: list[tuple[int, int]] = []  # those that have read this frame; they stay idle
+        while idle and offers != 0:
+            free = heappop(idle)
+            worker = free[1]
+            if read.get(worker) == frame:
+                passed.append(free)
                 continue
-            self._read[worker] = self._frame
+            read[worker] = frame
             starting.append(worker)
-            self._stagger.taken(self._frame)
-            if self._offers is not None:
-                self._offers -= 1
-        for free in waiting:
-            heapq.heappush(self._idle, free)
+            self._stagger.taken(frame)
+            if offers is not None:
+                offers -= 1
+            if ends is not None:
+                ended = ends(worker, frame, now)
+                heappush(events, (ended, _FINISH, worker, frame, now))
+                # An inference that takes no time ends before the next worker starts: its latency may change for how
+                # long the strategy lets the others wait.
+                if ended <= now:
+                    self._advance(now)
+        self._offers = offers
+        for free in passed:
+            heappush(idle, free)
+        return starting
+
+    def starts_before(self, end: int) -> list[int]:
+        """Play the rest of the present frame, event by event; return the workers that start, in order.
+
+        Only for a simulation: whatever may happen before `end` has been booked.
+        """
+        events = self._events
+        starting: list[int] = []
+        while events and (now := events[0][0]) < end:
+            self._advance(now)
+            # The same test as in `starts`: most events let nobody start, and a call costs more than the question.
+            if self._idle and self._offers != 0:
+                starting += self.starts(now)
         return starting
 
     def next_event(self) -> int | None:
-        """Return the time of the next event that needs no message, None if there is none."""
+        """Return the time of the next event that needs no report, None if there is none."""
         return self._events[0][0] if self._events else None
 
     def choose(self) -> Due | None:
         """Return which action the present frame receives, None for the default action; call `starts` before."""
         best: tuple[int, int, int, int] | None = None
         while self._due and self._due[0][0] <= self._frame:
-            _, start, released, worker, finished = heapq.heappop(self._due)
-            candidate = (-start, released, worker, finished)
+            _, start, released, worker, ended = heappop(self._due)
+            candidate = (-start, released, worker, ended)
             self.dropped += best is not None or start <= self._applied
             if start > self._applied and (best is None or candidate < best):
                 best = candidate
         if best is None:
             return None
-        self._applied = -best[0]
+        self._applied, self.ended = -best[0], best[3]
         self._stagger.applied(self._frame)
-        return Due(self._applied, best[2])
+        return _new_due((-best[0], best[2]))
 
     def in_flight(self, running: Iterable[int]) -> int | None:
         """Return the start of the decision that would be applied next, None if there is none.
@@ -137,20 +282,50 @@ class Dispatcher:
             return min(finished)[1]
         return min([*held, *(start for start in running if start > self._applied)], default=None)
 
+    def close(self, after: int) -> None:
+        """Let nothing start any more, and apply nothing that started on frame `after` or before."""
+        self._closed = True
+        self._applied = max(self._applied, after)
+
+    def pending(self) -> bool:
+        """Return whether an action, of an inference that runs or has ended, can still be applied."""
+        coming = any(kind != _READY and start > self._applied for _, kind, _, start, _ in self._events)
+        return coming or any(start > self._applied for _, start, *_ in self._due)
+
+    def next_eventful_frame(self, frame: int) -> int:
+        """Return the first frame, `frame` or later, on which something may happen; `frame` if nothing ever will."""
+        frames = [self._clock.frame_in(self._events[0][0])] if self._events else []
+        if self._due:
+            frames.append(self._due[0][0])
+        opens = self._stagger.opens(frame) if self._idle and not self._closed else None
+        return max(frame, min(frames if opens is None else [*frames, opens], default=frame))
+
     def _advance(self, now: int) -> None:
         """Let everything happen that is to happen by `now`."""
-        while self._events and self._events[0][0] <= now:
-            time, kind, worker, start, finished = heapq.heappop(self._events)
-            if kind == _RELEASE:
-                self._release(worker, start, finished, time)
-                if worker in self._held:
-                    self._held.remove(worker)
+        events = self._events
+        while events and events[0][0] <= now:
+            time, kind, worker, start, other = heappop(events)
+            if kind == _FINISH:
+                released = max(time, self._stagger.finish(worker, other, time))
+                # The usual case, without a way through the heap: the release would be the very next event.
+                if released == time and not (events and events[0][0] == time):
+                    self._release(worker, start, time, time)
+                    self.free(worker, time)
+                else:
+                    heappush(events, (released, _RELEASE, worker, start, time))
+            elif kind == _RELEASE:
+                self._release(worker, start, other, time)
+                if not self._ownerless or (worker, start) not in self._ownerless:
                     self.free(worker, time)
             else:
-                heapq.heappush(self._idle, (time, worker))
+                heappush(self._idle, (time, worker))
 
-    def _release(self, worker: int, start: int, finished: int, now: int) -> None:
-        arrival, playout = self._clock.frame_at(now), self._stagger.playout
-        due = arrival if playout is None else max(arrival, start + playout)
-        self.late += playout is not None and arrival > start + playout
-        heapq.heappush(self._due, (due, start, now, worker, finished))
+    def _release(self, worker: int, start: int, ended: int, now: int) -> None:
+        """Enter an action among those that wait for their frame: the first one that begins now or later, or playout."""
+        due, playout = self._clock.frame_at(now), self._stagger.playout
+        if playout is not None:
+            if due > start + playout:
+                self.late += 1
+            else:
+                due = start + playout
+        heappush(self._due, (due, start, now, worker, ended))

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from async_wrappers.checks import whole
 from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
+from async_wrappers.schedule.dispatch import Dispatcher
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.stagger import Conditions, Stagger, Tickets, make_stagger
 
@@ -25,7 +27,7 @@ _PLAYOUT_DRAWS = 10_000
 
 @dataclass
 class Counts:
-    """What happened since the schedule was made, over all episodes.
+    """Frames, actions and inferences since the schedule was made, over all episodes.
 
     Attributes:
         frames: Frames asked for.
@@ -75,7 +77,7 @@ class Inference(NamedTuple):
 
 
 def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Conditions:
-    """Return what a strategy may know where latencies come from a model: quantiles are those of 10,000 fixed draws."""
+    """Return the conditions of workers whose latencies come from a model; quantiles are those of 10,000 fixed draws."""
 
     def quantile(q: float) -> int:
         stream = latency.stream(np.random.SeedSequence(0))
@@ -86,22 +88,20 @@ def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Co
 
 
 def worker_count(workers: Any) -> int:
-    """Return a number of workers as an int, or raise a ValueError.
+    """Return a number of workers as an int from 1 to a million, or raise a ValueError.
 
     Raises:
         ValueError: It is not a whole number, less than one, or more than anybody has.
     """
-    if not isinstance(workers, int | np.integer) or isinstance(workers, bool) or not 1 <= workers <= MOST_WORKERS:
-        raise ValueError(f"workers must be a whole number between 1 and {MOST_WORKERS:,}, got {workers!r}")
-    return int(workers)
+    return whole("workers", workers, 1, MOST_WORKERS)
 
 
 class SimulatedSchedule:
     """The schedule of N workers under a latency model, a stagger strategy and a frame rate; deterministic by seed.
 
-    One frame applies one action: of those due, the newest start, then the earliest finish, then the lowest worker. An
-    inference takes effect only if its start is later than that of every action applied before. A worker never infers
-    the same frame twice. A reset discards what is in flight; the latencies and the strategy's estimates go on.
+    `async_wrappers.schedule.dispatch` has the rules: one frame applies one action, of those due the one with the newest
+    start; an inference takes effect only if its start is later than that of every action applied before; a worker never
+    infers the same frame twice. A reset discards what is in flight; the latencies and the strategy's estimates go on.
 
     Args:
         latency: A model, or a number of seconds.
@@ -178,7 +178,7 @@ class SimulatedSchedule:
         return self._simulation.frames()
 
     def steps(self, seed: int | None = None) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
-        """Begin an episode and tell, frame by frame, who does what.
+        """Begin an episode, frame by frame.
 
         Yields:
             (start, worker) of the action applied on the frame, or None; and the workers that read the frame.
@@ -205,11 +205,11 @@ class SimulatedSchedule:
 
 
 class _Draws:
-    """Latencies, one after the other, that can be looked at before they are drawn; a deep copy goes on identically."""
+    """Latencies, one after the other, with a look at those to come; a deep copy goes on identically."""
 
     def __init__(self, latencies: LatencyStream) -> None:
         self._draw = latencies.draw
-        self._ahead: deque[int] = deque()  # what was looked at
+        self._ahead: deque[int] = deque()  # drawn for a look, and not yet taken
 
     def __iter__(self) -> Self:
         return self
@@ -218,7 +218,7 @@ class _Draws:
         return self._ahead.popleft() if self._ahead else self._draw()
 
     def ahead(self) -> Iterator[int]:
-        """Yield the next draws without taking them; not to be used once one is taken."""
+        """Yield the next draws without taking them; invalid once one is taken."""
         for place in count():
             if place == len(self._ahead):
                 self._ahead.append(self._draw())
@@ -226,7 +226,7 @@ class _Draws:
 
 
 class _Simulation:
-    """One episode after another, frame by frame; copied to look ahead. A subclass says what happens on a frame."""
+    """One episode after another, frame by frame; copied to look ahead. A subclass simulates the frames."""
 
     frame: int  # the next one
 
@@ -238,7 +238,7 @@ class _Simulation:
         self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
-        """Forget all that was learned, and go on with these latencies."""
+        """Forget all estimates, and go on with these latencies."""
         self._latencies = _Draws(latencies)
 
     def begin(self) -> None:
@@ -246,11 +246,11 @@ class _Simulation:
         raise NotImplementedError
 
     def frames(self) -> Iterator[tuple[int | None, bool]]:
-        """Tell the frames from the present one on; see `Schedule.frames`."""
+        """Yield the frames from the present one on; see `Schedule.frames`."""
         raise NotImplementedError
 
     def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
-        """Tell the frames from the present one on; see `SimulatedSchedule.steps`."""
+        """Yield the frames from the present one on; see `SimulatedSchedule.steps`."""
         raise NotImplementedError
 
     def finished(self) -> int:
@@ -258,11 +258,11 @@ class _Simulation:
         raise NotImplementedError
 
     def in_flight(self, after: int) -> int | None:
-        """Return the start, later than `after`, of what has begun and would be applied first."""
+        """Return the start, later than `after`, of the decision begun that would be applied first, or None."""
         raise NotImplementedError
 
     def copy(self) -> Self:
-        """Return what goes on in the same way, with the same draws, and changes nothing here, until this goes on."""
+        """Return a simulation with the same future and the same draws, valid until this one goes on."""
         future = copy(self)
         assert isinstance(self._latencies, _Draws)
         future._latencies = self._latencies.ahead()
@@ -274,7 +274,8 @@ class _Simulation:
         return self.copy().run_to_next_action()
 
     def run_to_next_action(self) -> tuple[int, int]:
-        """Run, jumping over frames on which nothing happens, until an action is applied; return (start, effect)."""
+        """Run until an action is applied, and jump over frames on which nothing happens; return (start, effect)."""
+        # With a latency of hours, that is millions of frames. A new `frames()` begins at `self.frame`.
         while True:
             for start, _ in self.frames():
                 if start is not None:
@@ -290,10 +291,17 @@ class _Simulation:
 
 
 class _TicketSimulation(_Simulation):
-    """`Tickets`: when a worker takes a ticket, all that comes of it is known, and no event has to be waited for.
+    """`Tickets` without events: the same frames, counts and log as `_EventSimulation`, in half the time.
 
-    It gives what `_EventSimulation` would, in less time.
+    When a worker takes a ticket, all consequences are known: when the inference ends, when the worker is free again,
+    and on which frame the action lands. So neither ends nor releases are events; there is a heap of workers by the time
+    at which they are free, and a table of actions by the frame on which they land.
     """
+
+    # Three facts make one entry per frame of that table enough. At most one worker starts on a frame, so starts are
+    # distinct and entries are made in their order: the newest action of a landing frame is the one entered last, and
+    # that one is applied, if any is. The others are dropped, so a number is enough for them. And an action that lands
+    # on a frame is dropped if a newer one was applied before: late ones may be.
 
     def __init__(self, clock: FrameClock, workers: int, tickets: Tickets, latencies: LatencyStream) -> None:
         assert tickets.playout is not None
@@ -379,149 +387,66 @@ class _TicketSimulation(_Simulation):
         return min([max(self._offered, self._clock.frame_in(self._free[0][0])), *self._landing])
 
 
-_FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
-
-
 class _EventSimulation(_Simulation):
-    """Any strategy, event by event."""
+    """Any strategy: a `Dispatcher` that is given the times at which inferences will end."""
 
     def __init__(self, clock: FrameClock, workers: int, stagger: Stagger, latencies: LatencyStream) -> None:
-        self.stagger = stagger
+        self._stagger, self._dispatcher = stagger, Dispatcher(clock, stagger, self._draw_end)
         super().__init__(clock, workers, latencies)
 
     def restart(self, latencies: LatencyStream) -> None:
         super().restart(latencies)
-        self.stagger.restart()
+        self._stagger.restart()
 
     def begin(self) -> None:
         self.frame = 0
-        self._applied = -1  # start of the newest action applied
-        self._finished = 0  # when its inference had ended
-        self._open = True
-        self._events: list[tuple[int, int, int, int, int]] = []  # (time, kind, worker, start, started or finished)
-        self._idle: list[tuple[int, int]] = []  # (free since, worker)
-        self._due: list[tuple[int, int, int, int, int]] = []  # (due frame, start, released, worker, finished)
-        self._read = [-1] * self._workers  # the frame that each worker inferred last
-        self.stagger.begin()
-        for worker in range(self._workers):
-            self._free(worker, 0)
+        self._dispatcher.begin(range(self._workers))
 
     def copy(self) -> Self:
         future = super().copy()
-        future.stagger = deepcopy(self.stagger)
-        future._events, future._idle = self._events.copy(), self._idle.copy()
-        future._due, future._read = self._due.copy(), self._read.copy()
+        future._dispatcher = self._dispatcher.copy(future._draw_end)
         return future
 
     def frames(self) -> Iterator[tuple[int | None, bool]]:
         return ((applied and applied[0], bool(readers)) for applied, readers in self.steps())
 
     def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        dispatcher, counts = self._dispatcher, self.counts
         begins = self._clock.begins(self.frame)
         end = next(begins)
         for frame in count(self.frame):
             begin, end = end, next(begins)
-            offers = self.stagger.offers(frame) if self._open else 0
-            readers: list[int] = []
-            self._run_events(begin)
-            self._start_idle(frame, begin, offers, readers)
-            applied = self._apply(frame)
-            while self._events and (now := self._events[0][0]) < end:
-                self._run_events(now)
-                self._start_idle(frame, now, offers, readers)
-            self.counts.frames += 1
+            dispatcher.frame(frame)
+            readers = dispatcher.starts(begin)
+            applied = dispatcher.choose()
+            readers += dispatcher.starts_before(end)
+            if applied is not None:
+                age = frame - applied[0]
+                counts.fresh += 1
+                counts.delay[age] = counts.delay.get(age, 0) + 1
+            counts.dropped, counts.late = dispatcher.dropped, dispatcher.late
+            counts.frames += 1
             self.frame = frame + 1
             yield applied, readers
 
     def finished(self) -> int:
-        return self._clock.frame_at(self._finished)
+        return self._clock.frame_at(self._dispatcher.ended)
 
     def in_flight(self, after: int) -> int | None:
         """Look ahead: nothing starts any more, and nothing that began up to `after` is applied."""
         future = self.copy()
-        future._open = False
-        future._applied = max(self._applied, after)
-        return future.run_to_next_action()[0] if future._pending() else None
-
-    def _pending(self) -> bool:
-        """Return whether an action in flight can still be applied."""
-        running = any(kind != _READY and start > self._applied for _, kind, _, start, _ in self._events)
-        return running or any(start > self._applied for _, start, *_ in self._due)
+        future._dispatcher.close(after)
+        return future.run_to_next_action()[0] if future._dispatcher.pending() else None
 
     def _next_eventful_frame(self) -> int:
-        frames = [self._clock.frame_in(self._events[0][0])] if self._events else []
-        if self._due:
-            frames.append(self._due[0][0])
-        opens = self.stagger.opens(self.frame) if self._idle and self._open else None
-        return min(frames if opens is None else [*frames, opens], default=self.frame)
+        return self._dispatcher.next_eventful_frame(self.frame)
 
-    def _run_events(self, now: int) -> None:
-        """Let everything happen that is to happen by `now`."""
-        while self._events and self._events[0][0] <= now:
-            time, kind, worker, start, started = heappop(self._events)
-            if kind == _FINISH:
-                released = max(time, self.stagger.finish(worker, started, time))
-                if released == time and not (self._events and self._events[0][0] == time):  # it would be next
-                    self._release(worker, start, time, time)
-                    self._free(worker, time)
-                else:
-                    heappush(self._events, (released, _RELEASE, worker, start, time))
-            elif kind == _RELEASE:
-                self._release(worker, start, started, time)
-                self._free(worker, time)
-            else:
-                heappush(self._idle, (time, worker))
-
-    def _free(self, worker: int, now: int) -> None:
-        ready = max(now, self.stagger.start(worker, now))
-        if ready > now:
-            heappush(self._events, (ready, _READY, worker, 0, 0))
-        else:
-            heappush(self._idle, (now, worker))
-
-    def _start_idle(self, frame: int, now: int, offers: int | None, readers: list[int]) -> None:
-        """Start the workers that may: the one that has waited longest first, each on a frame it has not inferred."""
-        waiting: list[tuple[int, int]] = []
-        while self._idle and (offers is None or len(readers) < offers):
-            since, worker = heappop(self._idle)
-            if self._read[worker] == frame:
-                waiting.append((since, worker))
-                continue
-            self._read[worker] = frame
-            readers.append(worker)
-            self.stagger.taken(frame)
-            latency = next(self._latencies)
-            self.counts.inferences[worker] = self.counts.inferences.get(worker, 0) + 1
-            self.counts.busy[worker] = self.counts.busy.get(worker, 0) + latency
-            if self.log is not None:
-                self.log.append(Inference(worker, frame, now, now + latency))
-            heappush(self._events, (now + latency, _FINISH, worker, frame, now))
-            self._run_events(now)  # an inference that takes no time has ended
-        for free in waiting:
-            heappush(self._idle, free)
-
-    def _release(self, worker: int, start: int, finished: int, now: int) -> None:
-        lands, playout = self._clock.frame_at(now), self.stagger.playout
-        if playout is not None:
-            due = start + playout
-            self.counts.late += lands > due
-            lands = max(lands, due)
-        heappush(self._due, (lands, start, now, worker, finished))
-
-    def _apply(self, frame: int) -> tuple[int, int] | None:
-        """Choose among the actions that are due, and count."""
-        best: tuple[int, int, int, int] | None = None
-        while self._due and self._due[0][0] <= frame:
-            _, start, released, worker, finished = heappop(self._due)
-            candidate = (-start, released, worker, finished)
-            self.counts.dropped += best is not None or start <= self._applied
-            if start > self._applied and (best is None or candidate < best):
-                best = candidate
-        if best is None:
-            return None
-        self._applied, self._finished = -best[0], best[3]
-        self.stagger.applied(frame)
-        age = frame - self._applied
-        self.counts.fresh += 1
-        self.counts.delay[age] = self.counts.delay.get(age, 0) + 1
-        return self._applied, best[2]
+    def _draw_end(self, worker: int, frame: int, now: int) -> int:
+        """Draw the latency of an inference that starts now, count it, and return when it will end."""
+        latency = next(self._latencies)
+        inferences, busy = self.counts.inferences, self.counts.busy
+        inferences[worker] = inferences.get(worker, 0) + 1
+        busy[worker] = busy.get(worker, 0) + latency
+        if self.log is not None:
+            self.log.append(Inference(worker, frame, now, now + latency))
+        return now + latency

@@ -37,7 +37,9 @@ def peers_network(agent: str) -> Any:
     """Return a factory of the network that the agent's peers have."""
     from torch import nn
 
-    from agents.networks.q_network import DuelingHead, NatureTorso, create_network
+    from agents.networks.heads import DuelingHead
+    from agents.networks.q_network import create_network
+    from agents.networks.torsos import NatureTorso
 
     class Convolutions(NatureTorso):
         def __init__(self, observation_shape: Any) -> None:
@@ -73,13 +75,15 @@ def peers_network(agent: str) -> Any:
 
 def make_agent(player: Told, environment: Any) -> Any:
     """Make an agent for Pong."""
-    from agents.full_rainbow import FullRainbowAgent
     from agents.networks.q_network import create_network
     from agents.optimizers import create_optimizer
-    from agents.rainbow import RainbowAgent
+    from agents.turn_based import TurnBasedAgent
+    from agents.value_based.full_rainbow import FullRainbow
+    from agents.value_based.rainbow import Rainbow
 
-    agents = {"rainbow": RainbowAgent, "full_rainbow": FullRainbowAgent}
-    return agents[player.agent](
+    agents = {"rainbow": Rainbow, "full_rainbow": FullRainbow}
+    return TurnBasedAgent.playing(
+        agents[player.agent],
         environment,
         stack_size=4,
         update_horizon=HORIZON,

@@ -1,1 +1,1 @@
-"""The simulations of arXiv 2412.14355: a file for every delay of its table, asynchronous and sequential."""
+"""The simulations of arXiv 2412.14355; `agents.experiment.paper_simulations` has the names of its table."""

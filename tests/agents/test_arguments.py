@@ -13,8 +13,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agents.dqn.parts import DQN
-from tests.agents.test_family import AGENTS, hyperparameters
+from agents.registry import AGENTS
+from agents.value_based.dqn import DQN
+from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 
 pytestmark = pytest.mark.timeout(120)  # a value that hangs is a failure
@@ -48,7 +49,7 @@ def named(kind: type[DQN]) -> list[str]:
     return [one.name for one in own if one.kind == one.KEYWORD_ONLY and one.name not in FUNCTIONS]
 
 
-CASES = [(member, name) for member in MEMBERS for name in named(AGENTS[member].Parts)]
+CASES = [(member, name) for member in MEMBERS for name in named(AGENTS[member])]
 
 
 @pytest.mark.parametrize(("member", "name"), CASES)
@@ -60,7 +61,7 @@ def test_a_wrong_hyperparameter_is_taken_or_refused_in_a_sentence_with_name_and_
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                made = AGENTS[member].Parts(env.observation_space, env.action_space, **arguments)
+                made = AGENTS[member](env.observation_space, env.action_space, **arguments)
                 if name != "replay_capacity" or made._replay_capacity < 10**6:
                     made.make_learner()
         except (TypeError, ValueError) as error:
@@ -79,4 +80,4 @@ def test_a_warmup_that_is_no_number_of_frames_is_refused_before_the_first_decisi
     env: gym.Env[Any, Any] = DriftingEnv()
     arguments = hyperparameters(MEMBERS["dqn"], replay_capacity=100)
     with pytest.raises(ValueError, match=r"^epsilon_warmup must be .*frames"):
-        AGENTS["dqn"].Parts(env.observation_space, env.action_space, **{**arguments, "epsilon_warmup": value})
+        AGENTS["dqn"](env.observation_space, env.action_space, **{**arguments, "epsilon_warmup": value})

@@ -12,7 +12,7 @@ from torch import nn
 
 from agents.compute import Compute
 from agents.decision import Decision
-from tests.agents.test_family import make_parts, transitions
+from tests.worlds.agents import make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 
 
@@ -94,11 +94,11 @@ def test_compiling_without_a_compiler_is_refused_in_one_sentence(monkeypatch: py
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::agents.c51.learner.SupportWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::agents.value_based.c51.SupportWarning")
 def test_compiled_networks_give_the_same_within_rounding() -> None:
     results: list[dict[str, Any]] = []
     for compiled in (False, True):
-        made = make_parts("full_rainbow", DriftingEnv(), compile=compiled, max_gradient_norm=1.0)
+        made = make_spec("full_rainbow", DriftingEnv(), compile=compiled, max_gradient_norm=1.0)
         policy, learner = made.make_policy(), made.make_learner()
         for transition in transitions(40):
             learner.observe(transition)

@@ -1,4 +1,4 @@
-"""`Turns` against a table worked by hand, then against a plain count of frames on random runs."""
+"""`EpisodeClock` against a table worked by hand, then against a plain count of frames on random runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.decision import Decision, Outcome, Turns, frames_per_decision
+from agents.decision import Decision, EpisodeClock, Outcome, frames_per_decision
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import LogNormal
 from tests.worlds.drifting_env import DriftingEnv
@@ -22,7 +22,7 @@ def report(start: int, frame: int, interval: int = 1, applied: bool = True) -> d
 
 class TestWithoutAReport:
     def test_each_decision_is_one_frame(self) -> None:
-        turns = Turns()
+        turns = EpisodeClock()
         assert turns.begin(eval_mode=False) == Decision(episode=0, start=0, frame=0, eval_mode=False)
         assert turns.advance() == (Decision(0, 1, 1, False), Outcome(interval=1, closed=1, applied=True))
         assert turns.advance() == (Decision(0, 2, 2, False), Outcome(1, 2, True))
@@ -30,7 +30,7 @@ class TestWithoutAReport:
         assert turns.frames == 3
 
     def test_a_second_episode_begins_where_the_first_ended(self) -> None:
-        turns = Turns()
+        turns = EpisodeClock()
         turns.begin(eval_mode=False)
         turns.advance()
         turns.end()
@@ -41,7 +41,7 @@ class TestWithoutAReport:
 class TestWithAReport:
     def test_delay_two_and_one_noop(self) -> None:
         # s = 0 2 4, e = 2 4 6; the episode ends on frame 5.
-        turns = Turns()
+        turns = EpisodeClock()
         assert turns.begin(False, {"start": 0, "frame": 0}) == Decision(0, 0, 0, False)
         assert turns.advance(report(start=2, frame=4, interval=2)) == (Decision(0, 2, 2, False), Outcome(2, 4, True))
         assert turns.end(report(start=4, frame=5, interval=1)) == Outcome(1, 5, True)
@@ -49,19 +49,19 @@ class TestWithAReport:
         assert turns.advance(report(start=2, frame=4, interval=2)) == (Decision(1, 2, 7, False), Outcome(2, 9, True))
 
     def test_an_episode_that_ends_before_the_first_effect_counts_its_frames(self) -> None:
-        turns = Turns()
+        turns = EpisodeClock()
         turns.begin(False, {"start": 0, "frame": 0})
         assert turns.end(report(start=3, frame=3, interval=0, applied=False)) == Outcome(0, 3, False)
         assert (turns.frames, turns.train_episodes) == (3, 1)
 
     def test_a_first_start_after_the_reset_is_taken_from_the_report(self) -> None:
-        assert Turns().begin(False, {"start": 4, "frame": 0}) == Decision(0, 4, 4, False)
+        assert EpisodeClock().begin(False, {"start": 4, "frame": 0}) == Decision(0, 4, 4, False)
 
 
 class TestEvaluation:
     @pytest.mark.parametrize("reported", [False, True])
     def test_evaluation_lives_through_no_training_frame(self, reported: bool) -> None:
-        turns = Turns()
+        turns = EpisodeClock()
         turns.begin(eval_mode=False)
         turns.end()
         first = {"start": 0, "frame": 0} if reported else None
@@ -72,7 +72,7 @@ class TestEvaluation:
         assert (turns.frames, turns.train_episodes, turns.eval_episodes) == (1, 1, 1)
 
     def test_the_two_modes_number_their_episodes_apart(self) -> None:
-        turns, numbers = Turns(), []
+        turns, numbers = EpisodeClock(), []
         for eval_mode in (False, True, True, False, True, False):
             numbers.append(turns.begin(eval_mode).episode)
             turns.end()
@@ -103,7 +103,7 @@ def model(episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | 
     return told
 
 
-def play(turns: Turns, episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | Outcome]:
+def play(turns: EpisodeClock, episodes: list[tuple[bool, int, Schedule | None]]) -> list[Decision | Outcome]:
     """The same as `model`, from `turns` told what `RealtimeDelay` reports (or nothing, where there is no schedule)."""
     told: list[Decision | Outcome] = []
     for eval_mode, length, schedule in episodes:
@@ -126,7 +126,7 @@ def play(turns: Turns, episodes: list[tuple[bool, int, Schedule | None]]) -> lis
 class TestAgainstTheModel:
     @given(EPISODES)
     def test_decisions_and_outcomes_are_the_models(self, episodes: list[tuple[bool, int, Schedule | None]]) -> None:
-        turns = Turns()
+        turns = EpisodeClock()
         assert play(turns, episodes) == model(episodes)
         assert turns.frames == sum(length for eval_mode, length, _ in episodes if not eval_mode)
         assert turns.train_episodes == sum(not eval_mode for eval_mode, _, _ in episodes)
@@ -136,13 +136,13 @@ class TestAgainstTheModel:
     def test_a_state_taken_between_two_episodes_goes_on_alike(
         self, episodes: list[tuple[bool, int, Schedule | None]], cut: int
     ) -> None:
-        first, second = Turns(), Turns()
+        first, second = EpisodeClock(), EpisodeClock()
         told = play(first, episodes[:cut])
         second.load_state_dict(first.state_dict())
         assert told + play(second, episodes[cut:]) == model(episodes)
 
     def test_a_state_holds_plain_numbers_alone(self) -> None:
-        turns = Turns()
+        turns = EpisodeClock()
         turns.begin(False)
         turns.end()
         assert turns.state_dict() == {"frames": 1, "train_episodes": 1, "eval_episodes": 0}

@@ -17,16 +17,19 @@ from hypothesis import strategies as st
 from agents.agent import Agent
 from agents.compute import Compute
 from agents.decision import Decision
-from agents.learner import DivergedError
-from agents.networks.q_network import DictTorso, ImpalaTorso, MLPTorso, NatureTorso, create_network, output_size
+from agents.divergence import DivergedError
+from agents.networks.dict_torso import DictTorso
+from agents.networks.q_network import create_network
+from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
 from agents.observations import Reader, are_equal, copied, stacked
 from async_wrappers import AppliedActions, AsyncRunner, CommittedActions, DecisionDelay, RealtimeDelay
-from tests.agents.test_family import FAMILY, ApartAgent, FamilyContract, make_agent, make_parts
 from tests.contracts.agent_contract import WORLDS, World, play
+from tests.contracts.family_contract import FamilyContract
+from tests.worlds.agents import FAMILY, ApartAgent, make_agent, make_spec
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.plain_data import assert_identical
 
-pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
 
 # The contract, for every agent.
 
@@ -85,7 +88,7 @@ def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, tmp_path: 
         if apart:
             ApartAgent(agent)
         actions = play(agent, env, range(10)) + play(agent, env, range(100, 102), eval_mode=True)
-        assert agent._learner.updates > 2
+        assert agent.learner.updates > 2
         runs.append((actions, agent.bundle_and_checkpoint(tmp_path / str(apart), 0)))
     assert_identical(*runs)
 
@@ -95,7 +98,7 @@ def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay
     schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
     frozen = {"min_replay_history": 10**6, "epsilon_warmup": 10**6, "epsilon_train": 0.3, "seed": 2}
     worlds = [DictEnv(noop=True, first_action=1) for _ in range(2)]
-    made = make_parts(member, worlds[0], **frozen)
+    made = make_spec(member, worlds[0], **frozen)
     play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
     AsyncRunner(lambda: worlds[0], made.make_policy, **play_virtually, **schedule).run(episodes=4)
     delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
@@ -108,7 +111,7 @@ def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay
 
 @pytest.mark.slow  # five processes import torch
 def test_processes_play_and_learn_live() -> None:
-    made = make_parts("rainbow", DictEnv(noop=True), min_replay_history=5)
+    made = make_spec("rainbow", DictEnv(noop=True), min_replay_history=5)
     runner = AsyncRunner(
         lambda: DictEnv(noop=True),
         made.make_policy,
@@ -125,7 +128,7 @@ def test_processes_play_and_learn_live() -> None:
 
 def test_parts_that_are_pickled_do_the_same() -> None:
     env = DictEnv()
-    made = make_parts("full_rainbow", env, noisy_sigma=1.0, epsilon_eval=0.0)
+    made = make_spec("full_rainbow", env, noisy_sigma=1.0, epsilon_eval=0.0)
     there = cloudpickle.loads(cloudpickle.dumps(made))
     shown = [env.reset(seed=seed)[0] for seed in range(20)]
     asked = [Decision(0, start, start, False) for start in range(20)]
@@ -136,7 +139,7 @@ def test_parts_that_are_pickled_do_the_same() -> None:
 @pytest.mark.parametrize("reuse", [False, True])
 def test_a_learner_takes_a_gap_between_transitions_for_a_truncation(reuse: bool) -> None:
     env = DictEnv(lengths=[20], reuse=reuse)
-    learner = make_parts("c51", env).make_learner()
+    learner = make_spec("c51", env).make_learner()
     shown, _ = env.reset(seed=0)
     before = copied(shown)
     for step in range(10):
@@ -161,7 +164,7 @@ def test_a_learner_takes_a_gap_between_transitions_for_a_truncation(reuse: bool)
 def stacks(wrapped: gym.Env[Any, Any], **arguments: Any) -> list[Any]:
     agent = make_agent("dqn, double, dueling, prioritized", wrapped, **arguments)
     actions = play(agent, wrapped, range(6)) + play(agent, wrapped, range(2), eval_mode=True)
-    assert agent._learner.updates > 2
+    assert agent.learner.updates > 2
     return actions
 
 

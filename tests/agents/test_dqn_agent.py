@@ -19,44 +19,23 @@ from hypothesis import strategies as st
 from torch import nn
 
 from agents.agent import Agent
-from agents.dqn import DQNAgent
 from agents.experiment.episode import play_episode
 from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.networks.q_network import create_network
+from agents.turn_based import TurnBasedAgent
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import LogNormal
 from tests.contracts.agent_contract import AgentContract, Environment, play
+from tests.worlds.agents import make_dqn, tiny_network
 from tests.worlds.drifting_env import SHAPE, DriftingEnv, Life
 from tests.worlds.plain_data import assert_identical, differs
 
 TRUNCATED, TERMINATED = (False, True), (True, False)
 
 
-def tiny_network(shape: Sequence[int], actions: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), actions))
-
-
-def make_agent(environment: Environment, **arguments: Any) -> DQNAgent:
-    """A DQN agent that is small and explores, and that does not learn unless `min_replay_history` is given."""
-    small: dict[str, Any] = {
-        "stack_size": 1,
-        "network": tiny_network,
-        "min_replay_history": 10**6,
-        "update_period": 1,
-        "target_update_period": 4,
-        "epsilon_fn": identity_epsilon,
-        "epsilon_train": 0.5,
-        "replay_capacity": 2000,
-        "batch_size": 8,
-        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.01),
-        "device": "cpu",
-    }
-    return DQNAgent(environment, **{**small, **arguments})
-
-
 class TestContract(AgentContract):
     def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
-        return make_agent(
+        return make_dqn(
             environment,
             stack_size=2,
             min_replay_history=5,
@@ -68,8 +47,8 @@ class TestContract(AgentContract):
         )
 
     def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
-        assert isinstance(agent, DQNAgent)
-        return {**super().state(agent, directory, iteration), "replay": agent._learner.replay.state_dict()}
+        assert isinstance(agent, TurnBasedAgent)
+        return {**super().state(agent, directory, iteration), "replay": agent.learner.replay.state_dict()}
 
     def test_the_agent_of_these_tests_learns_and_reports(self) -> None:
         env, reports = DriftingEnv(noop=True), []
@@ -77,8 +56,8 @@ class TestContract(AgentContract):
         agent.set_report(lambda *report: reports.append(report))
         play(agent, env, range(12))
         assert {name for name, *_ in reports} == {"Loss"}
-        assert isinstance(agent, DQNAgent) and isinstance(untrained, DQNAgent)
-        assert differs(dict(agent._learner.weights()), dict(untrained._learner.weights()))
+        assert isinstance(agent, TurnBasedAgent) and isinstance(untrained, TurnBasedAgent)
+        assert differs(dict(agent.learner.weights()), dict(untrained.learner.weights()))
 
     def test_forgotten_replays_cannot_be_loaded(self, tmp_path: Path) -> None:
         env = DriftingEnv()
@@ -91,15 +70,15 @@ class TestContract(AgentContract):
 
     def test_a_state_of_another_agent_is_refused(self, tmp_path: Path) -> None:
         env = DriftingEnv()
-        bundle = make_agent(env, gamma=0.9).bundle_and_checkpoint(tmp_path, 0)
+        bundle = make_dqn(env, gamma=0.9).bundle_and_checkpoint(tmp_path, 0)
         with pytest.raises(ValueError, match=r"gamma must be as in the saved replay, 0\.9, got 0\.5"):
-            make_agent(env, gamma=0.5).unbundle(tmp_path, 0, bundle)
+            make_dqn(env, gamma=0.5).unbundle(tmp_path, 0, bundle)
 
     def test_another_network_has_another_identity(self) -> None:
         env = DriftingEnv()
-        one, other = make_agent(env).identity(), make_agent(env, network=create_network).identity()
+        one, other = make_dqn(env).identity(), make_dqn(env, network=create_network).identity()
         assert one["network"] != other["network"]
-        assert one != make_agent(env, stack_size=2).identity()
+        assert one != make_dqn(env, stack_size=2).identity()
 
 
 # What reaches the learner, and when.
@@ -114,7 +93,7 @@ class Transition(NamedTuple):
     interval: int
     terminal: bool
     truncated: bool
-    final: list[float] | None  # the observation after the end, if this was the last decision
+    following: list[float]  # the observation that it led to
     closed: int  # frame of the episode on which it was complete
 
 
@@ -134,7 +113,7 @@ def transitions(life: Life, delay: int, noops: int) -> list[Transition]:
                 interval=next_effect - effect,
                 terminal=last and life.terminated,
                 truncated=last and not life.terminated,
-                final=life.observations[min(start + noops + 1, end)].tolist() if last else None,
+                following=life.observations[min(start + noops + 1, end)].tolist(),
                 closed=next_effect,
             )
         )
@@ -171,13 +150,12 @@ def told_by_the_rules(lives: list[tuple[Life, bool]], delay: int, noops: int, st
     return [item._replace(closed=0) if isinstance(item, Transition) else item for item in told]
 
 
-def spy(agent: DQNAgent) -> list[Any]:
+def spy(agent: TurnBasedAgent) -> list[Any]:
     """A list that fills with what the policy sees and the learner observes, in the terms of `told_by_the_rules`."""
     told: list[Any] = []
-    observe, act = agent._learner.observe, agent._policy.act
+    observe, act = agent.learner.observe, agent.policy.act
 
     def observe_and_tell(transition: Any) -> None:
-        final = transition["next_observation"]
         told.append(
             Transition(
                 observation=transition["observation"].tolist(),
@@ -186,17 +164,18 @@ def spy(agent: DQNAgent) -> list[Any]:
                 interval=transition["interval"],
                 terminal=transition["terminal"],
                 truncated=transition["truncated"],
-                final=None if final is None else final.tolist(),
+                following=transition["next_observation"].tolist(),
                 closed=0,
             )
         )
         observe(transition)
 
-    def act_and_tell(observation: Any, decision: Any) -> int:
-        told.append((observation.tolist(), decision.start, decision.frame, decision.eval_mode))
-        return act(observation, decision)
+    def act_and_tell(inputs: Any, state: Any, decisions: Any) -> Any:
+        (decision,) = decisions
+        told.append((inputs[0].tolist(), decision.start, decision.frame, decision.eval_mode))
+        return act(inputs, state, decisions)
 
-    agent._learner.observe, agent._policy.act = observe_and_tell, act_and_tell  # type: ignore[method-assign]
+    agent.learner.observe, agent.policy.act = observe_and_tell, act_and_tell  # type: ignore[method-assign]
     return told
 
 
@@ -210,12 +189,12 @@ class World:
     reuse: bool
     episodes: list[tuple[int, bool, bool, int | None]]  # frames, terminated, in evaluation, cut by the runner
 
-    def live(self, **arguments: Any) -> tuple[DQNAgent, list[Any], list[tuple[Life, bool]]]:
+    def live(self, **arguments: Any) -> tuple[TurnBasedAgent, list[Any], list[tuple[Life, bool]]]:
         """Play the episodes and return the agent, what it told and what happened."""
         ends = [TERMINATED if terminated else TRUNCATED for _, terminated, *_ in self.episodes]
         inner = DriftingEnv([frames for frames, *_ in self.episodes], ends, reuse=self.reuse)
         env = RealtimeDelay(inner, self.delay, self.noops, "random")
-        agent = make_agent(env, stack_size=self.stack_size, **arguments)
+        agent = make_dqn(env, stack_size=self.stack_size, **arguments)
         told = spy(agent)
         for seed, (_, _, agent.eval_mode, cut) in enumerate(self.episodes):
             play_episode(agent, env, seed, cut)
@@ -247,14 +226,15 @@ class TestAgainstTheRules:
             asked, lived = starts(life, world.delay, world.noops), transitions(life, world.delay, world.noops)
             for j, transition in enumerate(lived):
                 saw = stack(life, asked[: j + 1], world.stack_size)
-                finals = [*saw, transition.final] if transition.final else stack(life, asked[: j + 2], world.stack_size)
+                ended = transition.terminal or transition.truncated
+                finals = [*saw, transition.following] if ended else stack(life, asked[: j + 2], world.stack_size)
                 expected[slot + j] = (saw, finals[-world.stack_size :], transition)
             slot += len(lived) + bool(lived)  # the final observation takes a slot too
-        assert agent._learner.replay.valid_slots().tolist() == sorted(expected)
-        assert agent._learner.replay.add_count == len(expected)
+        assert agent.learner.replay.valid_slots().tolist() == sorted(expected)
+        assert agent.learner.replay.add_count == len(expected)
         if not expected:
             return
-        batch = agent._learner.replay.sample(100)
+        batch = agent.learner.replay.sample(100)
         for row, index in enumerate(batch["index"].tolist()):
             saw, then, transition = expected[index]
             assert batch["observation"][row].tolist() == saw
@@ -267,7 +247,7 @@ class TestAgainstTheRules:
         agent, told, lives = World(5, 0, 1, False, [(3, True, False, None), (5, False, False, None)]).live()
         assert [len(life.actions) for life, _ in lives] == [3, 5]
         assert not any(isinstance(item, Transition) for item in told)
-        assert (agent._learner.replay.add_count, agent._turns.frames) == (0, 8)
+        assert (agent.learner.replay.add_count, agent.state()["clock"]["frames"]) == (0, 8)
 
     def test_under_delay_a_transition_waits_for_a_decision_that_starts_after_it(self) -> None:
         # s = 0 1 2 3..., e = 3 4 5 6...: transition 0 is complete on frame 4, when decision 1 of s = 1 is made;
@@ -281,16 +261,16 @@ class TestAgainstTheRules:
 
 
 class TestUpdates:
-    def updates(self, agent: DQNAgent) -> list[tuple[int, int]]:
+    def updates(self, agent: TurnBasedAgent) -> list[tuple[int, int]]:
         """A list that fills with (training decisions made before, transitions observed) at each update."""
         found: list[tuple[int, int]] = []
-        update = agent._learner.update
+        update = agent.learner.update
 
         def update_and_tell() -> Any:
-            found.append((agent._training_steps, agent._learner.replay.add_count))
+            found.append((agent.state()["training_steps"], agent.learner.replay.add_count))
             return update()
 
-        agent._learner.update = update_and_tell  # type: ignore[method-assign]
+        agent.learner.update = update_and_tell  # type: ignore[method-assign]
         return found
 
     @pytest.mark.parametrize(("delay", "noops"), [(0, 0), (0, 2), (3, 0), (3, 2)])
@@ -300,7 +280,7 @@ class TestUpdates:
     ) -> None:
         inner = DriftingEnv(lengths=[46, 7, 61])
         env = RealtimeDelay(inner, delay, noops, "random")
-        agent = make_agent(env, min_replay_history=history, update_period=period)
+        agent = make_dqn(env, min_replay_history=history, update_period=period)
         found = self.updates(agent)
         for number in range(9):
             agent.eval_mode = number % 3 == 2
@@ -327,32 +307,32 @@ class TestUpdates:
         self, target_update_period: int, update_period: int, updates: int
     ) -> None:
         env = DriftingEnv(lengths=[100])
-        agent = make_agent(
+        agent = make_dqn(
             env,
             min_replay_history=2,
             update_period=update_period,
             target_update_period=target_update_period,
         )
         copied: list[int] = []
-        synchronize = agent._learner.synchronize_target
-        agent._learner.synchronize_target = lambda: [copied.append(agent._learner.updates), synchronize()]  # type: ignore[method-assign, assign, return-value, func-returns-value]
+        synchronize = agent.learner.synchronize_target
+        agent.learner.synchronize_target = lambda: [copied.append(agent.learner.updates), synchronize()]  # type: ignore[method-assign, assign, return-value, func-returns-value]
         play(agent, env, range(1))
-        assert agent._learner.updates >= 3 * updates
-        assert copied == list(range(updates, agent._learner.updates + 1, updates))
+        assert agent.learner.updates >= 3 * updates
+        assert copied == list(range(updates, agent.learner.updates + 1, updates))
 
     def test_evaluation_neither_updates_nor_observes(self) -> None:
         env = DriftingEnv(lengths=[15])
-        agent = make_agent(env, min_replay_history=2)
+        agent = make_dqn(env, min_replay_history=2)
         found = self.updates(agent)
         play(agent, env, range(2))
-        before = (len(found), agent._learner.replay.add_count, agent._training_steps)
+        before = (len(found), agent.learner.replay.add_count, agent.state()["training_steps"])
         play(agent, env, range(10), eval_mode=True)
-        assert (len(found), agent._learner.replay.add_count, agent._training_steps) == before
+        assert (len(found), agent.learner.replay.add_count, agent.state()["training_steps"]) == before
 
     @pytest.mark.parametrize("horizon", [2, 5])
     def test_they_wait_until_an_n_step_return_is_complete(self, horizon: int) -> None:
         env = DriftingEnv(lengths=[20])
-        agent = make_agent(env, min_replay_history=0, update_horizon=horizon)
+        agent = make_dqn(env, min_replay_history=0, update_horizon=horizon)
         found = self.updates(agent)
         play(agent, env, range(2))
         assert found[0][1] >= horizon
@@ -361,10 +341,10 @@ class TestUpdates:
     @pytest.mark.parametrize("loss_type", ["huber", "mse"])
     def test_both_losses_learn_with_and_without_double_q_learning(self, loss_type: str, double: bool) -> None:
         env = DriftingEnv()
-        agent = make_agent(env, min_replay_history=2, loss_type=loss_type, double_dqn=double)
-        before = {name: tensor.clone() for name, tensor in agent._learner.weights().items()}
+        agent = make_dqn(env, min_replay_history=2, loss_type=loss_type, double_dqn=double)
+        before = {name: tensor.clone() for name, tensor in agent.learner.weights().items()}
         play(agent, env, range(5))
-        after = agent._learner.weights()
+        after = agent.learner.weights()
         assert all(tensor.isfinite().all() and not torch.equal(tensor, before[name]) for name, tensor in after.items())
 
     def test_losses_and_targets_differ_in_what_they_teach(self) -> None:
@@ -372,26 +352,26 @@ class TestUpdates:
         for loss_type in ("huber", "mse"):
             for double in (False, True):
                 env = DriftingEnv()
-                agent = make_agent(env, min_replay_history=2, loss_type=loss_type, double_dqn=double)
+                agent = make_dqn(env, min_replay_history=2, loss_type=loss_type, double_dqn=double)
                 play(agent, env, range(5))
-                learnt.append(dict(agent._learner.weights()))
+                learnt.append(dict(agent.learner.weights()))
         assert all(differs(one, other) for i, one in enumerate(learnt) for other in learnt[:i])
 
     def test_the_gradient_is_clipped_to_the_norm(self) -> None:
         env = DriftingEnv(lengths=[4])
         norms = []
         for max_gradient_norm in (None, 1e-3):
-            agent = make_agent(
+            agent = make_dqn(
                 env,
                 min_replay_history=2,
                 loss_type="mse",
                 max_gradient_norm=max_gradient_norm,
                 optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1.0),
             )
-            before = nn.utils.parameters_to_vector(agent._learner.network.parameters()).detach().clone()
+            before = nn.utils.parameters_to_vector(agent.learner.network.parameters()).detach().clone()
             play(agent, env, range(1))
-            assert agent._learner.updates == 1
-            after = nn.utils.parameters_to_vector(agent._learner.network.parameters()).detach()
+            assert agent.learner.updates == 1
+            after = nn.utils.parameters_to_vector(agent.learner.network.parameters()).detach()
             norms.append(float((after - before).norm()))
         assert norms[0] > 1e-2
         assert norms[1] == pytest.approx(1e-3, rel=0.01)
@@ -400,7 +380,7 @@ class TestUpdates:
         # s = 0 3 6 9, e = 1 4 7 10, T = 12: intervals 3 3 3 2, rewards of frames 0-3, 4-6, 7-9, 10-11.
         inner = DriftingEnv(lengths=[12], ends=[TRUNCATED])
         env = RealtimeDelay(inner, 1, 2, "random")
-        agent = make_agent(env, gamma=0.5, update_horizon=2, discount_by="frame")
+        agent = make_dqn(env, gamma=0.5, update_horizon=2, discount_by="frame")
         play(agent, env, range(1))
         frames = inner.lives[0].rewards
         rewards = [sum(frames[0:4]), sum(frames[4:7]), sum(frames[7:10]), sum(frames[10:12])]
@@ -410,7 +390,7 @@ class TestUpdates:
             2: (rewards[2] + rewards[3] / 8, 0.5**5),
             3: (rewards[3], 0.5**2),
         }
-        batch = agent._learner.replay.sample(64)
+        batch = agent.learner.replay.sample(64)
         got = zip(batch["index"].tolist(), batch["reward"].tolist(), batch["discount"].tolist(), strict=True)
         assert {index: (reward, discount) for index, reward, discount in got} == expected
 
@@ -438,7 +418,7 @@ class TestEpsilon:
             asked.append(arguments)
             return 0.0
 
-        agent = make_agent(env, epsilon_fn=epsilon_fn, epsilon_decay_period=77, epsilon_warmup=None, epsilon_train=0.25)
+        agent = make_dqn(env, epsilon_fn=epsilon_fn, epsilon_decay_period=77, epsilon_warmup=None, epsilon_train=0.25)
         for number in range(6):
             play(agent, env, range(1), eval_mode=number % 2 == 1)
         expected, lived = [], 0
@@ -451,7 +431,7 @@ class TestEpsilon:
     def test_a_warmup_of_its_own_is_taken_instead_of_the_history(self) -> None:
         env, asked = DriftingEnv(), []
         epsilon_fn = lambda decay, frame, warmup, final: asked.append(warmup) or 0.0  # noqa: E731
-        play(make_agent(env, epsilon_fn=epsilon_fn, epsilon_warmup=0), env, range(1))
+        play(make_dqn(env, epsilon_fn=epsilon_fn, epsilon_warmup=0), env, range(1))
         assert set(asked) == {0}
 
     @pytest.mark.parametrize("wrapped", [False, True])
@@ -465,7 +445,7 @@ class TestEpsilon:
             asked.append(linearly_decaying_epsilon(*arguments))
             return asked[-1]
 
-        agent = make_agent(env, epsilon_fn=epsilon_fn, min_replay_history=20, epsilon_decay_period=250)
+        agent = make_dqn(env, epsilon_fn=epsilon_fn, min_replay_history=20, epsilon_decay_period=250)
         observation, info = env.reset(seed=0)
         action = agent.begin_episode(observation, info.get("realtime"))
         while not agent.updates:
@@ -484,24 +464,24 @@ class TestEpsilon:
             r"None, which stands for min_replay_history = 20 decisions: bind DQNAgent.epsilon_warmup = 20 for an action"
         )
         with pytest.raises(ValueError, match=expected):
-            make_agent(env, min_replay_history=20, epsilon_fn=linearly_decaying_epsilon)
-        make_agent(env, min_replay_history=20, epsilon_fn=linearly_decaying_epsilon, epsilon_warmup=20)
-        make_agent(env, min_replay_history=0, epsilon_fn=linearly_decaying_epsilon)
+            make_dqn(env, min_replay_history=20, epsilon_fn=linearly_decaying_epsilon)
+        make_dqn(env, min_replay_history=20, epsilon_fn=linearly_decaying_epsilon, epsilon_warmup=20)
+        make_dqn(env, min_replay_history=0, epsilon_fn=linearly_decaying_epsilon)
         for epsilon_fn in (identity_epsilon, zero_epsilon, partial(per_actor_epsilon, base=0.3)):
-            make_agent(env, min_replay_history=20, epsilon_fn=epsilon_fn)
+            make_dqn(env, min_replay_history=20, epsilon_fn=epsilon_fn)
 
     @pytest.mark.parametrize("first", [0, 7])
     def test_training_and_evaluation_have_an_epsilon_each(self, first: int) -> None:
         env = DriftingEnv(lengths=[60], actions=4, first_action=first)
         arguments = {"network": constant_network, "epsilon_fn": zero_epsilon}
-        greedy, random = (make_agent(env, epsilon_eval=epsilon, **arguments) for epsilon in (0.0, 1.0))
+        greedy, random = (make_dqn(env, epsilon_eval=epsilon, **arguments) for epsilon in (0.0, 1.0))
         assert play(greedy, env, range(1)) == [[first + 3] * 60]
         assert play(greedy, env, range(1), eval_mode=True) == [[first + 3] * 60]
         assert set(*play(random, env, range(1), eval_mode=True)) == set(range(first, first + 4))
 
     def test_exploration_differs_between_episodes_and_modes(self) -> None:
         env = DriftingEnv(lengths=[30])
-        agent = make_agent(env, epsilon_train=1.0, epsilon_eval=1.0)
+        agent = make_dqn(env, epsilon_train=1.0, epsilon_eval=1.0)
         runs = [*play(agent, env, range(2)), *play(agent, env, range(2), eval_mode=True)]
         assert len({tuple(actions) for actions in runs}) == 4
 
@@ -518,7 +498,7 @@ class TestSpaces:
 
         for channels_last in (False, True):
             for bf16 in (False, True):
-                agent = make_agent(
+                agent = make_dqn(
                     Images(),
                     stack_size=2,
                     network=create_network,
@@ -528,15 +508,15 @@ class TestSpaces:
                     update_period=4,
                 )
                 play(agent, Images(), range(1))
-                weights = agent._learner.weights()
-                assert agent._learner.updates == 2
+                weights = agent.learner.weights()
+                assert agent.learner.updates == 2
                 assert all(tensor.isfinite().all() and tensor.dtype == torch.float32 for tensor in weights.values())
 
     def test_cartpole_is_played_and_evaluated(self) -> None:
         env = gym.make("CartPole-v1")
-        agent = make_agent(env, min_replay_history=5)
+        agent = make_dqn(env, min_replay_history=5)
         assert all(play(agent, env, range(2)) + play(agent, env, range(2), eval_mode=True))
-        assert agent._learner.updates > 5
+        assert agent.learner.updates > 5
 
     @pytest.mark.parametrize(
         ("space", "place", "wrong"),
@@ -553,7 +533,7 @@ class TestSpaces:
         env = DriftingEnv()
         env.observation_space = space
         with pytest.raises(ValueError) as caught:
-            make_agent(env)
+            make_dqn(env)
         assert str(caught.value).splitlines()[0] == (
             f"agent 'dqn': observation space{place} must be a Box, Discrete, MultiDiscrete, MultiBinary or a Dict of "
             f"these, got {wrong}: turn it into one in a wrapper, such as Gymnasium's FlattenObservation"
@@ -563,7 +543,7 @@ class TestSpaces:
         env = DriftingEnv()
         env.action_space = Box(-1, 1, (2,))
         with pytest.raises(ValueError) as caught:
-            make_agent(env)
+            make_dqn(env)
         assert str(caught.value).splitlines()[0] == (
             f"agent 'dqn' needs Discrete actions, got {env.action_space}: discretise them in a wrapper"
         )
@@ -594,22 +574,22 @@ class TestArguments:
     )
     def test_those_out_of_range_are_refused_in_one_sentence(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError) as caught:
-            make_agent(DriftingEnv(), **arguments)
+            make_dqn(DriftingEnv(), **arguments)
         first_line = str(caught.value).splitlines()[0]
         assert re.match(message, first_line), first_line
 
     def test_cuda_is_refused_where_there_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         with pytest.raises(ValueError, match=r"^device='cuda' needs a CUDA device, and torch sees none: use"):
-            make_agent(DriftingEnv(), device="cuda")
+            make_dqn(DriftingEnv(), device="cuda")
 
     def test_making_an_agent_draws_nothing_from_torchs_generator(self) -> None:
         before = torch.random.get_rng_state()
-        make_agent(DriftingEnv(), seed=5)
+        make_dqn(DriftingEnv(), seed=5)
         assert torch.equal(torch.random.get_rng_state(), before)
 
     def test_the_seed_decides_the_weights(self) -> None:
-        one, alike, other = (dict(make_agent(DriftingEnv(), seed=seed)._learner.weights()) for seed in (1, 1, 2))
+        one, alike, other = (dict(make_dqn(DriftingEnv(), seed=seed).learner.weights()) for seed in (1, 1, 2))
         assert_identical(one, alike)
         assert differs(one, other)
 
@@ -617,20 +597,20 @@ class TestArguments:
         runs = []
         for seed in (1, 1, 2):
             env = DriftingEnv(lengths=[40])
-            runs.append(play(make_agent(env, epsilon_train=1.0, seed=seed), env, range(1)))
+            runs.append(play(make_dqn(env, epsilon_train=1.0, seed=seed), env, range(1)))
         assert runs[0] == runs[1] != runs[2]
 
     def test_the_seed_decides_what_the_replay_samples(self) -> None:
         samples = []
         for seed in (1, 1, 2):
             env = DriftingEnv(lengths=[40])
-            agent = make_agent(env, seed=seed)
+            agent = make_dqn(env, seed=seed)
             play(agent, env, range(1))
-            samples.append(agent._learner.replay.sample(20)["index"].tolist())
+            samples.append(agent.learner.replay.sample(20)["index"].tolist())
         assert samples[0] == samples[1] != samples[2]
 
     def test_a_cut_episode_needs_its_last_observation(self) -> None:
-        agent = make_agent(DriftingEnv())
+        agent = make_dqn(DriftingEnv())
         agent.begin_episode(np.zeros(SHAPE, np.float32))
         with pytest.raises(ValueError, match=r"^observation must be given where terminal=False"):
             agent.end_episode(1.0, terminal=False)
@@ -667,7 +647,7 @@ class Chain(gym.Env[Any, Any]):
 def test_terminal_rewards_are_not_bootstrapped_and_cut_ones_are(who_cuts: str) -> None:
     # gamma 1/2: Q(1, 1) = 3, Q(0, 1) = 3 / 2, Q(0, 0) = 1 and Q(1, 0) = 2 + Q(0, 1) / 2 = 2.75, cut or not.
     env: Callable[..., Any] = Chain(cut=who_cuts == "the environment")
-    agent = make_agent(
+    agent = make_dqn(
         env,
         network=lambda shape, actions: nn.Sequential(nn.Flatten(), nn.Linear(2, actions, bias=False)),
         gamma=0.5,
@@ -680,5 +660,5 @@ def test_terminal_rewards_are_not_bootstrapped_and_cut_ones_are(who_cuts: str) -
     )
     for seed in range(300):
         play_episode(agent, env, seed, max_frames=2 if who_cuts == "the runner" else None)
-    values = [agent._policy.q_values(np.eye(2, dtype=np.float32)[[state]]).tolist() for state in (0, 1)]
+    values = [agent.policy.q_values(np.eye(2, dtype=np.float32)[[[state]]])[0].tolist() for state in (0, 1)]
     np.testing.assert_allclose(values, [[1.0, 1.5], [2.75, 3.0]], atol=1e-3)

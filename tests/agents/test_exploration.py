@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import agents.dqn  # noqa: F401 - the gin names
+import agents.value_based.dqn  # noqa: F401 - the gin names
 from agents.exploration import (
     DecisionRandom,
     has_warmup,

@@ -12,102 +12,37 @@ from typing import Any
 
 import cloudpickle
 import gin
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 import agents.configurables  # noqa: F401 - the gin names
-from agents.agent import Agent
-from agents.c51.learner import SupportWarning
 from agents.decision import Decision
-from agents.dqn import DQN
+from agents.divergence import DivergedError
 from agents.exploration import identity_epsilon
-from agents.learner import DivergedError
-from agents.networks.q_network import MLPTorso, create_network
-from agents.observations import each_array
-from agents.registry import AGENTS, create_parts
+from agents.learner import Batch, LossOutput, Networks
+from agents.networks.q_network import create_network
+from agents.registry import AGENTS, create_spec
 from agents.turn_based import TurnBasedAgent
+from agents.value_based.c51 import SupportWarning
+from agents.value_based.dqn import DQN
 from async_wrappers import AsyncRunner, RealtimeDelay
-from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.contracts.agent_contract import WORLDS, World, play
+from tests.contracts.family_contract import FamilyContract
+from tests.worlds.agents import (
+    FAMILY,
+    ApartAgent,
+    filled_learner,
+    hyperparameters,
+    make_agent,
+    make_spec,
+    observations,
+    transitions,
+)
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical, differs
 
-pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
-
-FAMILY: dict[str, dict[str, Any]] = {
-    "c51": {"num_atoms": 7, "vmax": 3.0},
-    "rainbow": {"num_atoms": 7, "vmax": 3.0, "vmin": -2.0},
-    "full_rainbow": {"num_atoms": 7, "vmax": 3.0, "noisy_sigma": 0.5},
-    "full_rainbow, as in the paper on staggering": {
-        "num_atoms": 7,
-        "vmax": 3.0,
-        "one_step_loss": True,
-        "priority_exponent": 0.2,
-        "importance_exponent": 0.6,
-        "priority_epsilon": 1e-6,
-        "epsilon_fn": identity_epsilon,
-    },
-    "full_rainbow, not distributional": {"distributional": False},
-    "quantile": {"num_atoms": 5, "double_dqn": True},
-    "implicit_quantile": {"num_tau_samples": 4, "num_tau_prime_samples": 3, "quantile_embedding_dim": 6},
-    "c51, in a reservoir": {"num_atoms": 7, "vmax": 3.0, "replay_eviction": "reservoir", "replay_capacity": 30},
-    "dqn, double, dueling, prioritized": {"double_dqn": True, "head": "dueling", "replay_scheme": "prioritized"},
-}
-
-
-def tiny(shape: Any, actions: int, *outputs: int, **arguments: Any) -> torch.nn.Module:
-    return create_network(shape, actions, *outputs, torso=lambda s: MLPTorso(s, (6,)), **arguments)
-
-
-def hyperparameters(member: str, **arguments: Any) -> dict[str, Any]:
-    own = dict(FAMILY[member])
-    head = own.pop("head", None)
-    return {
-        "stack_size": 1,
-        "network": tiny if head is None else lambda *sizes: tiny(*sizes, head=head),
-        "min_replay_history": 5,
-        "update_period": 10,
-        "target_update_period": 20,
-        "epsilon_train": 0.2,
-        "epsilon_eval": 0.3,
-        "replay_capacity": 2000,
-        "batch_size": 8,
-        "optimizer": lambda parameters: torch.optim.Adam(parameters, lr=0.03),
-        "device": "cpu",
-        "summary_writing_frequency": 1,
-        **own,
-        **arguments,
-    }
-
-
-def make_agent(member: str, environment: gym.Env[Any, Any], **arguments: Any) -> TurnBasedAgent:
-    agent = AGENTS[member.split(",")[0]](environment, **hyperparameters(member, **arguments))
-    assert isinstance(agent, TurnBasedAgent)
-    return agent
-
-
-def make_parts(member: str, env: gym.Env[Any, Any], **arguments: Any) -> DQN:
-    kind = AGENTS[member.split(",")[0]]
-    assert isinstance(kind, type) and issubclass(kind, TurnBasedAgent)
-    return kind.Parts(env.observation_space, env.action_space, **hyperparameters(member, **arguments))
-
-
-class FamilyContract(AgentContract):
-    """The agent contract, in fewer worlds than those of DQN, whose turns are the same code."""
-
-    member: str
-
-    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
-
-    def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
-        return make_agent(self.member, environment, stack_size=2, seed=seed)
-
-    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
-        assert isinstance(agent, TurnBasedAgent)
-        return {**super().state(agent, directory, iteration), "replay": agent._learner.replay.state_dict()}
+pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
 
 
 class TestC51(FamilyContract):
@@ -141,27 +76,6 @@ class TestImplicitQuantile(FamilyContract):
 # Policy and learner apart.
 
 
-class ApartAgent:
-    """An agent whose policy and learner share no network: after each update the weights go through other memory."""
-
-    def __init__(self, agent: TurnBasedAgent) -> None:
-        policy, learner = agent.parts.make_policy(), agent._learner
-        memory = {name: tensor.clone() for name, tensor in policy.weights().items()}
-        policy.load_weights(memory, 0)
-        update = learner.update
-
-        def update_and_publish() -> Any:
-            scalars = update()
-            for name, tensor in learner.weights().items():
-                memory[name].copy_(tensor)
-            return scalars
-
-        learner.update = update_and_publish  # type: ignore[method-assign]
-        agent._policy.act = lambda stack, decision: policy.act(  # type: ignore[method-assign]
-            each_array(lambda array: array[0], stack), decision
-        )
-
-
 @pytest.mark.parametrize("member", FAMILY)
 @pytest.mark.parametrize("world", ["turn-based", "delay 2, noops 3"])
 def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: str, tmp_path: Path) -> None:
@@ -172,7 +86,7 @@ def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: str
         if apart:
             ApartAgent(agent)
         actions = play(agent, env, range(10)) + play(agent, env, range(100, 103), eval_mode=True)
-        assert agent._learner.updates > 2
+        assert agent.learner.updates > 2
         runs.append((actions, agent.bundle_and_checkpoint(tmp_path / str(apart), 0)))
     assert_identical(*runs)
 
@@ -182,7 +96,7 @@ def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay
     schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
     frozen = {"min_replay_history": 10**6, "epsilon_warmup": 10**6, "epsilon_train": 0.3, "seed": 2}
     worlds = [DriftingEnv(noop=True, first_action=1) for _ in range(2)]
-    made = make_parts(member, worlds[0], **frozen)
+    made = make_spec(member, worlds[0], **frozen)
     play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
     AsyncRunner(lambda: worlds[0], made.make_policy, **play_virtually, **schedule).run(episodes=6)
     delayed = RealtimeDelay(worlds[1], default_action="random", **schedule)
@@ -191,33 +105,6 @@ def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay
     one, other = ([(life.seed, life.actions, life.rewards) for life in world.lives] for world in worlds)
     assert one == other
     assert sum(len(actions) for _, actions, _ in one) > 30
-
-
-def observations(count: int) -> list[np.ndarray]:
-    return list(np.random.default_rng(0).normal(size=(count, 3)).astype(np.float32))
-
-
-def transitions(count: int, reward: float = 0.5) -> list[dict[str, Any]]:
-    rng = np.random.default_rng(0)
-    return [
-        {
-            "observation": observation,
-            "action": int(rng.integers(3)),
-            "reward": reward,
-            "interval": 1,
-            "terminal": step % 10 == 9,
-            "truncated": False,
-            "next_observation": observation if step % 10 == 9 else None,
-        }
-        for step, observation in enumerate(observations(count))
-    ]
-
-
-def filled_learner(made: DQN, count: int = 40, reward: float = 0.5) -> Any:
-    learner = made.make_learner()
-    for transition in transitions(count, reward):
-        learner.observe(transition)
-    return learner
 
 
 def look(made: DQN) -> dict[str, Any]:
@@ -267,7 +154,7 @@ def test_a_spawned_process_makes_the_parts_of_every_agent_without_gin(empty_gin:
     env, made = DriftingEnv(), []
     for name in ("dqn", "c51", "rainbow", "full_rainbow", "quantile", "implicit_quantile"):
         gin.parse_config(f"{CONFIG}create_agent.agent_name = {name!r}")
-        made.append(create_parts(env.observation_space, env.action_space, seed=1))
+        made.append(create_spec(env.observation_space, env.action_space, seed=1))
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     child = context.Process(target=look_and_tell, args=(cloudpickle.dumps(made), there))
@@ -284,7 +171,7 @@ def test_a_spawned_process_makes_the_parts_of_every_agent_without_gin(empty_gin:
 
 @pytest.mark.parametrize("member", FAMILY)
 def test_a_policy_is_a_pure_function_of_observation_weights_and_decision(member: str) -> None:
-    policy = make_parts(member, DriftingEnv(), epsilon_train=0.1).make_policy()
+    policy = make_spec(member, DriftingEnv(), epsilon_train=0.1).make_policy()
     asked = [(o, Decision(i % 5, i, i, bool(i % 3 == 0))) for i, o in enumerate(observations(60))]
     answers = [policy.act(*question) for question in asked]
     order = np.random.default_rng(1).permutation(60)
@@ -296,7 +183,7 @@ def test_a_policy_is_a_pure_function_of_observation_weights_and_decision(member:
 
 @pytest.mark.parametrize("member", FAMILY)
 def test_an_update_is_the_application_of_gradients(member: str) -> None:
-    made = make_parts(member, DriftingEnv())
+    made = make_spec(member, DriftingEnv())
     one, other = filled_learner(made), filled_learner(made)
     for _ in range(4):
         one.update()
@@ -308,15 +195,15 @@ def test_an_update_is_the_application_of_gradients(member: str) -> None:
 def test_what_is_learnt_fits_the_rewards(member: str) -> None:
     # Each step pays 0.5 and gamma is 0, so every taken action's value is 0.5, or the sum of two losses' targets.
     made = (
-        make_parts(member, DriftingEnv(), gamma=0.0, epsilon_eval=0.0, noisy_sigma=0.1)
+        make_spec(member, DriftingEnv(), gamma=0.0, epsilon_eval=0.0, noisy_sigma=0.1)
         if "full" in member
-        else (make_parts(member, DriftingEnv(), gamma=0.0, epsilon_eval=0.0))
+        else (make_spec(member, DriftingEnv(), gamma=0.0, epsilon_eval=0.0))
     )
     learner = filled_learner(made)
     for _ in range(100):
         learner.update()
-    policy = made.policy_of(learner.network)
-    values = torch.stack([policy.q_values(observation[None]) for observation in observations(40)])
+    policy = made.make_policy_for(learner.network)
+    values = policy.q_values(np.stack(observations(40))[:, None])
     taken = torch.tensor([transition["action"] for transition in transitions(40)])
     learnt = values.gather(1, taken.unsqueeze(1))
     torch.testing.assert_close(learnt, torch.full_like(learnt, 0.5), rtol=0, atol=0.15)
@@ -324,25 +211,33 @@ def test_what_is_learnt_fits_the_rewards(member: str) -> None:
 
 @pytest.mark.parametrize("member", ["rainbow", "quantile", "dqn, double, dueling, prioritized"])
 def test_priorities_become_the_losses_raised_to_the_exponent(member: str) -> None:
-    learner = filled_learner(make_parts(member, DriftingEnv(), priority_exponent=0.5, priority_epsilon=0.25))
+    made = make_spec(member, DriftingEnv(), priority_exponent=0.5, priority_epsilon=0.25)
+    each, loss = [], made.loss
+    made.loss = lambda *arguments: each.append(loss(*arguments)) or each[-1]  # type: ignore[method-assign]
+    learner = filled_learner(made)
     told: list[tuple[np.ndarray, np.ndarray]] = []
-    set_priorities, losses, each = learner.replay.set_priorities, learner.losses, []
+    set_priorities = learner.replay.set_priorities
     learner.replay.set_priorities = lambda index, priority: [
         told.append((index, priority)),
         set_priorities(index, priority),
     ]
-    learner.losses = lambda batch, rng: each.append(losses(batch, rng)) or each[-1]
     learner.update()
-    np.testing.assert_allclose(told[0][1], each[0].detach().double().numpy() + 0.25)
+    np.testing.assert_allclose(told[0][1], each[0].loss.detach().double().numpy() + 0.25)
 
 
 def test_a_one_step_loss_is_added_to_that_of_the_n_step_return() -> None:
     arguments: dict[str, Any] = {"gamma": 0.5, "noisy": False, "num_atoms": 7, "vmax": 3.0}
-    both = filled_learner(make_parts("full_rainbow", DriftingEnv(), one_step_loss=True, update_horizon=3, **arguments))
+    made = make_spec("full_rainbow", DriftingEnv(), one_step_loss=True, update_horizon=3, **arguments)
     seen: list[Any] = []
-    losses = both.losses
-    both.losses = lambda batch, rng: seen.append((batch, losses(batch, rng))) or seen[-1][1]
-    loss = both.update()["Loss"]
+    of = made.loss
+
+    def spy(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        output = of(networks, batch, rng)
+        seen.append((batch, output.loss))
+        return output
+
+    made.loss = spy  # type: ignore[method-assign]
+    loss = filled_learner(made).update()["Loss"]
     (three, of_three), (one, of_one) = seen
     assert torch.equal(three["observation"], one["observation"]) and torch.equal(three["action"], one["action"])
     assert set(one["reward"].tolist()) == {0.5} and set(three["reward"].tolist()) <= {0.5, 0.75, 0.875}
@@ -355,7 +250,7 @@ def test_a_one_step_loss_is_added_to_that_of_the_n_step_return() -> None:
 
 @pytest.mark.parametrize("member", ["c51", "quantile", "implicit_quantile", "full_rainbow, not distributional"])
 def test_a_loss_that_is_not_finite_stops_with_the_batch_in_a_file(member: str, tmp_path: Path) -> None:
-    learner = filled_learner(make_parts(member, DriftingEnv(), diverged_dir=str(tmp_path / "new")), reward=float("nan"))
+    learner = filled_learner(make_spec(member, DriftingEnv(), diverged_dir=str(tmp_path / "new")), reward=float("nan"))
     before = deepcopy(learner.state_dict())
     says = r"^the environment returned nan as its reward \(transition \d+ of the replay\), .* update 0 nan, and"
     with pytest.raises(DivergedError, match=says) as caught:
@@ -375,7 +270,7 @@ def test_what_the_environment_returned_is_told_of_by_name_and_place(
     kind: str, place: tuple[int, ...], value: str, tmp_path: Path
 ) -> None:
     """Transition 12 of 40, in a replay that is drawn from until it comes up."""
-    learner = make_parts("quantile", DriftingEnv(), diverged_dir=str(tmp_path), replay_capacity=100).make_learner()
+    learner = make_spec("quantile", DriftingEnv(), diverged_dir=str(tmp_path), replay_capacity=100).make_learner()
     for number, transition in enumerate(transitions(40)):
         spoilt = {name: np.copy(part) if name == "observation" else part for name, part in transition.items()}
         if number == 12 and kind == "reward":
@@ -395,14 +290,14 @@ def test_what_the_environment_returned_is_told_of_by_name_and_place(
 
 
 def test_weights_that_are_not_finite_are_not_the_environments_fault(tmp_path: Path) -> None:
-    learner = filled_learner(make_parts("quantile", DriftingEnv(), diverged_dir=str(tmp_path)))
+    learner = filled_learner(make_spec("quantile", DriftingEnv(), diverged_dir=str(tmp_path)))
     next(iter(learner.network.parameters())).data.fill_(float("nan"))
     with pytest.raises(DivergedError, match=r"^the loss of update 0 is nan, .* a smaller learning rate"):
         learner.update()
 
 
 def test_returns_that_leave_the_support_are_told_once_with_numbers() -> None:
-    made = make_parts("c51", DriftingEnv(), gamma=0.5)
+    made = make_spec("c51", DriftingEnv(), gamma=0.5)
     learner = made.make_learner()
     # An episode of ten steps pays 2 * 1.998 r in all.
     with pytest.warns(SupportWarning) as warned:
@@ -414,14 +309,14 @@ def test_returns_that_leave_the_support_are_told_once_with_numbers() -> None:
 
 
 def test_returns_within_the_support_are_not_told(recwarn: pytest.WarningsRecorder) -> None:
-    learner = make_parts("c51", DriftingEnv(), gamma=0.5).make_learner()
+    learner = make_spec("c51", DriftingEnv(), gamma=0.5).make_learner()
     for transition in transitions(30, reward=1.5):
         learner.observe(transition)
     assert not recwarn.list
 
 
 def test_the_return_of_an_episode_that_is_not_seen_in_full_is_not_told(recwarn: pytest.WarningsRecorder) -> None:
-    learner = make_parts("c51", DriftingEnv(), gamma=0.5).make_learner(1, 2)
+    learner = make_spec("c51", DriftingEnv(), gamma=0.5).make_learner(1, 2)
     told = transitions(30, reward=4.0)
     for transition, then in list(pairwise(told))[1::2]:
         learner.observe({**transition, "next_observation": then["observation"]})
@@ -462,13 +357,13 @@ def test_a_network_that_does_not_fit_is_refused(member: str, network: Any, messa
     own = {**hyperparameters(member), "network": network}
     kind: Any = AGENTS[member.split(",")[0]]
     with pytest.raises(ValueError, match=message):
-        kind(DriftingEnv(), **own)
+        TurnBasedAgent.playing(kind, DriftingEnv(), **own)
 
 
 def test_the_state_of_another_agent_or_network_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     env = DriftingEnv()
     agent = make_agent("c51", env)
-    before = deepcopy(agent._learner.state_dict())
+    before = deepcopy(agent.learner.state_dict())
     others = {
         "the state is that of a QuantileLearner, and this is a C51Learner": make_agent("quantile", env),
         "the state is that of another network (head.values.weight": make_agent("c51", env, num_atoms=9),
@@ -478,7 +373,7 @@ def test_the_state_of_another_agent_or_network_is_refused_and_changes_nothing(tm
         with pytest.raises(ValueError) as caught:
             agent.unbundle(tmp_path, number, bundle)
         assert str(caught.value).startswith(message)
-    assert_identical(agent._learner.state_dict(), before)
+    assert_identical(agent.learner.state_dict(), before)
 
 
 @pytest.mark.parametrize(
@@ -518,7 +413,7 @@ def test_a_noisy_agent_explores_by_noise_alone_unless_it_is_told_otherwise() -> 
     observation = observations(1)[0]
 
     def chosen(**arguments: Any) -> set[int]:
-        policy = make_parts("full_rainbow", env, **arguments).make_policy()
+        policy = make_spec("full_rainbow", env, **arguments).make_policy()
         return {policy.act(observation, decision) for decision in decisions}
 
     assert len(chosen(noisy_sigma=3.0)) > 1
@@ -528,7 +423,7 @@ def test_a_noisy_agent_explores_by_noise_alone_unless_it_is_told_otherwise() -> 
 
 
 def test_evaluation_is_without_noise() -> None:
-    made = make_parts("full_rainbow", DriftingEnv(), noisy_sigma=3.0, epsilon_eval=0.0)
+    made = make_spec("full_rainbow", DriftingEnv(), noisy_sigma=3.0, epsilon_eval=0.0)
     policy = made.make_policy()
     observation = observations(1)[0]
     assert len({policy.act(observation, Decision(0, start, start, True)) for start in range(50)}) == 1

@@ -11,19 +11,20 @@ import pytest
 import torch
 
 from agents.compute import Compute
-from agents.learner import DivergedError, Learner
+from agents.divergence import DivergedError
+from agents.learner import Learner
 from agents.optimizers import NAMES, create_optimizer
-from tests.agents.test_family import FAMILY, make_parts, transitions
+from tests.worlds.agents import FAMILY, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical
 
-pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
 PRIORITIZED = "dqn, double, dueling, prioritized"
 
 
 def filled(member: str, wait: bool | None, **arguments: Any) -> Learner:
-    made = make_parts(member, DriftingEnv(), **arguments)
-    made._learning["compute"] = Compute("cpu", wait=wait)
+    made = make_spec(member, DriftingEnv(), **arguments)
+    made.compute = Compute("cpu", wait=wait)
     learner = made.make_learner()
     for transition in transitions(40):
         learner.observe(transition)
@@ -77,8 +78,8 @@ def test_a_loss_that_is_not_finite_raises_before_anything_is_given_away(asked: s
     learner = filled(PRIORITIZED, False, diverged_dir=str(tmp_path))
     for _ in range(3):
         learner.update()
-    learner.settle()
-    priorities = learner.replay._tree.leaves.copy()  # type: ignore[attr-defined]
+    learner.finish_update()
+    priorities = learner.replay.state_dict()["snapshot"]  # type: ignore[attr-defined]
     spoil(learner)
     learner.update()  # nobody has looked
     with pytest.raises(
@@ -91,7 +92,7 @@ def test_a_loss_that_is_not_finite_raises_before_anything_is_given_away(asked: s
     assert saved["batch"]["reward"].isnan().all()
     assert all(weight.isfinite().all() for weight in saved["learner"]["network"].values())
     assert not (tmp_path / "replay").exists()
-    assert_identical(learner.replay._tree.leaves, priorities)  # type: ignore[attr-defined]
+    assert_identical(learner.replay.state_dict()["snapshot"], priorities)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("clip", [None, 10.0])

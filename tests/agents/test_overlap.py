@@ -16,14 +16,14 @@ import pytest
 import torch
 
 from agents.agent import Agent
-from agents.learner import DivergedError
+from agents.divergence import DivergedError
 from agents.turn_based import TurnBasedAgent
-from tests.agents.test_family import FAMILY, make_agent
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, in_a_file, play
+from tests.worlds.agents import FAMILY, make_agent
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical, differs
 
-pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
 
 
 def overlapping(member: str, environment: gym.Env[Any, Any], **arguments: Any) -> TurnBasedAgent:
@@ -44,7 +44,7 @@ class TestContract(AgentContract):
 
     def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
         assert isinstance(agent, TurnBasedAgent)
-        return {**super().state(agent, directory, iteration), "replay": agent._learner.replay.state_dict()}
+        return {**super().state(agent, directory, iteration), "replay": agent.learner.replay.state_dict()}
 
 
 class AtOnce:
@@ -86,7 +86,7 @@ def test_results_do_not_depend_on_what_takes_how_long(member: str, tmp_path: Pat
         overlap = agent._overlap
         assert overlap is not None
         if timing == "dawdling thread":
-            agent._learner.learn = dawdling(agent._learner.learn)  # type: ignore[method-assign]
+            agent.learner.learn = dawdling(agent.learner.learn)  # type: ignore[method-assign]
         elif timing in ("at once", "at the join"):
             overlap._thread = AtOnce() if timing == "at once" else AtTheJoin()  # type: ignore[assignment]
         actions = play(agent, env, range(5))
@@ -95,9 +95,9 @@ def test_results_do_not_depend_on_what_takes_how_long(member: str, tmp_path: Pat
             agent = overlapping(member, env, seed=4)
             agent.unbundle(tmp_path / timing, 0, bundle)
         actions += play(agent, env, range(100, 102), eval_mode=True) + play(agent, env, range(5, 8))
-        assert agent._learner.updates > 3
+        assert agent.learner.updates > 3
         bundle = agent.bundle_and_checkpoint(tmp_path / timing, 1)
-        runs.append((actions, bundle, agent._learner.replay.state_dict()))
+        runs.append((actions, bundle, agent.learner.replay.state_dict()))
     for run in runs[1:]:
         assert_identical(run, runs[0])
 
@@ -108,27 +108,27 @@ def test_results_differ_from_those_without_overlap() -> None:
         env = DriftingEnv(noop=True)
         agent = make("full_rainbow", env, update_period=3, target_update_period=6)
         play(agent, env, range(12))
-        runs.append(agent._learner.state_dict())
+        runs.append(agent.learner.state_dict())
     assert differs(*runs)
 
 
 def test_the_weights_that_act_are_those_of_the_update_before_the_one_under_way() -> None:
     env = DriftingEnv(lengths=[26], noop=True)
     agent = overlapping("c51", env, update_period=4, min_replay_history=7)
-    learn, act = agent._learner.learn, agent._policy.act
-    learnt, acting = [deepcopy(dict(agent._learner.weights()))], []
+    learn, act = agent.learner.learn, agent.policy.act
+    learnt, acting = [deepcopy(dict(agent.learner.weights()))], []
 
     def learn_and_look(*arguments: Any) -> Any:
         scalars = learn(*arguments)
-        learnt.append({name: tensor.clone() for name, tensor in agent._learner.network.state_dict().items()})
+        learnt.append({name: tensor.clone() for name, tensor in agent.learner.network.state_dict().items()})
         return scalars
 
     def look_and_act(*arguments: Any) -> int:
-        acting.append({name: tensor.clone() for name, tensor in agent._policy.weights().items()})
+        acting.append({name: tensor.clone() for name, tensor in agent.policy.weights().items()})
         return act(*arguments)
 
-    agent._learner.learn = learn_and_look  # type: ignore[method-assign]
-    agent._policy.act = look_and_act  # type: ignore[method-assign]
+    agent.learner.learn = learn_and_look  # type: ignore[method-assign]
+    agent.policy.act = look_and_act  # type: ignore[method-assign]
     play(agent, env, range(2))
     # Decision 8 is the first that has seen eight transitions. Updates begin at 8, 12, 16, 20, 24, at 28, 32, ..., 48 of
     # the second episode, which begins at 26; each acts from the next one on, an episode's last from its end on.
@@ -137,13 +137,13 @@ def test_the_weights_that_act_are_those_of_the_update_before_the_one_under_way()
     assert len(learnt) == 12
     for weights, number in zip(acting, one + other, strict=True):
         assert_identical(weights, {name: learnt[number][name] for name in weights})
-    assert_identical(dict(agent._policy.weights()), learnt[-1])
+    assert_identical(dict(agent.policy.weights()), learnt[-1])
 
 
 def test_the_environment_steps_on_while_an_update_is_under_way() -> None:
     env = DriftingEnv(lengths=[12], noop=True)
     agent = overlapping("c51", env)
-    learn, step, stepped = agent._learner.learn, env.step, threading.Event()
+    learn, step, stepped = agent.learner.learn, env.step, threading.Event()
     waited, threads = [], set()
 
     def learn_once_stepped(*arguments: Any) -> Any:
@@ -155,12 +155,12 @@ def test_the_environment_steps_on_while_an_update_is_under_way() -> None:
         stepped.set()
         return step(action)
 
-    agent._learner.learn = learn_once_stepped  # type: ignore[method-assign]
+    agent.learner.learn = learn_once_stepped  # type: ignore[method-assign]
     env.step = step_and_tell  # type: ignore[method-assign]
     start = agent._overlap.start  # type: ignore[union-attr]
     agent._overlap.start = lambda: (stepped.clear(), start())  # type: ignore[union-attr, method-assign]
     play(agent, env, range(3))
-    assert waited == [True] * agent._learner.updates and len(waited) > 8
+    assert waited == [True] * agent.learner.updates and len(waited) > 8
     assert len(threads) == 1 and threading.current_thread() not in threads
 
 
@@ -168,15 +168,15 @@ def test_a_loss_that_is_not_finite_ends_the_game_with_the_weights_as_they_were(t
     env = DriftingEnv(noop=True)
     agent = overlapping("full_rainbow", env, diverged_dir=str(tmp_path))
     play(agent, env, range(6))
-    updates, before = agent._learner.updates, deepcopy(dict(agent._learner.weights()))
-    observe = agent._learner.replay.observe
-    agent._learner.replay.observe = lambda transition: observe({**transition, "reward": float("nan")})  # type: ignore[method-assign]
+    updates, before = agent.learner.updates, deepcopy(dict(agent.learner.weights()))
+    observe = agent.learner.replay.observe
+    agent.learner.replay.observe = lambda transition: observe({**transition, "reward": float("nan")})  # type: ignore[method-assign]
     with pytest.raises(DivergedError, match=r"^the environment returned nan as its reward .* update \d+ nan") as caught:
         play(agent, env, range(6, 20))
-    assert updates < agent._learner.updates
-    path = tmp_path / f"diverged_batch_{agent._learner.updates}.pt"
+    assert updates < agent.learner.updates
+    path = tmp_path / f"diverged_batch_{agent.learner.updates}.pt"
     assert str(path) in str(caught.value)
     assert torch.load(path, weights_only=True)["batch"]["reward"].isnan().any()
-    for weights in (agent._learner.weights(), agent._policy.weights()):
+    for weights in (agent.learner.weights(), agent.policy.weights()):
         assert all(tensor.isfinite().all() for tensor in weights.values())
         assert differs(dict(weights), before)

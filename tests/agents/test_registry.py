@@ -9,13 +9,14 @@ import pytest
 
 import agents.configurables  # noqa: F401 - the gin names
 from agents.baselines import NoopAgent, RandomAgent
-from agents.c51 import C51Agent
-from agents.dqn import DQNAgent
-from agents.full_rainbow import FullRainbowAgent
-from agents.implicit_quantile import ImplicitQuantileAgent
-from agents.quantile import QuantileAgent
-from agents.rainbow import RainbowAgent
 from agents.registry import AGENTS, create_agent
+from agents.turn_based import TurnBasedAgent
+from agents.value_based.c51 import C51
+from agents.value_based.dqn import DQN
+from agents.value_based.full_rainbow import FullRainbow
+from agents.value_based.implicit_quantile import ImplicitQuantile
+from agents.value_based.quantile import Quantile
+from agents.value_based.rainbow import Rainbow
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
 
@@ -30,23 +31,28 @@ def no_bindings() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("dqn", DQNAgent),
-        ("c51", C51Agent),
-        ("rainbow", RainbowAgent),
-        ("full_rainbow", FullRainbowAgent),
-        ("quantile", QuantileAgent),
-        ("implicit_quantile", ImplicitQuantileAgent),
-        ("random", RandomAgent),
-        ("noop", NoopAgent),
+        ("dqn", DQN),
+        ("c51", C51),
+        ("rainbow", Rainbow),
+        ("full_rainbow", FullRainbow),
+        ("quantile", Quantile),
+        ("implicit_quantile", ImplicitQuantile),
     ],
 )
 def test_a_name_makes_its_agent(name: str, kind: type) -> None:
+    agent = create_agent(DriftingEnv(), name)
+    assert isinstance(agent, TurnBasedAgent) and type(agent.spec) is kind
+    assert AGENTS[name] is kind
+
+
+@pytest.mark.parametrize(("name", "kind"), [("random", RandomAgent), ("noop", NoopAgent)])
+def test_a_name_makes_its_baseline(name: str, kind: type) -> None:
     assert type(create_agent(DriftingEnv(noop=True), name)) is kind
-    assert name in AGENTS
 
 
 def test_the_default_is_dqn() -> None:
-    assert isinstance(create_agent(DriftingEnv()), DQNAgent)
+    agent = create_agent(DriftingEnv())
+    assert isinstance(agent, TurnBasedAgent) and type(agent.spec) is DQN
 
 
 def test_gin_chooses_the_agent_and_its_arguments() -> None:

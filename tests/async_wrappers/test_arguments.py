@@ -107,7 +107,7 @@ RUNNER = {
     **{"workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1, "backend": "process"},
     **{"make_learner": gives_nothing, "learners": 2, "latency": 0.1, "default_action": "noop", "seed": 0},
     **{"between_episodes": "drain", "eval_mode": False, "start_timeout": 1.0, "calibration_time": 1.0, "journal": 100},
-    **{"updates_per_transition": 1.0, "pin": False},
+    **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
 }
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
 MADE = {
@@ -123,7 +123,7 @@ MADE = {
     "run(frames)": Made(
         run,
         {"frames": 5, "whole_episodes": False, "max_episode_frames": 3, "eval_mode": None, "phase": 0}
-        | {"first_episode": 0, "frames_before": 0, "standing_at": 3},
+        | {"first_episode": 0, "frames_before": 0, "phase_state": None, "on_frame": None},
         work=("frames",),
     ),
     "run(seconds)": Made(run, {"seconds": 0.1}, work=("seconds",)),

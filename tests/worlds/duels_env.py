@@ -31,6 +31,14 @@ class Duels(gym.Env[Any, Any]):
     def encounter(self, number: int | None) -> None:
         self._number, self._won = 1 if number is None else number, False
 
+    @property
+    def phase_state(self) -> int:
+        return self.encounter
+
+    @phase_state.setter
+    def phase_state(self, number: int | None) -> None:
+        self.encounter = number
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._number, self._won, self._frame = self.encounter, False, 0

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
-from torch import nn
 
 import agents.configurables
 import async_wrappers.configurables
-from agents.dqn import DQNAgent
 from agents.experiment.config import load_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.metrics import read_iterations
 from agents.experiment.runner import Runner
+from agents.turn_based import TurnBasedAgent
+from agents.value_based.dqn import DQN
 from async_wrappers import RealtimeDelay
+from tests.worlds.agents import tiny_network
 from tests.worlds.drifting_env import Life
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "run",
     "state",
     "timeless",
-    "tiny_network",
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -59,11 +58,6 @@ def load_gin(*files: str, bindings: Sequence[str] = ()) -> None:
     load_config(files, bindings, names, search_paths=[ROOT])
 
 
-def tiny_network(shape: Sequence[int], actions: int) -> nn.Module:
-    """Return one linear layer."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), actions))
-
-
 def drifting(delay: int = 2, noops: int = 1, name: str = "Drifting-v0", **arguments: Any) -> Environment:
     return RealtimeDelay(gym.make(name, **arguments), delay, noops, "random")
 
@@ -74,7 +68,8 @@ def lives(runner: Runner) -> list[Life]:
 
 
 make_dqn = partial(
-    DQNAgent,
+    TurnBasedAgent.playing,
+    DQN,
     stack_size=2,
     network=tiny_network,
     min_replay_history=10,
@@ -115,11 +110,11 @@ def timeless(line: dict[str, Any]) -> dict[str, Any]:
 def state(runner: Runner) -> dict[str, Any]:
     """All that a run is, between two iterations."""
     agent = runner.agent
-    assert isinstance(agent, DQNAgent)
+    assert isinstance(agent, TurnBasedAgent)
     return {
-        "learner": agent._learner.state_dict(),
-        "replay": agent._learner.replay.state_dict(),
-        "turns": agent._turns.state_dict(),
+        "learner": agent.learner.state_dict(),
+        "replay": agent.learner.replay.state_dict(),
+        "turns": agent._clock.state_dict(),
         "training_steps": agent._training_steps,
         "waiting": list(agent._closed),
         "episodes": runner._episodes,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete
 
+from async_wrappers.checks import whole
 from async_wrappers.envs.falling_blocks.game import DOWN, LEFT, MAX_LEVEL, RIGHT, TURN_LEFT, TURN_RIGHT, Game
 from async_wrappers.envs.falling_blocks.generator import GENERATORS
 from async_wrappers.envs.falling_blocks.observation import OBSERVATIONS
@@ -52,10 +53,9 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         """See the class."""
-        if not isinstance(level, int | np.integer) or not 0 <= level <= MAX_LEVEL:
-            raise ValueError(f"level must be a whole number in 0..{MAX_LEVEL}, got {level!r}")
-        if max_frames is not None and (not isinstance(max_frames, int | np.integer) or max_frames < 1):
-            raise ValueError(f"max_frames must be a whole number >= 1 of frames, or None, got {max_frames!r}")
+        level = whole("level", level, 0, MAX_LEVEL)
+        if max_frames is not None:
+            max_frames = whole("max_frames", max_frames, 1, unit="frames", or_none=True)
         _check("generator", generator, tuple(GENERATORS))
         _check("observation", observation, tuple(OBSERVATIONS))
         _check("render_mode", render_mode, (*self.metadata["render_modes"], None))
@@ -63,7 +63,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         self.action_space = Discrete(len(ACTIONS))
         self._observe = OBSERVATIONS[observation]()
         self.observation_space = self._observe.space
-        self._level, self._max_frames = int(level), max_frames
+        self._level, self._max_frames = level, max_frames
         self._generator = GENERATORS[generator]
         self._screen = Screen()
         self._game: Game | None = None

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
+from async_wrappers.checks import whole
 from async_wrappers.envs.gameboy.console import Console
 from async_wrappers.envs.gameboy.files import write_file
 from async_wrappers.envs.gameboy.picture import grayscale, rgb
@@ -81,11 +82,11 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         )
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode must be None, 'human' or 'rgb_array', got {render_mode!r}")
-        self._spec, self._size = spec, _positive("screen_size", screen_size)
+        self._spec, self._size = spec, whole("screen_size", screen_size, 1)
         self.render_mode = render_mode
         self._clock = FrameClock(spec.fps if fps is None else fps)
         self.metadata = {**self.metadata, "render_fps": float(self._clock.fps)}
-        look_every = _positive("look_every", look_every)
+        look_every = whole("look_every", look_every, 1)
         self._draw_every = 1 if render_mode is not None else 0 if obs_type == "ram" else look_every
         self.observation_space = self._space(obs_type)
         self._obs_type = obs_type
@@ -121,6 +122,15 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     @encounter.setter
     def encounter(self, number: int | None) -> None:
         self._source.go_to(number)
+
+    @property
+    def phase_state(self) -> int | None:
+        """The encounter, as what `AsyncRunner` keeps from one phase to the next of its kind."""
+        return self.encounter
+
+    @phase_state.setter
+    def phase_state(self, number: int | None) -> None:
+        self.encounter = number
 
     def read(self, name: str) -> int:
         """Return a number of the memory, by its name in the spec, such as ``"money"``.
@@ -263,9 +273,3 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         ahead = self._begun + self._clock.begin(self._frame) - time.monotonic_ns()
         if ahead > 0:
             time.sleep(ahead / 1e9)
-
-
-def _positive(name: str, value: Any) -> int:
-    if not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
-    return int(value)

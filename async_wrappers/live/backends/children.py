@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import threading
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import connection, parent_process
-from pathlib import Path
 from socket import socket
 from typing import Any
 
@@ -22,8 +20,7 @@ import gymnasium as gym
 from async_wrappers.live.backends import signals
 from async_wrappers.live.inference.transport import SharedTransport
 from async_wrappers.live.inference.worker import Worker
-from async_wrappers.live.learning.learner_loop import Learning
-from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
+from async_wrappers.live.learning.learner_loop import Learning, call_make_learner
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.frame_ring import FrameRing
@@ -58,15 +55,20 @@ class Shape:
     workers: int
     learners: int
     journal: int
+    extras: gym.spaces.Dict | None = None
     layout: WeightsLayout | None = None
 
     def resize(self, blocks: Blocks) -> None:
         """Size all blocks but those of weights."""
         blocks.ring.resize(FrameRing.size(self.observation_space, RING_DEPTH))
-        blocks.slots.resize(ActionSlots.size(self.action_space, self.workers))
+        blocks.slots.resize(ActionSlots.size(self.action_space, self.workers, self.extras))
         blocks.controls.resize(Controls.size(self.workers, self.learners))
         if self.learners:
-            blocks.journal.resize(Journal.size(self.observation_space, self.action_space, self.journal))
+            blocks.journal.resize(Journal.size(*self._entries))
+
+    @property
+    def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None]:
+        return self.observation_space, self.action_space, self.journal, self.extras
 
     def ring(self, blocks: Blocks) -> FrameRing:
         """Return the frame ring."""
@@ -74,7 +76,7 @@ class Shape:
 
     def slots(self, blocks: Blocks) -> ActionSlots:
         """Return the action slots."""
-        return ActionSlots(blocks.slots, self.action_space, self.workers)
+        return ActionSlots(blocks.slots, self.action_space, self.workers, self.extras)
 
     def controls(self, blocks: Blocks) -> Controls:
         """Return the controls."""
@@ -84,7 +86,7 @@ class Shape:
         """Return the journal, if anybody learns."""
         if not self.learners:
             return None
-        return Journal(blocks.journal, self.observation_space, self.action_space, self.journal)
+        return Journal(blocks.journal, *self._entries)
 
     def board(self, blocks: Blocks) -> WeightsBoard | None:
         """Return the weights that workers read, if anybody learns."""
@@ -120,7 +122,7 @@ def run_environment(
                 warns=lambda sentence: supervisor.send(("warning", number, sentence)),
             )
             while (order := supervisor.recv()) is not None:
-                number, phase = order
+                number, phase = order[0], cloudpickle.loads(order[1])
                 supervisor.send(("record", number, loop.play(phase)))
         finally:
             env.close()
@@ -155,6 +157,7 @@ def run_worker(
                 shape.board(blocks),
                 inbox,
                 outbox,
+                shape.extras,
             )
         made.run()
 
@@ -174,7 +177,7 @@ def run_learner(
     """
     with _child(supervisor):
         _one_thread()
-        learner = _made(_loaded(payload), number, shape.learners)
+        learner = call_make_learner(_loaded(payload), number, shape.learners)
         _one_thread()
         if shape.layout is None:
             supervisor.send(("layout", WeightsLayout.of(learner.weights())))
@@ -193,90 +196,33 @@ def run_learner(
         try:
             while True:
                 while supervisor.poll(0):
-                    number_of_it, command, argument = supervisor.recv()
+                    number_of_it, command, *arguments = supervisor.recv()
                     if command == "close":
                         return
-                    supervisor.send(("answer", number_of_it, _answer(command, learning, learner, argument)))
+                    supervisor.send(("answer", number_of_it, _answer(getattr(learning, command), arguments)))
                 controls.paused[number] = learning.rests()
                 learning.turn()
         finally:
             learner.close()
 
 
-def _answer(command: str, learning: Learning, learner: Any, argument: Any) -> Any:
+def _answer(command: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Do what a command says; an error of the system is the answer too.
 
     The learner lives on: another one in its place would meet the same full disk, and would have lost the replay.
     """
     try:
-        return _ANSWERS[command](learning, learner, argument)
+        return command(*arguments)
     except OSError as error:
         if error.errno is None:
             return OSError(str(error))
         return OSError(error.errno, error.strerror, error.filename)
 
 
-def _publish(learning: Learning, learner: Any, _: None) -> None:
-    learning.publish_first()
-
-
-def _statistics(learning: Learning, learner: Any, _: None) -> tuple[list[int], dict[str, float]]:
-    steps, learning.steps = learning.steps, []
-    return steps, {name: float(value) for name, value in learning.scalars.items()}
-
-
-def _save(learning: Learning, learner: Any, where: tuple[Path, int, int]) -> None:
-    directory, iteration, number = where
-    learning.drain()
-    learning.catch_up()
-    write_state(state_file(directory, iteration, number), learner.state_dict())
-    if hasattr(learner, "save_replay"):
-        learner.save_replay(directory / f"replay_{number}", iteration)
-
-
-def _restore(learning: Learning, learner: Any, where: tuple[Path, int, int, bool]) -> int | str:
-    """Return how many transitions are lost with damaged files, or why the files will not do."""
-    directory, iteration, number, replays = where
-    lost = 0
-    try:
-        learner.load_state_dict(read_state(state_file(directory, iteration, number)))
-        if replays and hasattr(learner, "load_replay"):
-            lost = learner.load_replay(directory / f"replay_{number}", iteration) or 0
-    except (OSError, ValueError) as error:
-        return str(error)
-    learning.take_count()
-    learning.publish_again()
-    return lost
-
-
-def _forget(learning: Learning, learner: Any, what: tuple[Path, set[int], int]) -> None:
-    directory, keep, number = what
-    if hasattr(learner, "forget_replays"):
-        learner.forget_replays(directory / f"replay_{number}", keep)
-
-
-_ANSWERS: dict[str, Callable[[Learning, Any, Any], Any]] = {
-    "publish": _publish,
-    "statistics": _statistics,
-    "save": _save,
-    "restore": _restore,
-    "forget": _forget,
-}
-
-
 def _loaded(payload: Block) -> Any:
     """Return a factory, which may hold a large model: of its bytes no copy stays."""
     with payload.content() as content:
         return cloudpickle.loads(content)
-
-
-def _made(make_learner: Callable[..., Any], number: int, learners: int) -> Any:
-    """Call a learner's factory, with its number if it takes one."""
-    try:
-        inspect.signature(make_learner).bind(number=number, learners=learners)
-    except (TypeError, ValueError):
-        return make_learner()
-    return make_learner(number=number, learners=learners)
 
 
 def _one_thread() -> None:

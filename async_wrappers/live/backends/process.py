@@ -4,9 +4,10 @@ The supervisor is the calling process. It starts the others, restarts what dies,
 The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
 server that has torch loaded, so that they start in a moment and share its pages.
 
-Messages: to the environment ``(number, phase)`` or None, from it ``("record", number, record)`` and
-``("warning", number, sentence)``; to a learner ``(number, command, argument)``, from it ``("answer", number, ...)``. If
-the wait for an answer was interrupted, the answer is known by its number when it comes, and dropped.
+Messages: to the environment ``(number, pickled phase)`` or None, from it ``("record", number, record)`` and
+``("warning", number, sentence)``; to a learner ``(number, command, *arguments)``, where the command is a method of
+`Learning` or "close", from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the answer is
+known by its number when it comes, and dropped.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class ProcessBackend:
         """
         environment = self._environment
         assert environment is not None
+        message = _pickled("on_frame" if phase.on_frame is not None else "phase_state", phase)
         with self._interruptible():
             self._controls.learning = not phase.eval_mode
             updates = int(self._controls.updates.sum())
@@ -124,7 +126,7 @@ class ProcessBackend:
             self._phase = next(self._numbers)
             try:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
-                    environment.pipe.send((self._phase, phase))
+                    environment.pipe.send((self._phase, message))
                 record = self._await_record(environment)
             except BaseException:
                 self._controls.stop = self._phase
@@ -178,16 +180,14 @@ class ProcessBackend:
         """Let the learners delete the replays of all other iterations."""
         self._ask_all("forget", directory, keep)
 
-    def _ask_all(self, command: str, directory: Path, what: Any, *more: Any) -> list[Any]:
+    def _ask_all(self, command: str, *arguments: Any) -> list[Any]:
         """Return what each learner answers.
 
         Raises:
             OSError: A file could not be written or deleted; all learners have been asked, and live on.
         """
         with self._interruptible():
-            answers = [
-                self._ask(number, command, (directory, what, number, *more)) for number in range(len(self._learners))
-            ]
+            answers = [self._ask(number, command, *arguments) for number in range(len(self._learners))]
         for answer in answers:
             if isinstance(answer, OSError):
                 raise answer
@@ -201,7 +201,7 @@ class ProcessBackend:
                 self._controls.stop = 1 << 62
             for child in self._children():
                 with suppress(OSError):
-                    child.pipe.send((0, "close", None) if child in self._learners else None)
+                    child.pipe.send((0, "close") if child in self._learners else None)
             self._close_inboxes()
             deadline = time.monotonic() + _PATIENCE
             for child in reversed(self._children()):  # the environment first: when it is gone, workers end
@@ -250,7 +250,7 @@ class ProcessBackend:
         self._close_inboxes()
         messages.close()
         _, observation_space, action_space = self._from_environment(environment, "spaces")
-        self._shape = Shape(observation_space, action_space, workers, learners, self._job.journal)
+        self._shape = Shape(observation_space, action_space, workers, learners, self._job.journal, self._job.extras)
         self._shape.resize(self._blocks)
         self._controls = self._shape.controls(self._blocks)
         self._controls.granted = -1 if self._job.terms.stagger.granted is None else 0
@@ -258,7 +258,7 @@ class ProcessBackend:
         for number in range(learners):
             self._learners.append(self._learner(number))
         for number in range(learners):
-            self._ask(number, "publish", None)
+            self._ask(number, "publish_first")
         self._begun = True
         for number in range(workers):
             self._workers.append(self._worker(number, 0))
@@ -387,7 +387,7 @@ class ProcessBackend:
             child.pipe.send(self._shape.layout)
             child.awaits_layout = False
 
-    def _ask(self, number: int, command: str, argument: Any) -> Any:
+    def _ask(self, number: int, command: str, *arguments: Any) -> Any:
         """Return a learner's answer; one that dies over it, or has died, is asked again when it is back."""
         while True:
             learner = self._learners[number]
@@ -396,7 +396,7 @@ class ProcessBackend:
                     if learner.awaits_layout:
                         self._hear(learner, self._message(learner, "layout"))
                     serial = next(self._numbers)
-                    learner.pipe.send((serial, command, argument))
+                    learner.pipe.send((serial, command, *arguments))
                     return self._message(learner, "answer", serial)[2]
                 except (_Lost, OSError):
                     if learner.error is not None and not self._begun:
@@ -407,7 +407,7 @@ class ProcessBackend:
             self._restart_due()
 
     def _statistics(self) -> tuple[list[int], dict[str, float]]:
-        answers = [self._ask(number, "statistics", None) for number in range(len(self._learners))]
+        answers = [self._ask(number, "statistics") for number in range(len(self._learners))]
         return [step for steps, _ in answers for step in steps], answers[0][1]
 
     def _await_record(self, environment: Child) -> Record:

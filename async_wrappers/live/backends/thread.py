@@ -41,11 +41,11 @@ class ThreadBackend:
             self._errors: dict[int, BaseException] = {}
             ring_block, slot_block, control_block = (Block(shared=False) for _ in range(3))
             ring_block.resize(FrameRing.size(self._env.observation_space, RING_DEPTH))
-            slot_block.resize(ActionSlots.size(self._env.action_space, workers))
+            slot_block.resize(ActionSlots.size(self._env.action_space, workers, job.extras))
             control_block.resize(Controls.size(workers, 0))
             self._ring = FrameRing(ring_block, self._env.observation_space, RING_DEPTH)
             self._ring.clear()
-            self._slots = ActionSlots(slot_block, self._env.action_space, workers)
+            self._slots = ActionSlots(slot_block, self._env.action_space, workers, job.extras)
             pairs: list[tuple[socket.socket, socket.socket]] = []
             with enough_descriptors(workers):
                 for _ in range(workers + 1):
@@ -92,7 +92,8 @@ class ThreadBackend:
     def _work(self, worker: int, job: Job, inbox: socket.socket) -> None:
         try:
             policy: Any = job.make_policy()
-            Worker(worker, 0, policy, self._env.action_space, self._ring, self._slots, None, inbox, self._outbox).run()
+            space, extras = self._env.action_space, job.extras
+            Worker(worker, 0, policy, space, self._ring, self._slots, None, inbox, self._outbox, extras).run()
         except BaseException as error:
             if not self._over:
                 self._errors[worker] = error

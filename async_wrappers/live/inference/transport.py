@@ -43,7 +43,6 @@ class SharedTransport:
         outbox.setblocking(False)
         self._wait = _wait_for(outbox)
         self._incarnations = controls.incarnations.copy()
-        self._tickets: dict[int, Ticket] = {}  # that are being worked on
 
     def publish(self, number: int, observation: Any) -> None:
         """Put a frame into the ring."""
@@ -53,7 +52,6 @@ class SharedTransport:
         """Send a ticket; one for a worker that has just died is lost, and said to be."""
         # For the worker that the loop knows of: its successor drops the ticket, as the loop will hear that it is lost.
         ticket = ticket._replace(incarnation=int(self._incarnations[worker]))
-        self._tickets[worker] = ticket
         self._inboxes[worker].sendall(TICKET.pack(*ticket))
 
     def collect(self, until: int) -> list[Ready | Finished]:
@@ -65,7 +63,7 @@ class SharedTransport:
                 continue  # said by one that is dead
             if what == READY:
                 events.append(Ready(worker))
-            elif self._tickets.pop(worker, None) is not None:
+            else:
                 events.append(self._slots.read(worker))
         return events
 
@@ -77,16 +75,15 @@ class SharedTransport:
         return list(MESSAGE.iter_unpack(data))
 
     def _losses(self) -> list[Ready | Finished]:
-        """Return who has died since the last call, and with what ticket."""
+        """Return who has died since the last call."""
         now = self._controls.incarnations
         if (now == self._incarnations).all():
             return []
         lost: list[Ready | Finished] = []
         for worker in (now != self._incarnations).nonzero()[0].tolist():
             self._incarnations[worker] = now[worker]
-            ticket, instant = self._tickets.pop(worker, None), time.monotonic_ns()
-            number = -1 if ticket is None else ticket.number
-            lost.append(Finished(worker, number, instant, instant, Fate.LOST, None, 0))
+            instant = time.monotonic_ns()
+            lost.append(Finished(worker, -1, instant, instant, Fate.LOST, None, 0))
         return lost
 
 

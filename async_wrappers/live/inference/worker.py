@@ -19,7 +19,7 @@ from async_wrappers.live.memory.slots import ActionSlots, Fate, Finished, Ticket
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.live.protocols import Decision, as_act
 
-__all__ = ["MESSAGE", "TICKET", "Worker", "infer"]
+__all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer"]
 
 TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
@@ -33,6 +33,7 @@ def infer(
     act: Callable[[Any, Decision], Any],
     action_space: gym.Space[Any],
     began: int | None = None,
+    extras: gym.spaces.Dict | None = None,
 ) -> Finished:
     """Return what comes of a ticket: the action, or why it was refused.
 
@@ -43,15 +44,65 @@ def infer(
         act: Of the policy.
         action_space: What the policy answers is converted to it (`async_wrappers.live.actions`), or refused.
         began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
+        extras: What the policy leaves for the learner beside the action: its answer has the attributes ``action`` and
+            ``extras``. None: its answer is the action.
+
+    Raises:
+        ValueError: The answer has not the extras that are declared.
     """
     began = time.monotonic_ns() if began is None else began
     with _inference_mode():
         answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
+        left = None
+        if extras is not None:
+            answer, left = _with_extras(answer, extras)
         try:
             fate, action = Fate.DONE, as_action(action_space, answer)  # on the host: then the inference has ended
         except RefusedAction as reason:
             fate, action = Fate.REFUSED, refusal(worker, answer, action_space, reason)
-    return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0)
+    return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0, left)
+
+
+def _with_extras(answer: Any, extras: gym.spaces.Dict) -> tuple[Any, Any]:
+    """Return the action and the extras of a policy's answer, the latter as an element of their space."""
+    if not (hasattr(answer, "action") and hasattr(answer, "extras")):
+        raise ValueError(
+            f"a policy must return an object with the attributes action and extras where extras are declared, got "
+            f"{answer!r}"
+        )
+    try:
+        return answer.action, as_action(extras, answer.extras)
+    except RefusedAction as reason:
+        raise ValueError(f"a policy's extras must be an element of {extras}, got {answer.extras!r}: {reason}") from None
+
+
+class WeightsLoader:
+    """Gives a policy the newest weights before an inference, in place: it reads them where learners write them.
+
+    Args:
+        policy: Of a worker.
+        board: Where the newest weights are.
+
+    Raises:
+        ValueError: The policy cannot load weights.
+    """
+
+    def __init__(self, policy: Any, board: WeightsBoard) -> None:
+        """See the class."""
+        if not hasattr(policy, "load_weights"):
+            raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
+        self._policy, self._board = policy, board
+        self._weights = [board.weights(0), board.weights(1)]
+        self.version = 0
+        """Of the weights that the policy has."""
+
+    def load(self, reading: Reading | None = None) -> int:
+        """Load the weights of a reading, or the newest ones, unless the policy has them; return their version."""
+        version, copy = (self._board.version, self._board.version % 2) if reading is None else reading[:2]
+        if version != self.version:
+            self._policy.load_weights(self._weights[copy], version)
+            self.version = version
+        return version
 
 
 class Worker:
@@ -67,6 +118,7 @@ class Worker:
         board: Where the newest weights are; None if nobody learns.
         inbox: Tickets come from here; its end ends the worker.
         outbox: Messages go here.
+        extras: What the policy leaves for the learner beside its action; None for nothing.
     """
 
     def __init__(
@@ -80,21 +132,19 @@ class Worker:
         board: WeightsBoard | None,
         inbox: socket.socket,
         outbox: socket.socket,
+        extras: gym.spaces.Dict | None = None,
     ) -> None:
         """See the class."""
+        self._extras = extras
         self._worker, self._incarnation = worker, incarnation
-        self._policy, self._act = policy, as_act(policy)
+        self._act = as_act(policy)
         self._action_space = action_space
         self._ring, self._slots, self._board = ring, slots, board
         self._inbox, self._outbox = inbox, outbox
-        self._version = 0
-        if board is not None:
-            if not hasattr(policy, "load_weights"):
-                raise ValueError(f"a policy needs load_weights(weights, version) where a learner runs, got {policy!r}")
-            self._weights = [board.weights(0), board.weights(1)]
-            if board.version and (reading := self._load_weights()) is not None:
-                board.end_reading(worker, reading)
-                _return_freed_memory()  # the weights that the policy came with
+        self._loader = None if board is None else WeightsLoader(policy, board)
+        if board is not None and board.version and (reading := self._load_weights()) is not None:
+            board.end_reading(worker, reading)
+            _return_freed_memory()  # the weights that the policy came with
 
     def run(self) -> None:
         """Infer until the other end closes."""
@@ -113,20 +163,21 @@ class Worker:
         try:
             observation = self._ring.read(ticket.number)
         except LookupError:
-            return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version)
+            return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version())
         reading = self._load_weights()
-        finished = infer(self._worker, ticket, observation, self._act, self._action_space, began)
+        finished = infer(self._worker, ticket, observation, self._act, self._action_space, began, self._extras)
         if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
             finished = finished._replace(fate=Fate.DISCARDED)
-        return finished._replace(version=self._version)
+        return finished._replace(version=self._version())
+
+    def _version(self) -> int:
+        return 0 if self._loader is None else self._loader.version
 
     def _load_weights(self) -> Reading | None:
-        if self._board is None:
+        if self._board is None or self._loader is None:
             return None
         reading = self._board.begin_reading(self._worker)
-        if reading.version != self._version:
-            self._policy.load_weights(self._weights[reading.copy], reading.version)
-            self._version = reading.version
+        self._loader.load(reading)
         return reading
 
 

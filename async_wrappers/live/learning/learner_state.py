@@ -20,7 +20,7 @@ from async_wrappers import __version__
 from async_wrappers.files import write_atomically
 from async_wrappers.live.memory.tensors import as_array, as_given, axes_by_stride, is_dense, is_tensor
 
-__all__ = ["NotRestored", "read_state", "state_file", "write_state"]
+__all__ = ["NotRestored", "read_state", "restore_learner", "save_learner", "state_file", "write_state"]
 
 Array = npt.NDArray[Any]
 _FORMAT = 2
@@ -71,6 +71,28 @@ def read_state(path: Path) -> Any:
         f"{path} has format {there} (async_wrappers {version}), and async_wrappers {__version__} restores format "
         f"{_FORMAT} alone: restore it with that version"
     )
+
+
+def save_learner(learner: Any, directory: Path, iteration: int, number: int) -> None:
+    """Write a learner's state, and its replay if it saves one."""
+    write_state(state_file(directory, iteration, number), learner.state_dict())
+    if hasattr(learner, "save_replay"):
+        learner.save_replay(directory / f"replay_{number}", iteration)
+
+
+def restore_learner(learner: Any, directory: Path, iteration: int, number: int, replays: bool = True) -> int | str:
+    """Let a learner read what `save_learner` wrote, with or without its replay.
+
+    Returns:
+        How many transitions are lost with damaged files, or a sentence that says why the files cannot be used.
+    """
+    try:
+        learner.load_state_dict(read_state(state_file(directory, iteration, number)))
+        if replays and hasattr(learner, "load_replay"):
+            return learner.load_replay(directory / f"replay_{number}", iteration) or 0
+    except (OSError, ValueError) as error:
+        return str(error)
+    return 0
 
 
 def _array(file: zipfile.ZipFile, name: str) -> Array:

@@ -1,6 +1,7 @@
 """The journal: transitions in shared memory, appended by the environment loop alone and read by all learners.
 
-An entry is a decision: the observation behind its action, the action, the summed reward, the interval. Its next
+An entry is a decision: the observation behind its action, the action, the summed reward, the interval, and what the
+policy leaves for the learner beside its action (extras), if it leaves anything. Its next
 observation is that of the entry after it, so that each observation is kept once; after the last decision of an episode
 an entry holds the final observation alone. When the journal is full the oldest entry goes; nobody ever waits.
 """
@@ -32,29 +33,42 @@ class Journal:
         observation_space: Of the observations.
         action_space: Of the actions.
         capacity: Entries kept, at least 3: two that are being written, and one to read.
+        extras: What the policy leaves for the learner beside an action; None for nothing, which takes no byte.
 
     Raises:
         ValueError: `capacity` is too small.
     """
 
     def __init__(
-        self, block: Block, observation_space: gym.Space[Any], action_space: gym.Space[Any], capacity: int
+        self,
+        block: Block,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        capacity: int,
+        extras: gym.spaces.Dict | None = None,
     ) -> None:
         """See the class."""
         if capacity < _WRITTEN + 1:
             raise ValueError(f"journal must be >= {_WRITTEN + 1} entries, got {capacity}")
         self._observation = Codec("observation_space", observation_space)
         self._action = Codec("action_space", action_space)
+        self._extras = None if extras is None else Codec("extras", extras)
         self._capacity = capacity
         self._counts = block.array(np.int64, 2)  # entries complete, transitions complete
-        self._entries = block.array(_entry(self._observation, self._action), capacity, 64)
+        self._entries = block.array(_entry(self._observation, self._action, self._extras), capacity, 64)
         self._views = [self._entries[k : k + 1] for k in range(capacity)]
 
     @classmethod
-    def size(cls, observation_space: gym.Space[Any], action_space: gym.Space[Any], capacity: int) -> int:
+    def size(
+        cls,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        capacity: int,
+        extras: gym.spaces.Dict | None = None,
+    ) -> int:
         """Return the bytes that a journal takes."""
         codecs = Codec("observation_space", observation_space), Codec("action_space", action_space)
-        return 64 + _entry(*codecs).itemsize * capacity
+        return 64 + _entry(*codecs, None if extras is None else Codec("extras", extras)).itemsize * capacity
 
     @property
     def transitions(self) -> int:
@@ -66,14 +80,16 @@ class Journal:
         """How many entries are complete: the position after the newest one."""
         return int(self._counts[0])
 
-    def apply(self, observation: Any, action: Any) -> None:
-        """A decision takes effect: note what it saw and did, in the entry after the last complete one (or two).
+    def apply(self, observation: Any, action: Any, extras: Any = None) -> None:
+        """A decision takes effect: note what it saw, did and left, in the entry after the last complete one (or two).
 
         By the environment loop alone, as `close` and `end`. Call it before closing the decision before it.
         """
         entry = self._views[self._applied % self._capacity]
         self._observation.write(entry["observation"], observation)
         self._action.write(entry["action"], action)
+        if self._extras is not None:
+            self._extras.write(entry["extras"], extras)
         self._applied += 1
 
     def close(self, reward: float, interval: int) -> None:
@@ -133,7 +149,7 @@ class Journal:
         numbered = None
         if kind != _FINAL:
             following = self._views[(position + 1) % self._capacity]
-            transition = {
+            transition: dict[str, Any] = {
                 "observation": self._observation.read(entry["observation"]),
                 "action": self._action.read(entry["action"]),
                 "reward": float(entry["reward"][0]),
@@ -142,6 +158,8 @@ class Journal:
                 "truncated": kind == _TRUNCATED,
                 "next_observation": self._observation.read(following["observation"]),
             }
+            if self._extras is not None:
+                transition["extras"] = self._extras.read(entry["extras"])
             numbered = Numbered(int(entry["number"][0]), transition)
         oldest = self.oldest()
         return (oldest, None) if position < oldest else (position + 1, numbered)
@@ -151,15 +169,15 @@ _RUNNING, _TERMINAL, _TRUNCATED, _FINAL = range(4)
 _WRITTEN = 2  # entries after the last complete one that the writer may be at
 
 
-def _entry(observation: Codec, action: Codec) -> np.dtype[Any]:
-    return np.dtype(
-        [
-            ("number", np.int64),
-            ("reward", np.float64),
-            ("interval", np.int64),
-            ("kind", np.int64),
-            ("action", action.dtype),
-            ("observation", observation.dtype),
-        ],
-        align=True,
-    )
+def _entry(observation: Codec, action: Codec, extras: Codec | None) -> np.dtype[Any]:
+    fields: list[Any] = [
+        ("number", np.int64),
+        ("reward", np.float64),
+        ("interval", np.int64),
+        ("kind", np.int64),
+        ("action", action.dtype),
+        ("observation", observation.dtype),
+    ]
+    if extras is not None:
+        fields.append(("extras", extras.dtype))
+    return np.dtype(fields, align=True)

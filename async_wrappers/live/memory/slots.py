@@ -54,6 +54,7 @@ class Finished(NamedTuple):
         fate: What became of it.
         action: The action, where the fate is DONE; the sentence that says why not, where it is REFUSED.
         version: Of the weights, 0 if they are the policy's own.
+        extras: What the policy left for the learner beside the action, arrays by name; None if it leaves nothing.
     """
 
     worker: int
@@ -63,6 +64,7 @@ class Finished(NamedTuple):
     fate: Fate
     action: Any
     version: int
+    extras: Any = None
 
 
 class ActionSlots:
@@ -72,39 +74,49 @@ class ActionSlots:
         block: Shared memory of `size(...)` bytes.
         action_space: Of the actions.
         workers: How many slots.
+        extras: What the policy leaves for the learner beside the action; None for nothing, which takes no byte.
     """
 
-    def __init__(self, block: Block, action_space: gym.Space[Any], workers: int) -> None:
+    def __init__(
+        self, block: Block, action_space: gym.Space[Any], workers: int, extras: gym.spaces.Dict | None = None
+    ) -> None:
         """See the class."""
         self._codec = Codec("action_space", action_space)
-        slots = block.array(_slot(self._codec), workers)
+        self._extras_codec = None if extras is None else Codec("extras", extras)
+        slots = block.array(_slot(self._codec, self._extras_codec), workers)
+        self._extras = [] if extras is None else [slots["extras"][k : k + 1] for k in range(workers)]
         self._numbers = slots["numbers"]
         self._actions = [slots["action"][k : k + 1] for k in range(workers)]
         self._refusals = slots["refusal"]
 
     @classmethod
-    def size(cls, action_space: gym.Space[Any], workers: int) -> int:
+    def size(cls, action_space: gym.Space[Any], workers: int, extras: gym.spaces.Dict | None = None) -> int:
         """Return the bytes that the slots take."""
-        return _slot(Codec("action_space", action_space)).itemsize * workers
+        codecs = Codec("action_space", action_space), None if extras is None else Codec("extras", extras)
+        return _slot(*codecs).itemsize * workers
 
     def write(self, finished: Finished) -> None:
         """Fill a worker's slot; by that worker."""
-        worker, number, began, ended, fate, action, version = finished
+        worker, number, began, ended, fate, action, version, extras = finished
         self._numbers[worker] = number, began, ended, fate, version
         if fate == Fate.DONE:
             self._codec.write(self._actions[worker], action)
+            if self._extras_codec is not None:
+                self._extras_codec.write(self._extras[worker], extras)
         elif fate == Fate.REFUSED:
             self._refusals[worker] = str(action).encode()[:_SENTENCE]
 
     def read(self, worker: int) -> Finished:
         """Return what a worker wrote."""
         number, began, ended, fate, version = self._numbers[worker].tolist()
-        action = None
+        action = extras = None
         if fate == Fate.DONE:
             action = self._codec.read(self._actions[worker])
+            if self._extras_codec is not None:
+                extras = self._extras_codec.read(self._extras[worker])
         elif fate == Fate.REFUSED:
             action = self._refusals[worker].decode(errors="ignore")
-        return Finished(worker, number, began, ended, Fate(fate), action, version)
+        return Finished(worker, number, began, ended, Fate(fate), action, version, extras)
 
     def read_end(self, worker: int) -> int:
         """Return when a worker's last inference ended, on the monotonic clock."""
@@ -114,8 +126,10 @@ class ActionSlots:
 _SENTENCE = 1024  # bytes of a refusal
 
 
-def _slot(action: Codec) -> np.dtype[Any]:
-    fields = [("numbers", np.int64, 5), ("action", action.dtype), ("refusal", f"S{_SENTENCE}")]
+def _slot(action: Codec, extras: Codec | None) -> np.dtype[Any]:
+    fields: list[Any] = [("numbers", np.int64, 5), ("action", action.dtype), ("refusal", f"S{_SENTENCE}")]
+    if extras is not None:
+        fields.append(("extras", extras.dtype))
     return np.dtype(fields, align=True)
 
 

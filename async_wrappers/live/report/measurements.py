@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from async_wrappers.live.report.timing import EpisodeTiming, Span, Standing, TimingReport, distribution
+from async_wrappers.live.report.timing import EpisodeTiming, Span, TimingReport, distribution
 
 __all__ = ["Record"]
 
@@ -43,8 +44,8 @@ class Record:
         updates: How many updates were made.
         scalars: What the last update returned.
         stopped: Whether the phase was ended from outside.
-        encounter: Number of the encounter that comes next, where the environment has an order of them.
-        standing: How the run stood on the frame that was asked for.
+        phase_state: What the environment keeps for the next phase; None if it keeps nothing.
+        notes: What `Phase.on_frame` returned, each with its frame.
     """
 
     fps: float
@@ -70,8 +71,8 @@ class Record:
     updates: int = 0
     scalars: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
-    encounter: int | None = None
-    standing: Standing | None = None
+    phase_state: Any = None
+    notes: list[tuple[int, Any]] = field(default_factory=list)
 
     @property
     def hopeless(self) -> bool:
@@ -114,8 +115,8 @@ class Record:
             lost=dict(sorted(self.fates.items())),
             updates=self.updates,
             scalars=self.scalars,
-            encounter=self.encounter,
-            standing=self.standing,
+            phase_state=self.phase_state,
+            notes=tuple(self.notes),
         )
 
     def _placed(self) -> Iterator[Span]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from async_wrappers.files import write_atomically
 
-__all__ = ["EpisodeTiming", "Span", "Standing", "TimingReport", "distribution"]
+__all__ = ["EpisodeTiming", "Span", "TimingReport", "distribution"]
 
 
 @dataclass(frozen=True)
@@ -59,31 +59,6 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How a run stood when a frame began.
-
-    Attributes:
-        frame: Frames lived through.
-        episodes: That were over in this phase.
-        wins: Of them.
-        losses: Of them.
-        score: Return of the running episode so far.
-        encounter: Number of the encounter that it plays, where the environment has an order of them.
-        actions: Of the agent's, applied in this phase.
-        updates: Made in this phase.
-    """
-
-    frame: int
-    episodes: int
-    wins: int
-    losses: int
-    score: float
-    encounter: int | None
-    actions: int
-    updates: int
-
-
-@dataclass(frozen=True)
 class TimingReport:
     """What a run did and when.
 
@@ -107,8 +82,8 @@ class TimingReport:
         lost: Inferences that gave no action, by what became of them.
         updates: Updates of all learners.
         scalars: What the last update told, by name.
-        encounter: Number of the encounter that comes next, where the environment has an order of them.
-        standing: How the run stood on the frame that was asked for.
+        phase_state: What the environment keeps for the next phase (its attribute ``phase_state``); None for nothing.
+        notes: What `on_frame` returned, each with its frame.
     """
 
     latency_ms: dict[str, float]
@@ -127,8 +102,8 @@ class TimingReport:
     lost: dict[str, int] = field(default_factory=dict)
     updates: int = 0
     scalars: dict[str, float] = field(default_factory=dict)
-    encounter: int | None = None
-    standing: Standing | None = None
+    phase_state: Any = None
+    notes: tuple[tuple[int, Any], ...] = ()
 
     @property
     def updates_per_frame(self) -> float:
@@ -182,8 +157,8 @@ class TimingReport:
             "actions_per_frame": self.actions_per_frame,
             "wins": self.wins,
             "losses": self.losses,
-            "encounter": self.encounter,
-            "standing": None if self.standing is None else asdict(self.standing),
+            "phase_state": self.phase_state,
+            "notes": [list(note) for note in self.notes],
         }
 
     def to_json(self, path: str | Path) -> None:
@@ -247,7 +222,7 @@ class TimingReport:
                     else ()
                 ),
                 *((f"outcome    {self.wins} won, {self.losses} lost",) if self.wins or self.losses else ()),
-                *((f"next       encounter {self.encounter}",) if self.encounter is not None else ()),
+                *((f"state      {self.phase_state}, for the next phase",) if self.phase_state is not None else ()),
                 f"episodes   {len(self.episodes)}, returns {', '.join(f'{e.score:g}' for e in self.episodes[:8])}"
                 + (", ..." if len(self.episodes) > 8 else ""),
             )

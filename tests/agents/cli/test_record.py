@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.demonstrations.demonstration import read_demonstrations
+from agents.demonstrations.dataset import read_demonstrations
 from agents.experiment.record_demonstrations import import_demonstrations
 from agents.experiment.runner import Runner
 from tests.worlds.command_line import call, place

@@ -10,16 +10,12 @@ from typing import Any
 
 import pytest
 
-from agents.sweep.results import is_wall_time, read_rows
+from agents.sweep.results import read_rows
 from agents.sweep.run import sweep
 from tests.worlds.command_line import SWEEP, call, place, refused, start
+from tests.worlds.sweeps import facts
 
 __all__ = ["call", "place"]
-
-
-def measured(base_dir: Path) -> list[dict[str, Any]]:
-    """Return the rows of a sweep but those that depend on the machine's speed."""
-    return [row for row in read_rows(base_dir) if not is_wall_time(row["metric"])]
 
 
 @pytest.fixture
@@ -93,7 +89,7 @@ def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Pat
     log = (checkpoints.parent / "log.txt").read_text()
     assert (log.count("\niteration 0: "), log.count("\niteration 1: ")) == (1, 1)  # the second was not said at first
     assert call(*words, "--base_dir", "undisturbed").code == 0
-    assert measured(place / "s") == measured(place / "undisturbed")
+    assert facts(place / "s") == facts(place / "undisturbed")
 
 
 @pytest.mark.parametrize(
@@ -170,8 +166,8 @@ def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Pa
         process = start(place, *words, base_dir)
         out, err = process.communicate()
         assert process.returncode == 0, out + err
-    assert measured(place / "killed") == measured(place / "undisturbed")
-    assert len({row["trial"] for row in measured(place / "killed")}) == 24
+    assert facts(place / "killed") == facts(place / "undisturbed")
+    assert len({row["trial"] for row in facts(place / "killed")}) == 24
     logs = [path.read_text() for path in place.glob("killed/trials/*/log.txt")]
     print("cut off while they ran:", sum(log.count("base_dir: ") > 2 for log in logs))  # others were still starting
     assert any(log.count("base_dir: ") > 2 for log in logs)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
-from agents.demonstrations.dataset import DatasetWriter
-from agents.demonstrations.demonstration import Demonstration, read_demonstrations
+from agents.demonstrations.dataset import DatasetWriter, read_demonstrations
+from agents.demonstrations.demonstration import Demonstration
 
 try:
     import h5py

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.demonstrations.demonstration import read_demonstrations
+from agents.demonstrations.dataset import read_demonstrations
 
 
 def rows(frames: int = 4, shape: tuple[int, ...] = (1, 1, 3, 3), kind: Any = np.uint8) -> list[tuple[Any, ...]]:
@@ -34,7 +34,7 @@ def test_every_protocol_and_type_of_number_is_read(tmp_path: Path, protocol: int
     np.testing.assert_array_equal(episode.observations, expected)
     assert episode.actions.tolist() == [0, 1, 2, 3]
     assert episode.rewards.tolist() == [0.0, 1.0, 2.0, 3.0]
-    assert not episode.terminated  # the layout does not tell
+    assert not episode.terminated  # the layout holds no end
 
 
 @pytest.mark.parametrize("container", [list, tuple, deque])
@@ -113,15 +113,26 @@ def test_what_is_no_data_is_named_and_not_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_an_array_whose_state_calls_its_bytes_pointers_is_not_made() -> None:
-    """NumPy's own constructor would take the bytes for objects."""
-    from agents.demonstrations.pickled import _Array, _NumberType
+class PointerType:
+    """Pickles as a number type whose state declares its bytes to be pointers."""
 
-    kind = _NumberType("i8")
-    kind.__setstate__((3, "|", None, None, None, -1, -1, 63))
-    array = _Array()
-    array.__setstate__((1, (1,), kind, False, b"\x01" * 8))
-    assert array.array.dtype == np.int64
+    def __reduce__(self) -> Any:
+        return np.dtype, ("i8", False, True), (3, "|", None, None, None, -1, -1, 63)
+
+
+class Pointers:
+    """Pickles as an array of that type."""
+
+    def __reduce__(self) -> Any:
+        constructor, *_ = np.zeros(1).__reduce__()
+        return constructor, (np.ndarray, (0,), b"b"), (1, (1,), PointerType(), False, b"\x01" * 8)
+
+
+def test_an_array_that_declares_its_bytes_to_be_pointers_is_read_as_numbers(tmp_path: Path) -> None:
+    """NumPy's own constructor would take the bytes for objects."""
+    (episode,) = read_demonstrations(written(tmp_path, [(Pointers(), 0, 0.0, Pointers())]))
+    assert episode.observations.dtype == np.int64
+    assert episode.observations.tolist() == [[0x0101010101010101]] * 2
 
 
 @pytest.mark.parametrize(

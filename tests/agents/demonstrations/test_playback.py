@@ -64,7 +64,7 @@ def play(env: gym.Env[Any, Any], actions: list[int]) -> Demonstration:
     return kept[0]
 
 
-def lived(world: World) -> list[dict[str, Any]]:
+def played_live(world: World) -> list[dict[str, Any]]:
     """The transitions of an agent under the delay, from what `RealtimeDelay` returns."""
     env = RealtimeDelay(world.make(), world.delay, world.noops, "noop")
     observation, _ = env.reset()
@@ -120,7 +120,7 @@ def played_back(world: World, shown: Demonstration) -> tuple[list[dict[str, Any]
     environment, playback = Playback.under(RealtimeDelay(world.make(), world.delay, world.noops, "noop"))
     playback.load(shown)
     found = [plain(each) for each in transitions(environment, playback, seed=0)]
-    return found, playback.departures
+    return found, playback.off_schedule_frames
 
 
 def plain(transition: dict[str, Any]) -> dict[str, Any]:
@@ -132,20 +132,20 @@ def plain(transition: dict[str, Any]) -> dict[str, Any]:
 def test_a_player_that_acts_on_effect_frames_alone_gives_the_very_transitions_of_an_agent_under_the_delay(
     world: World,
 ) -> None:
-    found, departures = played_back(world, play(world.make(), world.spaced()))
-    assert found == lived(world)
-    assert departures == 0
+    found, off_schedule_frames = played_back(world, play(world.make(), world.spaced()))
+    assert found == played_live(world)
+    assert off_schedule_frames == 0
 
 
 @settings(max_examples=150, deadline=None, database=None)
 @given(world=WORLDS)
 def test_whatever_a_player_does_the_transitions_are_those_of_the_three_rules(world: World) -> None:
     shown = play(world.make(), world.actions[: world.length])
-    found, departures = played_back(world, shown)
+    found, off_schedule_frames = played_back(world, shown)
     assert found == by_the_rules(world, shown)
     between = set(range(world.length)) - set(world.effects())
     # an episode that ends before its first effect has no transition, and nothing is counted of it
-    assert departures == (sum(world.actions[frame] != NOOP for frame in between) if found else 0)
+    assert off_schedule_frames == (sum(world.actions[frame] != NOOP for frame in between) if found else 0)
 
 
 def test_a_hand_worked_episode() -> None:
@@ -163,7 +163,7 @@ def test_a_hand_worked_episode() -> None:
     rows = [(each["observation"], each["action"], each["reward"], each["interval"], each["terminal"]) for each in found]
     assert rows == [([0], 1, 15.0, 2, False), ([20], 3, 48.0, 2, False), ([40], 0, 64.0, 1, True)]
     assert found[-1]["next_observation"] == [60]  # in flight at the end: it would have read frame 6
-    assert playback.departures == 2  # frames 0 and 5
+    assert playback.off_schedule_frames == 2  # frames 0 and 5
 
 
 class Fixed(gym.Env[Any, Any]):
@@ -202,7 +202,7 @@ def test_random_latencies_and_layers_around_the_delay_are_gone_through_too(seed:
     ]
     assert found == expected
     assert len(found) > 5
-    assert playback.departures == 0
+    assert playback.off_schedule_frames == 0
 
 
 def test_without_a_delay_each_frame_is_a_transition() -> None:
@@ -226,9 +226,8 @@ def test_axes_of_length_one_and_whole_numbers_of_another_type_fit() -> None:
     playback = Playback(Fixed(IMAGES, Discrete(2)))
     image = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
     playback.load(one_frame(image))
-    assert playback.demonstration is not None
-    assert playback.demonstration.observations.dtype == np.uint8
-    np.testing.assert_array_equal(playback.demonstration.observations[0], image[0])
+    assert playback.loaded.observations.dtype == np.uint8
+    np.testing.assert_array_equal(playback.loaded.observations[0], image[0])
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,8 @@ class TestRecorder:
             recorder.reset()
             for _ in range(frames):
                 recorder.step(0)
-        recorder.cut()
-        recorder.cut()
+        recorder.truncate_episode()
+        recorder.truncate_episode()
         assert [(each.terminated, len(each)) for each in kept] == [(False, 2)]
 
 

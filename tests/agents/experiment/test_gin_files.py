@@ -19,8 +19,9 @@ from agents.experiment.config import save_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.networks.noisy import noisy_layers
-from agents.networks.q_network import ImpalaTorso, count_parameters, create_network
-from agents.registry import AGENTS, create_parts
+from agents.networks.q_network import count_parameters, create_network
+from agents.networks.torsos import ImpalaTorso
+from agents.registry import AGENTS, create_spec
 from agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
 from tests.worlds.experiments import load_gin
@@ -28,8 +29,10 @@ from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
-PAPER = [name for name in FILES if re.search(r"/(asynchronous|sequential)_", name)]
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
+PAPER = [
+    f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS
+]
 SMALL = ("DQNAgent.replay_capacity = 1_000", "DQNAgent.batch_size = 2")
 # Large networks are built for one file each, and the one of a billion parameters for none.
 BUILT_LARGE = ("configs/live/paper_10m.gin", "configs/live/paper_100m.gin", "configs/live/falling_blocks_10m.gin")
@@ -145,8 +148,8 @@ def test_on_atari_an_agents_network_and_its_first_weights_are_dopamines(
 ) -> None:
     made = build(f"configs/{agent}/atari.gin", tmp_path).agent
     assert isinstance(made, TurnBasedAgent)
-    assert made.parts.num_actions == 6
-    network = made._learner.network
+    assert made.spec.num_actions == 6
+    network = made.learner.network
     assert count_parameters(network) == parameters
     plain = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
     assert len(plain) == {"full_rainbow": 3, "implicit_quantile": 6}.get(agent, 5)
@@ -161,10 +164,10 @@ def test_the_files_of_the_paper_keep_its_networks(tmp_path: Path, build: Build) 
     for name in ("configs/paper/atari.gin", "configs/live/boxing.gin"):
         made = build(name, tmp_path).agent
         assert isinstance(made, TurnBasedAgent)
-        blank = create_network((1, 84, 84), made.parts.num_actions, torso=ImpalaTorso)
-        assert count_parameters(made._learner.network) == count_parameters(blank)
-        assert made.parts._loss_type == "huber"
-        assert made._learner.network.initializer == "torch"  # type: ignore[union-attr]
+        blank = create_network((1, 84, 84), made.spec.num_actions, torso=ImpalaTorso)
+        assert count_parameters(made.learner.network) == count_parameters(blank)
+        assert made.spec._loss_type == "huber"
+        assert made.learner.network.initializer == "torch"  # type: ignore[union-attr]
 
 
 def test_dqn_on_atari_has_the_loss_of_dopamines_jax_agent() -> None:
@@ -180,25 +183,25 @@ def test_a_run_that_was_begun_unpadded_is_not_continued_padded(tmp_path: Path, b
         build("configs/dqn/atari.gin", tmp_path).resume()
 
 
-# The paper's files differ by one number: two of the twenty learn in every run of the tests.
-SLOW = [name for name in PAPER if not name.endswith("_8.gin")]
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FILES])
+# The paper's simulations differ by one number: two of the twenty learn in every run of the tests.
+@pytest.mark.parametrize(
+    "name",
+    [*FILES, *(pytest.param(name, marks=[pytest.mark.slow] * (not name.endswith("_8.gin"))) for name in PAPER)],
+)
 def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build: Build) -> None:
     load(name)
     history = min(int(gin.query_parameter("DQNAgent.min_replay_history")), 20)
     small = (f"DQNAgent.min_replay_history = {history}", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
     runner = build(name, tmp_path, *small)
     assert isinstance(runner.agent, TurnBasedAgent)
-    learner, seed = runner.agent._learner, count()
+    learner, seed = runner.agent.learner, count()
     decisions = 0
     while not learner.updates and decisions < 2000:
         decisions += play(runner, next(seed), enough=lambda _: bool(learner.updates))
     assert learner.updates == 1
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*FILES, *PAPER])
 def test_what_a_file_binds_is_what_is_saved(name: str, tmp_path: Path) -> None:
     load(name)
     expected = gin.config_str()
@@ -208,22 +211,15 @@ def test_what_a_file_binds_is_what_is_saved(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_a_file_of_the_paper_binds_the_delay_and_the_interaction_of_its_name(name: str) -> None:
+def test_a_simulation_of_the_paper_binds_the_delay_and_the_interaction_of_its_name(name: str) -> None:
     load(name)
     interaction, delay = Path(name).stem.split("_")
     assert gin.query_parameter("RealtimeDelay.delay") == int(delay)
     assert gin.query_parameter("RealtimeDelay.noops") == {"asynchronous": 0, "sequential": int(delay)}[interaction]
 
 
-def test_the_paper_has_both_interactions_at_each_delay_of_its_table() -> None:
-    names = {
-        f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS
-    }
-    assert set(PAPER) == names
-
-
 @pytest.mark.parametrize("name", PAPER)
-def test_files_of_the_paper_differ_in_nothing_but_the_schedule(name: str) -> None:
+def test_simulations_of_the_paper_differ_in_nothing_but_the_schedule(name: str) -> None:
     load("configs/paper/atari.gin")
     expected = re.sub(r"RealtimeDelay\.(delay|noops) = \d+", "", gin.config_str())
     load(name)
@@ -252,14 +248,14 @@ def test_the_papers_rainbow_is_what_its_header_says(tmp_path: Path, build: Build
     """The noisy hidden layer, the noise of biases, the support; the rest is told by the tests of the parts."""
     agent = build("configs/paper/rainbow.gin", tmp_path).agent
     assert isinstance(agent, TurnBasedAgent)
-    network = agent._learner.network
+    network = agent.learner.network
     layers = noisy_layers(network)
     assert not [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
     assert [(layer.in_features, layer.out_features) for layer in layers] == [(1568, 512), (512, 51), (512, 18 * 51)]
     for layer in layers:
         assert torch.all(layer.bias_sigma == 0.5 / layer.in_features**0.5)
         assert torch.all(layer.weight_sigma == 0.5 / layer.in_features**0.5)
-    assert agent.parts.support.tolist() == pytest.approx([6.0 * atom - 100 for atom in range(51)])
+    assert agent.spec.support.tolist() == pytest.approx([6.0 * atom - 100 for atom in range(51)])
     grey = torch.full((1, 1, 84, 84), 100, dtype=torch.uint8)
     assert torch.equal(network(grey), network(grey.float() / 255))
 
@@ -367,7 +363,7 @@ def test_the_page_and_the_file_say_what_each_of_several_learners_sees(name: str)
     load(name, "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
     count = gin.query_parameter("AsyncRunner.learners")
     spaces = gym.spaces.Box(0, 255, (84, 84), np.uint8), gym.spaces.Discrete(7)
-    parts = create_parts(*spaces, seed=0)
+    parts = create_spec(*spaces, seed=0)
     learner = parts.make_learner(count - 1, count)
     capacity = learner.replay.facts()["capacity"]
     period = learner._target_update_period

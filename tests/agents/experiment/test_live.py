@@ -11,25 +11,28 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
 import psutil
 import pytest
+from gymnasium.spaces import Box
 
 from agents.experiment import runner as runner_module
 from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import DifferentExperiment, Runner
-from agents.replay import RingReplay
+from agents.replay import create_replay
 from agents.replay.log.segments import read_index
 from async_wrappers import AsyncRunner
 from async_wrappers.live.report.measurements import Record
-from async_wrappers.live.report.timing import EpisodeTiming, Standing, TimingReport
+from async_wrappers.live.report.timing import EpisodeTiming, TimingReport
 from tests.worlds.duels_env import FRAMES, won_by
 from tests.worlds.experiments import QUICK_LIVE
 from tests.worlds.experiments import build_live as build
+from tests.worlds.plain_data import assert_identical, differs
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.timeout(240)
@@ -50,7 +53,7 @@ def newest(base_dir: Path) -> dict:
 
 
 def test_the_learners_of_a_live_run_put_a_batch_that_is_not_finite_into_base_dir(tmp_path: Path) -> None:
-    parts = cloudpickle.loads(cloudpickle.dumps(build(tmp_path / "run").agent.parts))  # as they reach a learner
+    parts = cloudpickle.loads(cloudpickle.dumps(build(tmp_path / "run").agent.spec))  # as they reach a learner
     assert [Path(parts.make_learner(number, 2).diverged_dir) for number in range(2)] == [tmp_path / "run"] * 2
 
 
@@ -90,6 +93,43 @@ def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path) -> None:
     assert all(0 < episode.score == episode.frames <= 500 for episode in episodes)
 
 
+VIRTUAL = (
+    "AsyncRunner.backend = 'virtual'",
+    "AsyncRunner.fps = 50",
+    "AsyncRunner.latency = 0.03",
+    "AsyncRunner.learner_latency = 0.015",
+    "Runner.num_iterations = 2",
+)
+
+
+def result(base_dir: Path) -> tuple[list, list, list[str]]:
+    """Return what a run came to, but for what depends on a clock: learners, statistics, timing reports."""
+    bundle = newest(base_dir)
+    lines = [{name: value for name, value in line.items() if "second" not in name} for line in bundle["logs"]]
+    return bundle["learners"], lines, [path.read_text() for path in sorted((base_dir / "timing").iterdir())]
+
+
+def test_training_on_the_virtual_clock_is_a_function_of_its_seed(tmp_path: Path) -> None:
+    for name in ("once", "twice"):
+        build(tmp_path / name, *VIRTUAL).run_experiment()
+    once, twice = (result(tmp_path / name) for name in ("once", "twice"))
+    assert_identical(once, twice)
+    assert newest(tmp_path / "once")["learners"][0]["updates"] > 100
+    report = json.loads((tmp_path / "once" / "timing" / "train.1.json").read_text())
+    assert report["learner_step_ms"]["mean"] == 15.0
+    assert report["lateness_ms"]["max"] == 0.0
+
+    build(tmp_path / "slower", *VIRTUAL, "AsyncRunner.learner_latency = 0.05").run_experiment()
+    assert differs(result(tmp_path / "slower")[0], once[0])
+
+
+def test_a_run_on_the_virtual_clock_that_was_ended_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    build(tmp_path / "whole", *VIRTUAL).run_experiment()
+    build(tmp_path / "pieces", *VIRTUAL, "Runner.num_iterations = 1").run_experiment()
+    build(tmp_path / "pieces", *VIRTUAL).run_experiment()
+    assert_identical(result(tmp_path / "whole"), result(tmp_path / "pieces"))
+
+
 class Interrupted:
     """A runner in whose n-th call Ctrl-C is pressed: "run", "save", "take_states" or "forget"."""
 
@@ -125,7 +165,7 @@ class Interrupted:
 
     def save(self, directory: Path, iteration: int) -> None:
         self._count("save")
-        RingReplay((4,), np.float32, capacity=10).save(directory / "replay_0", iteration)
+        create_replay(Box(-np.inf, np.inf, (4,)), capacity=10).save(directory / "replay_0", iteration)
 
     def take_states(self, *where: object) -> list[dict]:
         self._count("take_states")
@@ -352,13 +392,17 @@ class Winning(Interrupted):
 
     def run(self, **phase: object) -> TimingReport:
         self.asked.append(phase)
-        encounter = phase["encounter"]
+        encounter = phase["phase_state"]
         assert isinstance(encounter, int)
         episodes = [EpisodeTiming(1.0, 100, won=True), EpisodeTiming(-1.0, 200, won=False)]
         record = Record(50.0, 1, episodes=episodes, effects=[[(0, 2)] * 60, [(0, 2)] * 90], lateness=[0] * 300)
-        if phase["standing_at"] is not None and phase["frames_before"] == 300:
-            record.standing = Standing(350, 0, 0, 0, 0.5, encounter, 40, 20)
-        record.encounter, record.updates = encounter + 1, 75
+        on_frame, before = phase["on_frame"], phase["frames_before"]
+        for frame in range(before, before + 300) if callable(on_frame) else ():
+            status = SimpleNamespace(
+                frame=frame, score=0.5, episodes=0, wins=0, losses=0, actions=40, updates=20, phase_state=encounter
+            )
+            record.notes += [(frame, note)] if (note := on_frame(status)) is not None else []
+        record.phase_state, record.updates = encounter + 1, 75
         return record.report()
 
 
@@ -372,8 +416,8 @@ def test_encounters_go_on_in_each_phase_and_the_standing_counts_all_iterations(
         runner.resume()
         runner._create_async_runner = lambda *parts, **terms: played
         runner.run_experiment()
-    assert [asked["encounter"] for asked in played.asked] == [1, 1, 2, 2]  # of training, of evaluation
-    assert [asked["standing_at"] for asked in played.asked] == [350, None, 350, None]
+    assert [asked["phase_state"] for asked in played.asked] == [1, 1, 2, 2]  # of training, of evaluation
+    assert [asked["on_frame"] is None for asked in played.asked] == [False, True, False, True]
     first, second = newest(tmp_path)["logs"]
     for line in (first, second):
         assert (line["train_wins"], line["train_losses"]) == (1, 1)
@@ -411,7 +455,8 @@ def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
         assert line["train_encounter"] == 1 + passed
         assert newest(tmp_path)["encounters"] == {"TRAIN": 1 + passed, "EVAL": 1, "FINAL": 1}
     told = json.loads((tmp_path / "timing" / "train.1.json").read_text())
-    assert (told["encounter"], told["standing"]["frame"], told["standing"]["episodes"]) == (1 + passed, 42, 0)
+    ((frame, standing),) = told["notes"]
+    assert (told["phase_state"], frame, standing["frame"], standing["episodes"]) == (1 + passed, 42, 42, 0)
     assert "at 42 frames: 10 episodes, " in capsys.readouterr().out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,9 @@ import pytest
 from agents.baselines import RandomAgent
 from agents.experiment.episode import Episode, Phase, episode_seed
 from agents.experiment.metrics import read_iterations
-from agents.experiment.phase_stats import Played, closing_line, facts
+from agents.experiment.phase_stats import Played, StandingAt, closing_line, facts
 from agents.experiment.runner import Runner
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.live.report.timing import Standing
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.duels_env import FRAMES, Duels, won_by
 from tests.worlds.experiments import make_dqn
@@ -154,16 +155,16 @@ class TestTheRunner:
         runner = AsyncRunner(
             Duels, lambda: lambda observation: 1, 1, fps=400, backend=backend, latency=0.001, calibration_time=0.0
         )
-        report = runner.run(episodes=EPISODES, encounter=5)
+        report = runner.run(episodes=EPISODES, phase_state=5)
         won = [won_by(_seed(number)) for number in range(EPISODES)]
         assert [episode.won for episode in report.episodes] == won
         assert (report.wins, report.losses) == (won.count(True), won.count(False))
-        assert report.encounter == 5 + won.count(True)
+        assert report.phase_state == 5 + won.count(True)
         told = report.to_dict()
         assert told["actions_per_frame"] == report.frames["fresh"] / (FRAMES * EPISODES)
         assert told["updates_per_action"] == 0
         assert f"{report.wins} won, {report.losses} lost" in str(report)
-        assert f"encounter {report.encounter}" in str(report)
+        assert f"state      {report.phase_state}" in str(report)
         runner.close()
 
     def test_it_notes_how_it_stands_when_a_frame_begins(self) -> None:
@@ -171,15 +172,35 @@ class TestTheRunner:
             Duels, lambda: lambda observation: 1, 1, fps=400, backend="thread", latency=0.001, calibration_time=0.0
         )
         lived, after = 1000, 3 * FRAMES + 2  # in the fourth episode
-        report = runner.run(episodes=5, encounter=2, frames_before=lived, standing_at=lived + after)
+        report = runner.run(episodes=5, phase_state=2, frames_before=lived, on_frame=StandingAt(lived + after))
         won = [won_by(_seed(number)) for number in range(3)]
-        assert report.standing is not None
-        actions = report.standing.actions
-        assert report.standing == Standing(
-            lived + after, 3, won.count(True), won.count(False), 0.0, 2 + won.count(True), actions, 0
+        ((frame, standing),) = report.notes
+        assert frame == lived + after
+        assert 0 <= standing["actions"] <= after
+        assert standing == {
+            "frame": lived + after,
+            "episodes": 3,
+            "wins": won.count(True),
+            "losses": won.count(False),
+            "score": 0.0,
+            "encounter": 2 + won.count(True),
+            "actions": standing["actions"],
+            "updates": 0,
+        }
+        assert report.to_dict()["notes"] == [[frame, standing]]
+
+    def test_a_function_of_each_frame_runs_where_the_environment_does(self) -> None:
+        runner = AsyncRunner(
+            Duels, lambda: lambda observation: 1, 1, fps=400, backend="process", latency=0.001, calibration_time=0.0
         )
-        assert 0 <= actions <= after
-        assert report.to_dict()["standing"]["wins"] == won.count(True)
+        report = runner.run(frames=3, on_frame=lambda status: (status.frame, os.getpid()))
+        assert [(frame, note[0]) for frame, note in report.notes] == [(0, 0), (1, 1), (2, 2)]
+        assert os.getpid() not in {note[1] for _, note in report.notes}
+        lock = threading.Lock()
+        with pytest.raises(ValueError, match=r"^on_frame cannot be sent to another process: "):
+            runner.run(frames=3, on_frame=lambda status: lock)
+        with pytest.raises(ValueError, match=r"^on_frame must be a function that .*, got 3$"):
+            runner.run(frames=3, on_frame=3)
 
 
 def _seed(number: int) -> int:

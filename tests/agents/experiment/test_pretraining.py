@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 
 from agents.baselines import RandomAgent
-from agents.demonstrations.demonstration import Demonstration, read_demonstrations
+from agents.demonstrations.dataset import read_demonstrations
+from agents.demonstrations.demonstration import Demonstration
 from agents.demonstrations.players import Script, make_player
 from agents.demonstrations.recorder import Recorder
-from agents.dqn import DQNAgent
 from agents.experiment.pretraining import Pretraining
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.turn_based import TurnBasedAgent
-from tests.agents.test_family import FAMILY, make_agent
+from agents.value_based.dqn import DQN
+from tests.worlds.agents import FAMILY, make_agent
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import build_live as build
 from tests.worlds.experiments import drifting, make_dqn, make_runner, run, state
 from tests.worlds.plain_data import assert_identical, differs
 
-pytestmark = pytest.mark.filterwarnings("ignore::agents.c51.learner.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
 UPDATES = 12
 
 
@@ -54,7 +55,7 @@ def pretrained(base_dir: Path, shown: str, **arguments: Any) -> Runner:
 
 def learner(runner: Runner) -> Any:
     assert isinstance(runner.agent, TurnBasedAgent)
-    return runner.agent._learner
+    return runner.agent.learner
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +119,10 @@ class TestLearning:
         agent = make_agent(member, drifting())
         pretraining = Pretraining(shown, updates=3)
         pretraining.load(agent, drifting, seed=0)
-        before = {name: tensor.clone() for name, tensor in agent._learner.weights().items()}
+        before = {name: tensor.clone() for name, tensor in agent.learner.weights().items()}
         for _ in range(3):
             assert np.isfinite(float(agent.pretrain()["Loss"]))
-        assert differs(before, dict(agent._learner.weights()))
+        assert differs(before, dict(agent.learner.weights()))
 
 
 class Interrupted(Exception):
@@ -147,7 +148,7 @@ class TestStopping:
         self, shown: str, tmp_path: Path, uninterrupted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = pretrained(tmp_path, shown, num_iterations=2)
-        assert isinstance(first.agent, DQNAgent)
+        assert isinstance(first.agent, TurnBasedAgent)
         update, done = first.agent.pretrain, []
 
         def stop_after_seven() -> Any:
@@ -221,7 +222,7 @@ class TestBadInput:
                 tmp_path,
                 shown,
                 create_environment_fn=DictEnv,
-                create_agent_fn=lambda env, seed: DQNAgent(env, replay_capacity=50, seed=seed),
+                create_agent_fn=lambda env, seed: TurnBasedAgent.playing(DQN, env, replay_capacity=50, seed=seed),
             ).resume()
 
     @pytest.mark.parametrize("iterations", [0, 1])

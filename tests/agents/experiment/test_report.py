@@ -18,8 +18,8 @@ from agents.experiment.evaluate import bootstrap_interval, evaluate, interquarti
 from agents.experiment.metrics import Metrics
 from agents.experiment.report import Row, compare_with_baselines, draw_learning_curve, evaluation_facts, table
 from agents.experiment.runner import Runner
+from tests.worlds.agents import make_dqn as make_agent
 from tests.worlds.drifting_env import DriftingEnv
-from tests.worlds.experiments import make_dqn
 
 ROWS = [Row("random", [1.0, 1.0], 5000.4), Row("no-op", [-2.0] * 4, 12.0), Row("trained", [10.5], 999.6)]
 
@@ -28,7 +28,7 @@ def run(base_dir: Path, make_environment: Callable[[], Any], **arguments: Any) -
     runner = Runner(
         base_dir,
         make_environment,
-        make_dqn,
+        make_agent,
         seed=3,
         num_iterations=1,
         training_steps=20,
@@ -94,7 +94,7 @@ class TestComparison:
         assert first == second
 
     def test_a_run_that_has_not_begun_has_no_trained_agent_to_compare(self, tmp_path: Path) -> None:
-        runner = Runner(tmp_path, DriftingEnv, make_dqn, num_iterations=0, report_episodes=1)
+        runner = Runner(tmp_path, DriftingEnv, make_agent, num_iterations=0, report_episodes=1)
         with pytest.raises(ValueError, match="holds no good checkpoint"):
             compare_with_baselines(runner)
 

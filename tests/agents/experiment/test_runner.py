@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from agents.baselines import RandomAgent
-from agents.dqn import DQNAgent
+from agents.divergence import DivergedError
 from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
 from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed
@@ -24,11 +24,13 @@ from agents.experiment.metrics import read_iterations
 from agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
 from agents.exploration import identity_epsilon
 from agents.formats import OtherFormat
-from agents.learner import DivergedError
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.replay.log.segments import read_index
+from agents.turn_based import TurnBasedAgent
 from async_wrappers import RealtimeDelay
 from async_wrappers.envs import ClipReward, create_atari_environment
+from tests.worlds.agents import tiny_network
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import (
     ITERATIONS,
@@ -39,7 +41,6 @@ from tests.worlds.experiments import (
     make_runner,
     run,
     state,
-    tiny_network,
 )
 from tests.worlds.plain_data import assert_identical, differs
 from tests.worlds.scripted_agent import ScriptedAgent
@@ -545,8 +546,8 @@ class TestDamage:
         assert contents(tmp_path) == before
         agent = make_runner(tmp_path).trained_agent()
         bundle = torch.load(tmp_path / "checkpoints" / "ckpt.0", weights_only=True)
-        assert isinstance(agent, DQNAgent)
-        assert_identical(dict(agent._learner.weights()), dict(bundle["agent"]["learner"]["network"]))
+        assert isinstance(agent, TurnBasedAgent)
+        assert_identical(dict(agent.learner.weights()), dict(bundle["agent"]["learner"]["network"]))
 
     @pytest.mark.parametrize("keep", [1, 2, 4])
     def test_only_what_is_kept_lies_in_the_directory(self, tmp_path: Path, keep: int) -> None:
@@ -619,8 +620,8 @@ class TestAnotherExperiment:
             resumed.resume()
         except ValueError:
             return
-        assert isinstance(resumed.agent, DQNAgent)
-        assert resumed.agent._learner._optimizer.param_groups[0]["lr"] == 0.5
+        assert isinstance(resumed.agent, TurnBasedAgent)
+        assert resumed.agent.learner._optimizer.param_groups[0]["lr"] == 0.5
 
     def test_another_optimiser_is_refused(self, tmp_path: Path) -> None:
         run(tmp_path, num_iterations=1)
@@ -712,8 +713,8 @@ class TestTrainedAgent:
         cut(base_dir / "checkpoints" / "ckpt.2")
         agent = make_runner(base_dir).trained_agent()
         bundle = torch.load(base_dir / "checkpoints" / "ckpt.1", weights_only=True)
-        assert isinstance(agent, DQNAgent)
-        assert_identical(dict(agent._learner.weights()), dict(bundle["agent"]["learner"]["network"]))
+        assert isinstance(agent, TurnBasedAgent)
+        assert_identical(dict(agent.learner.weights()), dict(bundle["agent"]["learner"]["network"]))
 
     def test_it_is_found_while_a_run_replaces_all_that_there_were(
         self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch

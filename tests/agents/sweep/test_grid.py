@@ -33,6 +33,8 @@ class TestAxis:
             ("A.b = 0.5, 1e-4, -1.5", [("0.5",), ("1e-4",), ("-1.5",)]),
             (f"{N} = 0, {D}", [("0",), (D,)]),
             ("scope/A.b = True,", [("True",)]),
+            (r"A.b = 'it\'s, \"so\"', 2", [(r"'it\'s, \"so\"'",), ("2",)]),
+            ("A.b = 1,\n  2,\n  (3,\n  4)", [("1",), ("2",), ("(3,\n  4)",)]),
         ],
     )
     def test_values_are_split_at_the_commas_outside_of_brackets_and_quotes(self, text: str, choices: Any) -> None:
@@ -51,6 +53,8 @@ class TestAxis:
             (f"{D} =", f"{D} has no values"),
             (f"{D} = 1, , 2", "nothing is not a gin value"),
             (f"{D} = eight", "eight is not a gin value"),
+            (f"{D} = (1, 2", "(1, 2 is not"),
+            (f"{D} = 'a, b", "is not"),
             (f"{D} = 1 2", "1 2 is not a gin value"),
             (f"{D} = @Nothing", "@Nothing is not a gin value"),
             (f"{D}, {N} = 1, 2", "2 linked keys take values as (1, 0), (8, 3), got 1"),
@@ -62,7 +66,16 @@ class TestAxis:
             parse_axis(text)
         assert repr(text) in str(error.value)
 
-    @given(st.lists(st.one_of(st.integers(), st.text(max_size=5), st.tuples(st.integers(), st.text(max_size=3)))))
+    @given(
+        st.lists(
+            st.one_of(
+                st.integers(),
+                st.text(max_size=5),
+                st.text("'\"\\,()[]\n", max_size=8),
+                st.tuples(st.integers(), st.text(max_size=3)),
+            )
+        )
+    )
     def test_the_values_written_are_the_values_read(self, values: list[Any]) -> None:
         if not values:
             return

@@ -10,8 +10,7 @@ import pytest
 
 from agents.experiment.evaluate import difference_interval
 from agents.sweep.figures import write_figure
-from agents.sweep.ladder import Ladder, make_ladders, why_no_ladder
-from agents.sweep.ladder_figure import draw_ladders
+from agents.sweep.ladder import Ladder, draw_ladders, make_ladders, why_no_ladder
 from agents.sweep.page import write_report
 from agents.sweep.plan import read_plan
 from agents.sweep.results import read_rows
@@ -81,7 +80,7 @@ def test_the_picture_goes_from_rung_to_rung_and_says_what_it_shows(tmp_path: Pat
     assert [text.get_text() for text in axes.texts] == ["-1", "-1", "-7", "-4"]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8"]
     assert axes.get_xlabel() == "delay (frames)"
-    assert {bool(bar.get_hatch()) for bar in axes.patches} == {False, True}  # told apart without colour
+    assert {bool(bar.get_hatch()) for bar in axes.patches} == {False, True}  # distinct without colour
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend[1:] == [
         "cost of delay: from none to asynchronous",

@@ -23,11 +23,13 @@ from agents.experiment.metrics import add_iteration
 from agents.sweep.grid import make_points
 from agents.sweep.results import read_rows
 from agents.sweep.run import sweep
-from agents.sweep.trial_process import python_path
-from tests.agents.sweep.test_run import GRID, ROOT, facts, play, play_but_fail_at_8
+from agents.sweep.trial import python_path
 from tests.worlds.command_line import SWEEP, call, place
+from tests.worlds.sweeps import GRID, facts, play, play_but_fail_at_8, play_slowly
 
 __all__ = ["call", "place"]
+
+ROOT = Path(__file__).parents[3]
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -51,16 +53,6 @@ def learn(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]
     return {"score": float(point["skill"])}
 
 
-def play_slowly(point: dict[str, Any], seed: int, directory: Path) -> dict[str, float]:
-    """Make steps that are kept one by one, and go on from those that were made."""
-    path = directory / "made"
-    for _ in range(len(path.read_text()) if path.is_file() else 0, 10):
-        time.sleep(0.05)
-        with open(path, "a") as file:
-            file.write("x")
-    return {"score": float(seed % 997), "steps": float(len(path.read_text()))}
-
-
 def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"address 127\.0\.0\.1:1: no Ray cluster answers there"):
         sweep(play, {"delay": [1]}, 1, tmp_path, engine="ray", address="127.0.0.1:1")
@@ -68,8 +60,8 @@ def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
 
 LISTEN = """
 import psutil, ray
-from agents.sweep.ray_engine import _cluster
-with _cluster(None, 1):
+from agents.sweep.ray_engine import connected_to_ray
+with connected_to_ray(None, 1):
     ray.get(ray.remote(lambda: 1).remote())
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         for each in process.net_connections("inet"):
@@ -138,15 +130,15 @@ class TestOnRay:
         sweep(learn, grid, 1, tmp_path, jobs=1, **settings)  # one by one, so that those that come first are known
         rows = read_rows(tmp_path)
         assert {row["skill"] for row in rows if row["metric"] == "score"} == {9}
-        told = {
+        results = {
             row["skill"]: json.loads((tmp_path / "trials" / row["trial"] / "result.json").read_text()) for row in rows
         }
-        assert "stopped_after" not in told[9]
+        assert "stopped_after" not in results[9]
         for skill in (8, 1, 2):
-            assert 0 <= told[skill]["stopped_after"] < 8
-            assert told[skill]["metrics"]["skill"][0] == skill
+            assert 0 <= results[skill]["stopped_after"] < 8
+            assert results[skill]["metrics"]["skill"][0] == skill
 
-    def test_a_metric_that_is_not_told_is_the_failure_of_the_trial(self, tmp_path: Path) -> None:
+    def test_a_metric_that_is_not_reported_is_the_failure_of_the_trial(self, tmp_path: Path) -> None:
         sweep(learn, {"skill": [1]}, 1, tmp_path, jobs=1, engine="ray", scheduler="asha", scheduler_metric="luck")
         failure = json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())
         assert "Sweep.scheduler_metric must be one of iteration, skill, got 'luck'" in failure["error"]
@@ -156,7 +148,7 @@ class TestRandomSearch:
     def test_points_are_drawn_within_their_distributions_and_are_the_same_again(self) -> None:
         from functools import partial
 
-        from agents.sweep.search import draw_bindings
+        from agents.sweep.grid import draw_bindings
 
         axes = [
             "create_optimizer.learning_rate = loguniform(1e-5, 1e-2)",
@@ -175,8 +167,7 @@ class TestRandomSearch:
         assert pairs == {("1", "0"), ("8", "8")}
 
     def test_what_is_no_distribution_is_refused(self) -> None:
-        from agents.sweep.grid import parse_axis
-        from agents.sweep.search import draw_bindings
+        from agents.sweep.grid import draw_bindings, parse_axis
 
         for text in ("uniform(1)", "loguniform(0.1, 0.01)", "lograndint(5, 2)"):
             with pytest.raises(ConfigError, match=re.escape(f"{text} is no distribution of Ray Tune")):
@@ -203,7 +194,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from agents.sweep.run import sweep
-from tests.agents.sweep.test_ray_engine import play_slowly
+from tests.worlds.sweeps import play_slowly
 
 if __name__ == "__main__":
     sweep(play_slowly, {"delay": list(range(6))}, 1, Path(sys.argv[1]), jobs=2, engine="ray")

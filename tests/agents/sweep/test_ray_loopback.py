@@ -51,7 +51,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRay, Any]:
 
 def test_a_ray_of_ones_own_is_on_the_loopback(fake: tuple[FakeRay, Any]) -> None:
     ray, engine = fake
-    with engine._cluster(None, 3):
+    with engine.connected_to_ray(None, 3):
         pass
     [(arguments, clusters)] = ray.started
     where = {name: arguments[name] for name in ("address", "dashboard_host", "_node_ip_address", "include_dashboard")}
@@ -69,7 +69,7 @@ def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None
     ray, engine = fake
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with engine._cluster(address, None):
+        with engine.connected_to_ray(address, None):
             pass
     [(arguments, clusters)] = ray.started
     assert arguments["address"] == address
@@ -77,11 +77,11 @@ def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None
     assert clusters
 
 
-def test_a_ray_that_listens_elsewhere_all_the_same_is_told_of(
+def test_a_ray_that_still_listens_elsewhere_is_warned_of(
     fake: tuple[FakeRay, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     ray, engine = fake
     ray.node = "192.0.2.7"
-    with caplog.at_level("WARNING"), engine._cluster(None, 1):
+    with caplog.at_level("WARNING"), engine.connected_to_ray(None, 1):
         pass
     assert "Ray listens on 192.0.2.7" in caplog.text

@@ -1,4 +1,4 @@
-"""What TensorBoard and Weights & Biases are told of finished trials."""
+"""Finished trials in TensorBoard and in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensorboard.plugins.hparams import metadata
 from agents.experiment.config import ConfigError
 from agents.sweep.plan import read_plan
 from agents.sweep.run import sweep
-from agents.sweep.trackers import tell_tensorboard, tell_wandb
+from agents.sweep.trackers import write_to_tensorboard, write_to_wandb
 
 
 def play(point: dict[str, Any], seed: int, directory: Path) -> dict[str, Any]:
@@ -32,21 +32,21 @@ def test_each_finished_trial_is_in_the_tab_of_hyperparameters_once(tmp_path: Pat
     sweep(play, {"delay": [1, 8], "agent": ["dqn"], "torso": [None]}, 1, tmp_path)
     assert [len(events(tmp_path / "trials" / name)) for name in ("0000", "0001")] == [1, 1]
 
-    told = EventAccumulator(str(tmp_path / "trials" / "0001" / "metrics" / "tensorboard")).Reload()
-    point = told.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data
+    written = EventAccumulator(str(tmp_path / "trials" / "0001" / "metrics" / "tensorboard")).Reload()
+    point = written.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data
     start = metadata.parse_session_start_info_plugin_data(point.content)
     assert start.group_name == "0001"
     assert start.hparams["delay"].number_value == 8
     assert start.hparams["agent"].string_value == "dqn"
     assert start.hparams["torso"].string_value == "None"
-    last = {tag: told.Scalars(tag)[0].value for tag in told.Tags()["scalars"]}
+    last = {tag: written.Scalars(tag)[0].value for tag in written.Tags()["scalars"]}
     assert last.pop("sweep/seconds") >= 0
     assert last == {"sweep/score": 80.0, "sweep/curve": 2.5}
 
 
-def test_a_trial_that_has_not_finished_is_not_told(tmp_path: Path) -> None:
+def test_a_trial_that_has_not_finished_is_not_written(tmp_path: Path) -> None:
     sweep(lambda *_: 5, {"delay": [1]}, 1, tmp_path)
-    tell_tensorboard(tmp_path, read_plan(tmp_path))
+    write_to_tensorboard(tmp_path, read_plan(tmp_path))
     assert not events(tmp_path / "trials" / "0000")
 
 
@@ -88,11 +88,11 @@ def test_each_finished_trial_is_a_run_of_weights_and_biases_once(
     assert run["finished"] == 1
 
 
-def test_without_a_project_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_project_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", fake)
     sweep(play, {"delay": [1]}, 1, tmp_path)
-    tell_wandb(tmp_path, read_plan(tmp_path), None)
+    write_to_wandb(tmp_path, read_plan(tmp_path), None)
     assert not fake.runs
 
 

@@ -257,10 +257,10 @@ class Learner(NoisyAgent):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"episodes": 1}, "episodes must be >= 2, got 1"),
+        ({"episodes": 1}, "episodes must be a whole number >= 2, got 1"),
         ({"episodes": 2.5}, "episodes must be a whole number"),
-        ({"seed": -1}, "seed must be >= 0, got -1"),
-        ({"max_frames": 0}, "max_frames must be >= 1, got 0"),
+        ({"seed": -1}, "seed must be a whole number >= 0, got -1"),
+        ({"max_frames": 0}, "max_frames must be a whole number >= 1, or None, got 0"),
         ({"delay": -3}, "delay must be >= 0 frames, got -3"),
         ({"noops": 0.5}, "noops must be a whole number of frames"),
         ({"default_action": "nop"}, "did you mean 'noop'"),

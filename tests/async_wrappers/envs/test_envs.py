@@ -405,7 +405,7 @@ def test_an_unknown_observation_type_is_refused_by_argument_and_value(obs_type: 
 def test_a_frame_skip_that_is_no_positive_whole_number_is_refused_by_argument_and_value(
     frame_skip: Any, obs_type: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"^frame_skip must be a whole number >= 1 of emulated frames, got ") as error:
+    with pytest.raises(ValueError, match=r"^frame_skip must be a whole number of emulated frames >= 1, got ") as error:
         create_atari_environment("Boxing", frame_skip=frame_skip, obs_type=obs_type)
     assert str(error.value).endswith(repr(frame_skip))
 

@@ -336,13 +336,13 @@ def test_the_dict_tells_piece_preview_level_and_timers() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "sentence"),
     [
-        ({"level": 21}, r"^level must be a whole number in 0\.\.20, got 21$"),
-        ({"level": -1}, r"^level must be a whole number in 0\.\.20, got -1$"),
-        ({"level": 2.5}, r"^level must be a whole number in 0\.\.20, got 2\.5$"),
+        ({"level": 21}, r"^level must be a whole number between 0 and 20, got 21$"),
+        ({"level": -1}, r"^level must be a whole number between 0 and 20, got -1$"),
+        ({"level": 2.5}, r"^level must be a whole number between 0 and 20, got 2\.5$"),
         ({"generator": "bag"}, r"^generator must be one of 'biased', 'uniform', got 'bag'$"),
         ({"observation": "ram"}, r"^observation must be one of 'image', 'board', 'dict', got 'ram'$"),
         ({"observation": ["board"]}, r"^observation must be one of 'image', 'board', 'dict', got \['board'\]$"),
-        ({"max_frames": 0}, r"^max_frames must be a whole number >= 1 of frames, or None, got 0$"),
+        ({"max_frames": 0}, r"^max_frames must be a whole number of frames >= 1, or None, got 0$"),
         ({"render_mode": "human"}, r"^render_mode must be one of 'rgb_array', None, got 'human'$"),
     ],
 )

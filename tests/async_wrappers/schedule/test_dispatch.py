@@ -1,16 +1,17 @@
-"""`Dispatcher`, fed with the times of a clock, decides as `SimulatedSchedule`: the same starts, actions and counts.
+"""`Dispatcher` decides as a naive search through all workers and actions does: the same starts, actions and counts.
 
-Set HYPOTHESIS_CASES to play more or fewer cases than the 300 of every day.
+It does so whether it knows the ends of inferences beforehand, as in the simulated schedule, or gets reports of them, as
+in the live loop. Set HYPOTHESIS_CASES to play more or fewer cases than the 300 of every day.
 """
 
 from __future__ import annotations
 
 import heapq
-import os
+from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,70 +22,116 @@ from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import SimulatedSchedule, modelled_conditions
 from async_wrappers.schedule.stagger import Conditions, ExpectedTime, MaxTime, NoStagger, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS, Played
+from tests.worlds.schedule_cases import CASES, RATES, Case, cases
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "300"))
-RATES = st.sampled_from([60, 59.7275, 50, 1000, Fraction(60_000, 1001), 0.5])
-
-
-class Alternating(Stagger):
-    """A user's own strategy: worker p starts in its own share of each 40 ms, and its action is held for 3 ms."""
-
-    playout = 2
-
-    def start(self, worker: int, now: int) -> int:
-        return now + (40 * MS * worker // self.workers - now) % (40 * MS)
-
-    def finish(self, worker: int, started: int, now: int) -> int:
-        return now + 3 * MS
+Frames = list[tuple[tuple[int, int] | None, list[int]]]  # of each: (start, worker) that it receives, its readers
 
 
-STRATEGIES = [
-    Sequential,
-    NoStagger,
-    MaxTime,
-    lambda: MaxTime(0.0),
-    lambda: MaxTime(0.1),
-    ExpectedTime,
-    lambda: ExpectedTime(0.1),
-    Tickets,
-    lambda: Tickets(0),
-    lambda: Tickets(3, slot=2),
-    lambda: Tickets("p50", slot=1),
-    Alternating,
-]
+class TicketsByEvents(Tickets):
+    """Tickets that are simulated event by event: only the class itself takes the short cut."""
 
-Told = list[tuple[tuple[int, int] | None, list[int]]]
+
+def simulated(case: Case, by_events: bool = False) -> tuple[list[Frames], int, int]:
+    stagger = case.stagger()
+    if by_events and isinstance(stagger, Tickets):
+        stagger.__class__ = TicketsByEvents
+    schedule = SimulatedSchedule(Played(case.latencies), case.workers, case.fps, stagger)
+    played = [list(islice(schedule.steps(), frames)) for frames in case.episodes]
+    return played, schedule.counts.dropped, schedule.counts.late
 
 
 @dataclass
-class Case:
-    latencies: list[int]
-    workers: int
-    fps: Any
-    stagger: Any
-    episodes: list[int]  # frames of each
+class Worker:
+    """What one worker is at."""
+
+    number: int
+    state: str  # waits, idle, infers or is held
+    until: int = 0  # when it stops waiting, inferring or being held; idle: since when
+    start: int = -1  # the frame that it read last
+    began: int = 0
 
 
-@st.composite
-def cases(draw: st.DrawFn, shortest: int = 0, rates: Any = RATES) -> Case:
-    """Draw latencies of up to 12 frames: none, whole frames, a nanosecond off, anything."""
-    fps = draw(rates)
-    frame = 1e9 / float(fps)
-    whole = st.builds(lambda k, off: max(shortest, int(k * frame) + off), st.integers(0, 12), st.integers(-1, 2))
-    anything = st.integers(shortest, int(12 * frame))
-    return Case(
-        draw(st.lists(st.one_of(st.just(shortest), whole, anything), min_size=1, max_size=40)),
-        draw(st.integers(1, 7)),
-        fps,
-        draw(st.sampled_from(STRATEGIES)),
-        draw(st.lists(st.integers(1, 60), min_size=1, max_size=4)),
-    )
+class Naive:
+    """Plays episodes from the rules alone: no heaps, every question answered by looking at all workers and actions."""
+
+    KINDS: ClassVar[dict[str, int]] = {"infers": 0, "is held": 1, "waits": 2}
+
+    def __init__(self, case: Case) -> None:
+        self.clock, self.stagger = FrameClock(case.fps), case.stagger()
+        latency = Played(case.latencies)
+        self.stagger.prepare(modelled_conditions(latency, case.workers, self.clock))
+        self.latencies, self.number = latency.stream(None), case.workers
+        self.dropped = self.late = 0
+
+    def play(self, frames: int) -> Frames:
+        self.stagger.begin()
+        self.released: list[tuple[int, int, int, int]] = []  # (-start, released, worker, due)
+        self.newest = -1
+        self.workers = [Worker(number, "idle") for number in range(self.number)]
+        for worker in self.workers:
+            self.becomes_free(worker, 0)
+        played: Frames = []
+        for frame in range(frames):
+            self.frame, self.offers, self.readers = frame, self.stagger.offers(frame), list[int]()
+            self.happens(self.clock.begin(frame))
+            applied = self.chooses()
+            while (times := [w.until for w in self.workers if w.state in self.KINDS]) and (
+                min(times) < self.clock.begin(frame + 1)
+            ):
+                self.happens(min(times))
+            played.append((applied, self.readers))
+        return played
+
+    def becomes_free(self, worker: Worker, now: int) -> None:
+        worker.until = max(now, self.stagger.start(worker.number, now))
+        worker.state = "waits" if worker.until > now else "idle"
+
+    def happens(self, now: int) -> None:
+        while True:
+            events = [w for w in self.workers if w.state in self.KINDS and w.until <= now]
+            may = [w for w in self.workers if w.state == "idle" and w.start < self.frame]
+            if events:
+                self.goes_on(min(events, key=lambda w: (w.until, self.KINDS[w.state], w.number)))
+            elif may and (self.offers is None or len(self.readers) < self.offers):
+                worker = min(may, key=lambda w: (w.until, w.number))
+                self.readers.append(worker.number)
+                self.stagger.taken(self.frame)
+                worker.state, worker.start, worker.began = "infers", self.frame, now
+                worker.until = now + self.latencies.draw()
+            else:
+                return
+
+    def goes_on(self, worker: Worker) -> None:
+        now = worker.until
+        if worker.state == "infers":
+            worker.state = "is held"
+            worker.until = max(now, self.stagger.finish(worker.number, worker.began, now))
+        elif worker.state == "waits":
+            worker.state = "idle"
+        else:
+            due = self.clock.frame_at(now)
+            if self.stagger.playout is not None:
+                self.late += due > worker.start + self.stagger.playout
+                due = max(due, worker.start + self.stagger.playout)
+            self.released.append((-worker.start, now, worker.number, due))
+            self.becomes_free(worker, now)
+
+    def chooses(self) -> tuple[int, int] | None:
+        due = sorted(action for action in self.released if action[-1] <= self.frame)
+        self.released = [action for action in self.released if action[-1] > self.frame]
+        applied = due[0] if due and -due[0][0] > self.newest else None
+        self.dropped += len(due) - (applied is not None)
+        if applied is None:
+            return None
+        self.newest = -applied[0]
+        self.stagger.applied(self.frame)
+        return self.newest, applied[2]
 
 
-def simulated(case: Case) -> tuple[list[Told], int, int]:
-    schedule = SimulatedSchedule(Played(case.latencies), case.workers, case.fps, case.stagger())
-    told = [list(islice(schedule.steps(), frames)) for frames in case.episodes]
-    return told, schedule.counts.dropped, schedule.counts.late
+def by_the_rules(case: Case) -> tuple[list[Frames], int, int]:
+    naive = Naive(case)
+    played = [naive.play(frames) for frames in case.episodes]
+    return played, naive.dropped, naive.late
 
 
 class World:
@@ -98,10 +145,10 @@ class World:
         self.dispatcher = Dispatcher(self.clock, stagger)
         self.latencies, self.workers = latency.stream(None), case.workers
 
-    def play(self, frames: int) -> Told:
+    def play(self, frames: int) -> Frames:
         self.dispatcher.begin(range(self.workers))
         self.running: list[tuple[int, int, int, int]] = []  # (ends, worker, start, began)
-        told: Told = []
+        played: Frames = []
         for frame in range(frames):
             self.frame, self.readers = frame, []
             now, end = self.clock.begin(frame), self.clock.begin(frame + 1)
@@ -110,8 +157,8 @@ class World:
             due = self.dispatcher.choose()
             while (times := [time for time in self.next_times() if time < end]) != []:
                 self.happen(min(times))
-            told.append((due if due is None else tuple(due), self.readers))
-        return told
+            played.append((due, self.readers))
+        return played
 
     def next_times(self) -> list[int]:
         event = self.dispatcher.next_event()
@@ -131,26 +178,30 @@ class World:
                 return
 
 
-def assert_agrees(case: Case) -> None:
+def with_reports(case: Case) -> tuple[list[Frames], int, int]:
     world = World(case)
-    told = [world.play(frames) for frames in case.episodes]
-    expected, dropped, late = simulated(case)
-    assert told == expected
-    assert (world.dispatcher.dropped, world.dispatcher.late) == (dropped, late)
+    played = [world.play(frames) for frames in case.episodes]
+    return played, world.dispatcher.dropped, world.dispatcher.late
+
+
+@settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases())
+def test_the_simulated_schedule_plays_frame_by_frame_what_a_naive_search_plays(case: Case) -> None:
+    assert simulated(case) == simulated(case, by_events=True) == by_the_rules(case)
 
 
 @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(shortest=1))
-def test_the_dispatcher_decides_frame_by_frame_as_the_simulated_schedule(case: Case) -> None:
-    assert_agrees(case)
+def test_the_dispatcher_decides_the_same_where_ends_are_reported(case: Case) -> None:
+    assert with_reports(case) == by_the_rules(case)
 
 
 @settings(max_examples=-(-CASES // 3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
-@given(case=cases(shortest=0))
+@given(case=cases())
 def test_it_does_so_where_inferences_take_no_time_unless_the_strategy_estimates_latencies(case: Case) -> None:
-    """The simulation ends each such inference before the next worker starts, which a clock cannot; estimates notice."""
+    """A simulation ends each such inference before the next worker starts, which a clock cannot; estimates notice."""
     if not isinstance(case.stagger(), MaxTime | ExpectedTime):
-        assert_agrees(case)
+        assert with_reports(case) == by_the_rules(case)
 
 
 @st.composite
@@ -171,9 +222,9 @@ def test_both_act_on_every_frame_if_there_are_workers_enough_for_a_latency_of_wh
     whole: tuple[Case, int],
 ) -> None:
     case, frames = whole
-    assert_agrees(case)
-    world = World(case)
-    last = [world.play(played) for played in case.episodes][-1]
+    played, *counts = with_reports(case)
+    assert (played, *counts) == simulated(case) == by_the_rules(case)
+    last = played[-1]
     fresh = sum(due is not None for due, _ in last[4 * frames :])
     assert fresh == 2 * min(case.workers, frames)
 
@@ -214,6 +265,23 @@ def test_a_worker_that_is_gone_while_its_action_is_held_back_is_not_freed_by_the
     assert made.starts(11 * MS) == [0]
 
 
+def test_a_worker_that_is_gone_while_its_action_is_held_back_and_comes_back_is_freed_by_its_new_action_alone() -> None:
+    made = dispatcher(MaxTime(0.010), workers=1)
+    assert made.starts(0) == [0]
+    made.finished(0, 0, 0, MS)  # released at 10 ms
+    made.gone(0)
+    made.frame(2)
+    made.free(0, 2 * MS)
+    assert made.starts(2 * MS) == [0]
+    made.finished(0, 2, 2 * MS, 3 * MS)  # released at 12 ms
+    made.frame(11)
+    assert made.starts(11 * MS) == []
+    assert made.choose() == Due(0, 0)
+    made.frame(12)
+    assert made.starts(12 * MS) == [0]
+    assert made.choose() == Due(2, 0)
+
+
 def test_a_worker_that_is_gone_while_it_waits_for_its_offset_is_not_freed_by_the_offset() -> None:
     made = dispatcher(MaxTime(0.010), workers=2)
     assert made.starts(0) == [0]
@@ -238,6 +306,70 @@ def test_a_worker_that_is_free_just_after_a_frame_began_starts_at_once_and_one_j
     made.frame(1)
     made.free(0, begins + 1000)
     assert made.starts(begins + 1000) == [0]
+
+
+class Ends:
+    """Says when inferences end whose latencies are a list, played round and round."""
+
+    def __init__(self, latencies: list[int]) -> None:
+        self.latencies = Played(latencies).stream(None)
+
+    def __call__(self, worker: int, frame: int, now: int) -> int:
+        return now + self.latencies.draw()
+
+
+@settings(max_examples=-(-CASES // 3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases(), at=st.integers(0, 59), latencies=st.lists(st.integers(0, 100 * MS), min_size=1))
+def test_a_copy_goes_on_in_the_same_way_and_changes_nothing(case: Case, at: int, latencies: list[int]) -> None:
+    clock, frames = FrameClock(case.fps), case.episodes[0]
+    at = min(at, frames)
+
+    def play(made: Dispatcher, first: int, last: int) -> Any:
+        for frame in range(first, last):
+            made.frame(frame)
+            readers = made.starts(clock.begin(frame))
+            due = made.choose()
+            yield due, readers + made.starts_before(clock.begin(frame + 1)), made.ended, made.next_event()
+
+    stagger = case.stagger()
+    stagger.prepare(modelled_conditions(Played(case.latencies), case.workers, clock))
+    ends = Ends(case.latencies)
+    original = Dispatcher(clock, stagger, ends)
+    original.begin(range(case.workers))
+    list(play(original, 0, at))
+    same, other = original.copy(deepcopy(ends)), original.copy(Ends(latencies))
+    list(play(other, at, frames))
+    expected = list(play(same, at, frames))
+    assert list(play(original, at, frames)) == expected
+
+
+def test_once_closed_it_starts_nothing_and_applies_only_what_started_later() -> None:
+    made = dispatcher(NoStagger(), workers=3)
+    assert made.starts(0) == [0, 1, 2]
+    made.finished(0, 0, 0, MS)
+    made.frame(1)
+    assert made.starts(MS) == [0]
+    made.finished(0, 1, MS, 2 * MS)
+    made.close(after=0)
+    made.finished(1, 0, 0, 2 * MS)
+    assert made.pending()
+    made.frame(2)
+    assert made.starts(2 * MS) == []
+    assert made.choose() == Due(1, 0)
+    assert made.dropped == 2
+    assert not made.pending()
+
+
+def test_the_next_eventful_frame_is_that_of_an_event_an_action_or_an_offer() -> None:
+    made = dispatcher(Tickets(20, slot=5), workers=1)
+    assert made.next_eventful_frame(0) == 0  # an offer, and a worker that is idle
+    assert made.starts(0) == [0]
+    assert made.next_eventful_frame(1) == 1  # nothing ever happens unless it is reported
+    made.finished(0, 0, 0, 7 * MS + 1)
+    assert made.next_eventful_frame(1) == 7  # the release, in the middle of frame 7
+    made.frame(7)
+    assert made.starts(7 * MS + 1) == [0]
+    assert made.next_eventful_frame(8) == 20  # the action is due
 
 
 def test_a_lost_inference_frees_its_place_in_the_cycle_of_sequential_interaction() -> None:

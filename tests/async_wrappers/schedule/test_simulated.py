@@ -25,7 +25,7 @@ from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import MaxTime, make_stagger
 from async_wrappers.testing.played import MS, Played
 from async_wrappers.testing.staggers import Closing
-from tests.async_wrappers.wrappers.test_delay_oracle import DEFAULTS, policy
+from tests.worlds.hashing_policy import DEFAULTS, policy
 from tests.worlds.recording_env import RecordingEnv
 
 SETTINGS = settings(

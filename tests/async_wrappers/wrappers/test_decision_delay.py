@@ -21,7 +21,7 @@ from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import Sequential
 from async_wrappers.testing.played import MS, Played
-from tests.async_wrappers.wrappers.test_action_history import VectorEnv, one_hot
+from tests.worlds.ones_env import OnesEnv, one_hot
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
 EXAMPLES = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -185,7 +185,7 @@ def test_a_playout_that_cannot_be_shown_is_refused_and_a_longer_delay_is_cut() -
 def test_the_flat_form_appends_the_delay_in_frames_or_in_shares_of_the_largest_whole_number(
     dtype: Any, longest: int, high: int, shown: int
 ) -> None:
-    env = DecisionDelay(RealtimeDelay(VectorEnv(dtype, length=20), delay=3), longest=longest, flat=True)
+    env = DecisionDelay(RealtimeDelay(OnesEnv(dtype, length=20), delay=3), longest=longest, flat=True)
     assert env.observation_space.dtype == dtype
     assert env.observation_space.low.tolist() == [0, 0, 0]
     assert env.observation_space.high.tolist() == [3, 3, high]
@@ -198,7 +198,7 @@ def test_the_flat_form_appends_the_delay_in_frames_or_in_shares_of_the_largest_w
 
 
 def test_the_dict_form_keeps_the_observation_and_its_space_as_they_are() -> None:
-    inner = VectorEnv(np.uint8, shape=(4, 4, 3))
+    inner = OnesEnv(np.uint8, shape=(4, 4, 3))
     env = DecisionDelay(RealtimeDelay(inner, delay=2), longest=20)
     assert isinstance(env.observation_space, Dict)
     assert env.observation_space["observation"] == inner.observation_space
@@ -232,20 +232,20 @@ def test_without_a_delay_inside_the_remedy_is_named(wrapper: Any) -> None:
         ({"of": "first"}, "of must be 'last' or 'playout', got 'first'"),
         ({"of": None}, "of must be 'last' or 'playout', got None"),
         ({"longest": 0}, "longest must be a whole number of frames between 1 and 1,000,000,000, got 0"),
-        ({"longest": -1}, "longest must be >= 0 frames, got -1"),
-        ({"longest": 1.5}, "longest must be a whole number of frames (an int), got 1.5"),
+        ({"longest": -1}, "longest must be a whole number of frames between 1 and 1,000,000,000, got -1"),
+        ({"longest": 1.5}, "longest must be a whole number of frames between 1 and 1,000,000,000, got 1.5"),
         ({"longest": 256, "flat": True}, "longest must be <= 255 frames in uint8 observations, got 256"),
     ],
 )
 def test_a_bad_argument_is_refused_by_name_and_value(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        DecisionDelay(RealtimeDelay(VectorEnv(np.uint8), delay=2), **arguments)
+        DecisionDelay(RealtimeDelay(OnesEnv(np.uint8), delay=2), **arguments)
     assert str(error.value) == message
 
 
 def test_the_flat_form_of_an_image_is_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"flat=True needs a vector observation, got Box.*flat=False"):
-        DecisionDelay(RealtimeDelay(VectorEnv(shape=(4, 4)), delay=2), flat=True)
+        DecisionDelay(RealtimeDelay(OnesEnv(shape=(4, 4)), delay=2), flat=True)
 
 
 def test_the_constructor_arguments_are_recorded() -> None:

@@ -388,8 +388,8 @@ SCHEMA = {
     "actions_per_frame": float,
     "wins": int,
     "losses": int,
-    "encounter": None,
-    "standing": None,
+    "phase_state": None,
+    "notes": list,
 }
 
 

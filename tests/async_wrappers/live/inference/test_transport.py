@@ -124,7 +124,7 @@ def test_its_descriptor_may_lie_above_those_that_select_takes(
 def test_a_worker_that_dies_at_work_is_lost_with_its_ticket_and_may_come_back(setting: Setting) -> None:
     setting.transport.start(0, TICKET_OF_THE_LOOP)
     setting.controls.incarnations[0] = 1
-    assert setting.collect() == [(0, Fate.LOST, 3)]
+    assert setting.collect() == [(0, Fate.LOST, -1)]
     setting.say(0, 1, READY)
     assert setting.collect() == [(0, None, 0)]
 
@@ -139,7 +139,7 @@ def test_what_a_dead_worker_said_is_not_heard(setting: Setting) -> None:
     setting.transport.start(0, TICKET_OF_THE_LOOP)
     setting.say(0, 0, FINISHED)
     setting.controls.incarnations[0] = 1
-    assert setting.collect() == [(0, Fate.LOST, 3)]
+    assert setting.collect() == [(0, Fate.LOST, -1)]
     assert setting.collect() == []
 
 
@@ -147,7 +147,7 @@ def test_a_ticket_for_a_worker_whose_death_is_not_yet_known_is_not_its_successor
     setting.controls.incarnations[0] = 1  # the supervisor knows, the loop has not looked since
     setting.transport.start(0, TICKET_OF_THE_LOOP)
     assert setting.ticket_of(0).incarnation == 0  # so that its successor drops it
-    assert setting.collect() == [(0, Fate.LOST, 3)]
+    assert setting.collect() == [(0, Fate.LOST, -1)]
     setting.say(0, 1, READY)
     assert setting.collect() == [(0, None, 0)]
     setting.transport.start(0, TICKET_OF_THE_LOOP._replace(number=4))
@@ -158,7 +158,7 @@ def test_two_deaths_between_two_looks_are_one_loss(setting: Setting) -> None:
     setting.transport.start(0, TICKET_OF_THE_LOOP)
     setting.say(0, 1, READY)
     setting.controls.incarnations[0] = 2
-    assert setting.collect() == [(0, Fate.LOST, 3)]
+    assert setting.collect() == [(0, Fate.LOST, -1)]
     setting.say(0, 2, READY)
     assert setting.collect() == [(0, None, 0)]
 

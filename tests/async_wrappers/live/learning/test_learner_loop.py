@@ -21,9 +21,10 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.dqn.parts import DQN
-from agents.networks.q_network import MLPTorso, create_network
-from async_wrappers.live.backends.children import Blocks, Shape, _save, run_learner
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
+from agents.value_based.dqn import DQN
+from async_wrappers.live.backends.children import Blocks, Shape, run_learner
 from async_wrappers.live.learning import learner_loop as learning_module
 from async_wrappers.live.learning.learner_loop import Learning
 from async_wrappers.live.learning.learner_state import read_state, state_file
@@ -381,7 +382,8 @@ def test_what_a_learner_applied_before_it_died_is_published_by_the_next(time: Ti
     room = Room(learners=2)
     for learning in room.learnings:
         learning.publish_first()
-    room.learnings[0]._update()  # and dies before it publishes
+    room.learnings[0].begin_update()
+    room.learnings[0].end_update()  # and dies before it publishes
     assert room.published() == 0
     room.learnings[1].turn()
     assert room.published() == 2
@@ -536,7 +538,8 @@ def _learn(room_of: tuple[Blocks, Shape], number: int, updates: int, dies: bool,
     pipe.send(None)
     pipe.recv()
     for _ in range(updates):
-        learning._update()
+        learning.begin_update()
+        learning.end_update()
 
 
 def _start(room: Room, number: int, updates: int, dies: bool = False) -> tuple[Any, connection.Connection]:
@@ -585,8 +588,8 @@ def _supervised(
     return child, ours
 
 
-def _asked(pipe: connection.Connection, command: str, argument: Any = None) -> Any:
-    pipe.send((17, command, argument))
+def _asked(pipe: connection.Connection, command: str, *arguments: Any) -> Any:
+    pipe.send((17, command, *arguments))
     assert pipe.poll(60)
     answer = pipe.recv()
     assert answer[:2] == ("answer", 17), answer
@@ -597,21 +600,21 @@ def test_a_learner_process_goes_on_from_the_published_weights_of_one_that_was_ki
     room = Room(shared=True)
     room.controls.granted = 5
     first, pipe = _supervised(room, first=True)
-    _asked(pipe, "publish")
+    _asked(pipe, "publish_first")
     while room.controls.turns[0] < 5:
         _asked(pipe, "statistics")
     assert room.published() == 5
     os.kill(first.pid, signal.SIGKILL)
     first.join()
     second, pipe = _supervised(room)
-    _asked(pipe, "save", (tmp_path, 1, 0))
+    _asked(pipe, "save", tmp_path, 1)
     assert read_state(state_file(tmp_path, 1, 0)) == {"count": np.array([5.0])}
     room.controls.granted = 7
     while room.controls.turns[0] < 7:
         _asked(pipe, "statistics")
     assert (room.published(), room.controls.updates[0]) == (7, 7)
-    assert "there is no file" in _asked(pipe, "restore", (tmp_path, 2, 0, True))  # and it lives on
-    assert _asked(pipe, "restore", (tmp_path, 1, 0, True)) == 0
+    assert "there is no file" in _asked(pipe, "restore", tmp_path, 2, True)  # and it lives on
+    assert _asked(pipe, "restore", tmp_path, 1, True) == 0
     assert room.published() == 5
     pipe.send((18, "close", None))
     second.join(60)
@@ -627,7 +630,7 @@ def test_the_count_of_updates_survives_a_learners_death_and_a_resumed_run(tmp_pa
     room = Room(shared=True, make=lambda number: Targeted())
     room.controls.granted = 4
     first, pipe = _supervised(room, make=targeted)
-    _asked(pipe, "publish")
+    _asked(pipe, "publish_first")
     while room.controls.turns[0] < 4:
         _asked(pipe, "statistics")
     os.kill(first.pid, signal.SIGKILL)
@@ -636,7 +639,7 @@ def test_the_count_of_updates_survives_a_learners_death_and_a_resumed_run(tmp_pa
     room.controls.granted = 7
     while room.controls.turns[0] < 7:
         _asked(pipe, "statistics")
-    _asked(pipe, "save", (tmp_path, 1, 0))
+    _asked(pipe, "save", tmp_path, 1)
     state = read_state(state_file(tmp_path, 1, 0))
     assert (state["updates"], state["of_all"]) == (7, 7)
     pipe.send((18, "close", None))
@@ -645,8 +648,8 @@ def test_the_count_of_updates_survives_a_learners_death_and_a_resumed_run(tmp_pa
     resumed = Room(shared=True, make=lambda number: Targeted())
     resumed.controls.granted = 0
     third, pipe = _supervised(resumed, make=targeted)
-    _asked(pipe, "publish")
-    _asked(pipe, "restore", (tmp_path, 1, 0, True))
+    _asked(pipe, "publish_first")
+    _asked(pipe, "restore", tmp_path, 1, True)
     assert resumed.controls.updates.tolist() == [7]
     resumed.controls.granted = 2
     while resumed.controls.turns[0] < 2:
@@ -666,7 +669,7 @@ def test_a_learner_has_observed_the_whole_journal_when_it_is_saved(time: Time, t
     room.journal.apply(7, 0)
     room.journal.apply(8, 0)
     room.journal.close(1.0, 1)  # interrupted in the middle of an episode
-    _save(room.learnings[0], room.learners[0], (tmp_path, 0, 0))
+    room.learnings[0].save(tmp_path, 0)
     assert room.learners[0].seen == list(range(8))
     assert state_file(tmp_path, 0, 0).is_file()
 

@@ -1,0 +1,98 @@
+"""What ends a run before its weights are spoilt: a loss, a weight or an observation that is not finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from agents.files import write_atomically
+from agents.trees import each_array
+
+__all__ = ["DivergedError", "check_loss", "check_weights"]
+
+
+class DivergedError(RuntimeError):
+    """The loss is not finite, and the message names the file that holds the batch; or a weight is not.
+
+    Where the environment's own reward or observation is not, the message says so.
+    """
+
+
+def check_loss(
+    loss: float,
+    update: int,
+    arrays: Mapping[str, Any],
+    state: Callable[[], dict[str, Any]],
+    directory: str | Path | None,
+) -> None:
+    """Refuse a loss that is not finite, and write down what led to it.
+
+    Args:
+        loss: Of one update.
+        update: Its number.
+        arrays: The batch, as the replay gave it.
+        state: Returns the learner's state, which is written beside the batch.
+        directory: Where the file goes; None for the working directory.
+
+    Raises:
+        DivergedError: It is not finite.
+    """
+    if math.isfinite(loss):
+        return
+    path = (Path(directory or ".") / f"diverged_batch_{update}.pt").resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
+    write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": state()}, file))
+    stops = "learning stops before it spoils the weights: they and the batch are in"
+    if (culprit := _not_finite_of_the_environment(arrays)) is not None:
+        raise DivergedError(
+            f"the environment returned {culprit}, which makes the loss of update {update} {loss}, and "
+            f"{stops} {path}; mend the environment, or clip what it returns"
+        )
+    raise DivergedError(
+        f"the loss of update {update} is {loss}, and {stops} {path}; a smaller learning rate or a "
+        "max_gradient_norm may help"
+    )
+
+
+def check_weights(parameters: Mapping[str, Tensor], update: int) -> None:
+    """Refuse weights that are not finite, as after an infinite gradient of a finite loss.
+
+    Raises:
+        DivergedError: One of them is not.
+    """
+    for name, parameter in parameters.items():
+        if not parameter.isfinite().all():
+            raise DivergedError(
+                f"{name} is not finite after update {update}, though the loss was: a smaller learning rate or a "
+                "max_gradient_norm may help"
+            )
+
+
+def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
+    """Name the reward or observation of a batch that is not finite; None where all are."""
+    numbers = {"reward": arrays["reward"], **_leaves("observation", arrays["observation"])}
+    numbers |= _leaves("next observation", arrays["next_observation"])
+    for name, array in numbers.items():
+        if array.dtype.kind != "f" or np.isfinite(array).all():
+            continue
+        at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        place = list(at[2:]) or ""  # of the observation, not of batch and stack
+        slot = f" (transition {arrays['index'][at[0]]} of the replay)" if "index" in arrays else ""
+        return f"{array[at]} as its {name}{place}{slot}"
+    return None
+
+
+def _leaves(name: str, observations: Any) -> dict[str, npt.NDArray[Any]]:
+    if not isinstance(observations, Mapping):
+        return {name: observations}
+    return {
+        leaf: array for key, each in observations.items() for leaf, array in _leaves(f"{name}[{key!r}]", each).items()
+    }

@@ -1,0 +1,1 @@
+"""Agents of action values, one file each: hyperparameters, values, loss."""

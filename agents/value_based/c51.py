@@ -1,0 +1,140 @@
+"""C51 (Bellemare, Dabney, Munos, "A distributional perspective on reinforcement learning", ICML 2017)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import gin
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agents.checks import check_count, check_numbers
+from agents.learner import Batch, LossOutput, Monitor, Networks
+from agents.losses import values as losses
+from agents.value_based.dqn import DQN
+
+__all__ = ["C51", "SupportWarning"]
+
+
+class SupportWarning(RuntimeWarning):
+    """Returns leave the support, which cannot tell them apart from its end."""
+
+
+@gin.configurable("C51Agent", module="agents")
+class C51(DQN):
+    """C51 (Bellemare et al. 2017), ``C51Agent`` in gin: a categorical distribution of each action's return.
+
+    The network is called with (observation shape, number of actions, number of atoms) and gives logits [B, A, N].
+
+    Args:
+        observation_space: As in `DQN`.
+        action_space: Discrete.
+        num_atoms: N, how many atoms the support has, equally spaced from `vmin` to `vmax`.
+        vmax: The largest return that is told apart.
+        vmin: The least; None means ``-vmax``.
+        shared: Those of `DQN`; `loss_type` has no effect.
+
+    Raises:
+        ValueError: A space that the agent cannot use, or an argument out of range.
+    """
+
+    name: ClassVar[str] = "c51"
+    learner_kind: str = "C51Learner"
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        num_atoms: int = 51,
+        vmax: float = 10.0,
+        vmin: float | None = None,
+        **shared: Any,
+    ) -> None:
+        """See the class."""
+        super().__init__(observation_space, action_space, **shared)
+        check_count("num_atoms", num_atoms, 2)
+        check_numbers(vmax=vmax)
+        if vmin is not None:
+            check_numbers(vmin=vmin)
+        self.num_atoms = num_atoms
+        self._range = (-float(vmax) if vmin is None else float(vmin), float(vmax))
+        if not self._range[0] < self._range[1]:
+            raise ValueError(
+                f"vmin must be < vmax, got vmin={self._range[0] if vmin is None else vmin} and vmax={vmax}"
+            )
+
+    def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
+        """Return the distributions' means [B, A]."""
+        return losses.expected_value(network(observation), self.support)
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the cross-entropy to ``r + discount Z_target(o', a*)``, projected (Bellemare et al., Algorithm 1)."""
+        with torch.no_grad():
+            logits_t = networks.target(batch["next_observation"])
+            logits_t_selector = networks.online(batch["next_observation"]) if self.double_dqn else logits_t
+            q_t_selector = losses.expected_value(logits_t_selector, self.support)
+        logits_tm1 = networks.online(batch["observation"])
+        step = (batch["action"], batch["reward"], batch["discount"])
+        loss = losses.categorical_q_learning(self.support, logits_tm1, *step, logits_t, q_t_selector)
+        return LossOutput(loss, priority=loss)
+
+    @cached_property
+    def support(self) -> Tensor:
+        """The atoms, [N], where the network computes."""
+        return torch.linspace(*self._range, self.num_atoms, device=self.compute.torch_device)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the network's output for one observation, [A, N]."""
+        return (self.num_actions, self.num_atoms)
+
+    def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
+        """Make the network of logits."""
+        return network(self.observation_shape, self.num_actions, self.num_atoms)
+
+    def make_monitor(self) -> Monitor | None:
+        """Make what warns of returns outside the support."""
+        return _SupportMonitor(*self._range, self.gamma, self.discount_by)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the support, which lies on this machine's device."""
+        return {name: value for name, value in super().__getstate__().items() if name != "support"}
+
+
+class _SupportMonitor:
+    """Warns once if an episode's discounted return lies outside the support."""
+
+    def __init__(self, low: float, high: float, gamma: float, discount_by: str) -> None:
+        self._low, self._high = low, high
+        self._gamma, self._by_frame = gamma, discount_by == "frame"
+        self._sum, self._discount = 0.0, 1.0
+        self._warned = False
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """Add a transition's reward; look at the sum where the episode ends."""
+        self._sum += self._discount * float(transition["reward"])
+        self._discount *= self._gamma ** (transition["interval"] if self._by_frame else 1)
+        if not (transition["terminal"] or transition["truncated"]):
+            return
+        value, self._sum, self._discount = self._sum, 0.0, 1.0
+        # The sum is nan where transitions of the episode are missing.
+        if self._warned or math.isnan(value) or self._low <= value <= self._high:
+            return
+        self._warned = True
+        warnings.warn(
+            f"the discounted return of an episode is {value:.4g}, outside the support [{self._low:g}, "
+            f"{self._high:g}], whose end stands for all beyond it: set vmin and vmax so that returns fit",
+            SupportWarning,
+            stacklevel=2,
+        )
+
+    def cut(self) -> None:
+        """Have no return of this episode: the rest of it is missing."""
+        self._sum = math.nan

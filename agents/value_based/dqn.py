@@ -1,0 +1,430 @@
+"""DQN (Mnih et al., "Human-level control through deep reinforcement learning", Nature 2015)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gin
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agents.checks import (
+    check_at_least,
+    check_choice,
+    check_factories,
+    check_flags,
+    check_numbers,
+    check_shares,
+    discrete_actions,
+)
+from agents.compute import Compute
+from agents.exploration import Epsilon, has_warmup, is_per_actor, linearly_decaying_epsilon
+from agents.gin_values import with_gin_values
+from agents.learner import Batch, Learner, LossOutput, Monitor, Networks
+from agents.losses import values as losses
+from agents.networks.check import check_fit
+from agents.networks.q_network import create_network
+from agents.observations import Reader
+from agents.optimizers import create_optimizer
+from agents.policy import EpsilonGreedyPolicy, WorkerPolicy
+from agents.replay import Replay, create_replay
+from agents.spec import Spec
+from agents.trees import each_array
+
+__all__ = ["DQN"]
+
+LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {"huber": losses.huber, "mse": losses.squared}
+_LONGEST_STACK = 1000
+
+
+@gin.configurable("DQNAgent", module="agents", denylist=["decision_interval"])
+class DQN(Spec):
+    """DQN (Mnih et al. 2015), ``DQNAgent`` in gin; the defaults are Dopamine's for Atari.
+
+    The other agents of values are subclasses: each adds its hyperparameters, its values and its loss. What is bound to
+    ``DQNAgent`` holds for them too, unless they bind it under their own name.
+
+    It pickles (with cloudpickle where a callable is a lambda) with all values of gin written down, so that another
+    process, whose gin is empty, makes the same policies and learners. A *step* is one decision; epsilon counts frames,
+    which are the same without delay.
+
+    Args:
+        observation_space: A Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these.
+        action_space: Discrete.
+        stack_size: Observations of the last k decisions that the network sees, k.
+        network: From (observation shape [k, *shape], number of actions) to a module that gives Q-values [B, A].
+        gamma: Discount.
+        discount_by: ``"decision"``: gamma per decision, as in the paper; ``"frame"``: gamma ** interval.
+        update_horizon: n of the n-step return, in decisions.
+        min_replay_history: Transitions observed before the first update.
+        update_period: Decisions between two updates.
+        target_update_period: Decisions between two copies into the target network.
+        epsilon_fn: From (decay period, frame, warm-up, final epsilon) to epsilon in training.
+        epsilon_train: Final epsilon in training.
+        epsilon_eval: Epsilon in evaluation.
+        epsilon_decay_period: Frames.
+        epsilon_warmup: Frames before epsilon falls; None means until learning begins, ``min_replay_history *
+            decision_interval``, and is refused where these vary.
+        replay_scheme: ``"uniform"``, or ``"prioritized"`` (Schaul et al. 2016): a transition's priority is its loss.
+        priority_exponent: alpha of the priorities; Dopamine's square root of the loss is 0.5.
+        importance_exponent: beta of the weights that undo the bias.
+        priority_epsilon: Added to the loss to make the priority.
+        replay_capacity: Observations kept.
+        replay_eviction: What goes when the replay is full: the ``"oldest"``, or a random transition (``"reservoir"``,
+            for stacks of one and without priorities).
+        batch_size: Transitions per update.
+        optimizer: From parameters to an optimiser.
+        loss_type: ``"huber"`` or ``"mse"``.
+        double_dqn: The double Q-learning target (van Hasselt et al. 2016).
+        one_step_loss: Add to the loss of each n-step return that of its first step alone.
+        max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
+        device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+        channels_last: Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md).
+        bf16: Forward passes in bfloat16.
+        compile: Compile the networks with ``torch.compile``; needs a C++ compiler (docs/dqn.md says what it is worth).
+        summary_writing_frequency: Updates between two reports of the loss.
+        diverged_dir: Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir,
+            the working directory where there is none.
+        decision_interval: Frames from one decision to the next, the environment's; None where they vary (random
+            latencies, a real clock). gin does not bind it.
+        seed: Of the weights, the exploration and the replay.
+
+    Raises:
+        ValueError: A space that DQN cannot use, an argument out of range, or no `epsilon_warmup` where
+            `min_replay_history` decisions are no fixed number of frames.
+    """
+
+    name: ClassVar[str] = "dqn"
+    learner_kind: str = "DQNLearner"  # states whose loss is another one are refused
+    values_draw: ClassVar[bool] = False  # whether `values` draws from its generator
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        stack_size: int = 4,
+        network: Callable[..., nn.Module] = create_network,
+        gamma: float = 0.99,
+        discount_by: str = "decision",
+        update_horizon: int = 1,
+        min_replay_history: int = 20_000,
+        update_period: int = 4,
+        target_update_period: int = 8_000,
+        epsilon_fn: Callable[[int, int, int, float], float] = linearly_decaying_epsilon,
+        epsilon_train: float = 0.01,
+        epsilon_eval: float = 0.001,
+        epsilon_decay_period: int = 250_000,
+        epsilon_warmup: int | None = None,
+        replay_scheme: str = "uniform",
+        priority_exponent: float = 0.5,
+        importance_exponent: float = 0.5,
+        priority_epsilon: float = 1e-10,
+        replay_capacity: int = 1_000_000,
+        replay_eviction: str = "oldest",
+        batch_size: int = 32,
+        optimizer: Callable[..., torch.optim.Optimizer] = create_optimizer,
+        loss_type: str = "huber",
+        double_dqn: bool = False,
+        one_step_loss: bool = False,
+        max_gradient_norm: float | None = None,
+        device: str = "auto",
+        channels_last: bool = True,
+        bf16: bool = False,
+        compile: bool = False,
+        summary_writing_frequency: int = 500,
+        diverged_dir: str | None = None,
+        decision_interval: int | None = 1,
+        seed: int = 0,
+    ) -> None:
+        """See the class."""
+        check_numbers(gamma=gamma, epsilon_train=epsilon_train, epsilon_eval=epsilon_eval)
+        check_numbers(priority_exponent=priority_exponent, importance_exponent=importance_exponent)
+        check_numbers(priority_epsilon=priority_epsilon)
+        if max_gradient_norm is not None:
+            check_numbers(max_gradient_norm=max_gradient_norm)
+        check_flags(double_dqn=double_dqn, one_step_loss=one_step_loss, channels_last=channels_last, bf16=bf16)
+        check_flags(compile=compile)
+        check_choice("replay_eviction", replay_eviction, ("oldest", "reservoir"))
+        for argument, text in (("discount_by", discount_by), ("loss_type", loss_type), ("device", device)):
+            if not isinstance(text, str):
+                raise ValueError(f"{argument} must be text, got {text!r}")
+        if diverged_dir is not None and not isinstance(diverged_dir, str | Path):
+            raise ValueError(f"diverged_dir must be a path, or None for the run's base_dir, got {diverged_dir!r}")
+        check_at_least("stack_size", stack_size, 1, "observation")
+        if stack_size > _LONGEST_STACK:
+            raise ValueError(f"stack_size must be <= {_LONGEST_STACK:,} observations, got {stack_size}")
+        check_at_least("update_horizon", update_horizon, 1, "decision")
+        check_at_least("batch_size", batch_size, 1, "transition")
+        check_at_least("seed", seed, 0, "or more")
+        check_at_least("update_period", update_period, 1, "decision")
+        check_at_least("target_update_period", target_update_period, 1, "decision")
+        check_at_least("min_replay_history", min_replay_history, 0, "transitions")
+        check_at_least("replay_capacity", replay_capacity, 1, "observation")
+        check_at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")
+        check_at_least("epsilon_decay_period", epsilon_decay_period, 0, "frames")
+        if epsilon_warmup is not None:
+            check_at_least("epsilon_warmup", epsilon_warmup, 0, "frames")
+        if decision_interval is not None:
+            check_at_least("decision_interval", decision_interval, 1, "frame")
+        check_shares(epsilon_train=epsilon_train, epsilon_eval=epsilon_eval)
+        if max_gradient_norm is not None and not max_gradient_norm > 0:
+            raise ValueError(f"max_gradient_norm must be > 0, or None for no clipping, got {max_gradient_norm}")
+        check_choice("replay_scheme", replay_scheme, ("uniform", "prioritized"))
+        if one_step_loss and replay_eviction != "oldest":
+            raise ValueError(f"replay_eviction must be 'oldest' where one_step_loss=True, got {replay_eviction!r}")
+        check_factories(
+            "DQNAgent",
+            network=(network, "@create_network"),
+            epsilon_fn=(epsilon_fn, "@linearly_decaying_epsilon"),
+            optimizer=(optimizer, "@create_optimizer"),
+        )
+        if not 0 <= priority_epsilon < float("inf"):
+            raise ValueError(f"priority_epsilon must be >= 0 and finite, got {priority_epsilon}")
+        super().__init__(observation_space, action_space, decision_interval=decision_interval, seed=seed)
+        self.first_action, self.num_actions = discrete_actions(action_space, self.name)
+        self.stack_size = stack_size
+        self.update_period = update_period
+        self.batch_size = batch_size
+        self.summary_writing_frequency = summary_writing_frequency
+        self.gamma, self.discount_by = gamma, discount_by
+        self.double_dqn = double_dqn
+        self.compute = Compute(device, channels_last, bf16, compile)
+        self.reader = _reader(observation_space, stack_size, self.compute, self.name)
+        self._network, self._optimizer, self._loss_type = network, optimizer, loss_type
+        self._replay: dict[str, Any] = {
+            "stack_size": stack_size,
+            "update_horizon": update_horizon,
+            "gamma": gamma,
+            "discount_by": discount_by,
+            "batch_size": batch_size,
+            "eviction": replay_eviction,
+        }
+        if replay_scheme == "prioritized":
+            exponents = {"priority_exponent": priority_exponent, "importance_exponent": importance_exponent}
+            self._replay |= {"prioritized": True, **exponents}
+        self._replay_capacity = replay_capacity
+        self._min_replay_history = min_replay_history
+        self._warmup_unset = epsilon_warmup is None and min_replay_history > 0 and has_warmup(epsilon_fn)
+        if decision_interval is None:
+            self.check_warmup()
+            decision_interval = 1
+        warmup = min_replay_history * decision_interval if epsilon_warmup is None else epsilon_warmup
+        per_actor = is_per_actor(epsilon_fn)
+        self._epsilon = Epsilon(epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval, per_actor)
+        self._learning: dict[str, Any] = {
+            "target_update_period": max(1, round(target_update_period / update_period)),
+            "max_gradient_norm": max_gradient_norm,
+            "one_step_loss": one_step_loss,
+            "priority_epsilon": priority_epsilon,
+            "diverged_dir": diverged_dir,
+        }
+        seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
+        self._weights_seed, self._replay_seed, self._exploration_seed, self._learning_seed = seeds
+
+    # The algorithm. Subclasses override these two, and what the network is.
+
+    def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
+        """Return Q-values [B, A] of observations [B, k, *shape]; what is drawn is drawn from `rng`."""
+        return network(observation)
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the loss of ``r + discount max_a Q_target(o', a) - Q(o, a)`` (Mnih et al. 2015, Algorithm 1).
+
+        With `double_dqn` the online network chooses the action (van Hasselt et al. 2016, eq. 4).
+        """
+        with torch.no_grad():
+            q_t = networks.target(batch["next_observation"])
+            q_t_selector = networks.online(batch["next_observation"]) if self.double_dqn else None
+        q_tm1 = networks.online(batch["observation"])
+        step = (q_tm1, batch["action"], batch["reward"], batch["discount"])
+        if q_t_selector is None:
+            td_error = losses.td_error_q_learning(*step, q_t)
+        else:
+            td_error = losses.td_error_double_q_learning(*step, q_t, q_t_selector)
+        loss = LOSSES[self._loss_type](td_error)
+        return LossOutput(loss, priority=loss)
+
+    def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
+        """Call the factory for the agent's network; its weights are drawn from torch's generator."""
+        return network(self.observation_shape, self.num_actions)
+
+    def network_inputs(self, observation: Any) -> tuple[Any, ...]:
+        """Return the inputs of the network for observations [B, k, *shape]."""
+        return (observation,)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Shape of the network's output for one observation."""
+        return (self.num_actions,)
+
+    def make_monitor(self) -> Monitor | None:
+        """Make what watches the transitions of a learner."""
+        return None
+
+    # Policies, learners, networks and replays.
+
+    def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
+        """Make the policy of worker `number` of `workers`, with weights of its own: no replay, optimiser or target.
+
+        All are the same function, unless `epsilon_fn` is one that takes the number of the ``actor``.
+
+        Raises:
+            ValueError: `stack_size` is more than 1.
+        """
+        if self.stack_size > 1:
+            raise ValueError(
+                f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
+            )
+        network = self.make_network().requires_grad_(False)
+        return WorkerPolicy(self.make_policy_for(network, actor=number, actors=workers))
+
+    def make_policy_of(self, learner: Any) -> EpsilonGreedyPolicy:
+        """Make the policy of a turn-based agent, which reads the learner's network in place."""
+        return self.make_policy_for(learner.network)
+
+    def make_policy_for(self, network: nn.Module, actor: int = 0, actors: int = 1) -> EpsilonGreedyPolicy:
+        """Make a policy that reads `network` in place."""
+        return EpsilonGreedyPolicy(
+            network,
+            self.values,
+            num_actions=self.num_actions,
+            epsilon=self._epsilon.of_actor(actor, actors),
+            seed=self._exploration_seed,
+            compute=self.compute,
+            first_action=self.first_action,
+            read=self.reader,
+            values_draw=self.values_draw,
+        )
+
+    def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
+        """Make learner `number` of `learners`, which share the replay capacity and the history equally: no policy.
+
+        All begin with the same weights, those of every policy.
+
+        Raises:
+            ValueError: `number` is not one of them, or an argument is out of range.
+        """
+        if not 0 <= number < learners:
+            raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
+        if self._loss_type not in LOSSES:
+            raise ValueError(f"loss_type must be one of {', '.join(map(repr, LOSSES))}, got {self._loss_type!r}")
+        return Learner(
+            self.make_network(),
+            self.loss,
+            self.make_replay(self._replay_capacity // learners, _own_seed(self._replay_seed, number)),
+            kind=self.learner_kind,
+            optimizer=self._optimizer,
+            min_replay_history=self._min_replay_history // learners,
+            compute=self.compute,
+            first_action=self.first_action,
+            read=self.reader,
+            monitor=self.make_monitor(),
+            seed=_own_seed(self._learning_seed, number),
+            **self._learning,
+        )
+
+    def make_network(self) -> nn.Module:
+        """Make the network with its first weights, where it computes.
+
+        Raises:
+            ValueError: The network does not fit the observations, or gives what the agent cannot use.
+        """
+        if isinstance(self._network, _ReadyMade):
+            return self.compute.place(self._network())
+        with _seeded(self._weights_seed):
+            network = self.build_network(self._network)
+            blank = Reader(self.observation_space, self.stack_size, Compute("cpu"))(self.reader.blank_stacks())
+            check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
+        return self.compute.place(network)
+
+    def make_replay(self, capacity: int, seed: int) -> Replay:
+        """Make the replay memory."""
+        return create_replay(self.observation_space, capacity=capacity, seed=seed, **self._replay)
+
+    # What surrounds of an agent ask.
+
+    @property
+    def observation_shape(self) -> Any:
+        """Shape of what the network reads, [k, *shape], or a dict of such."""
+        return self.reader.shape
+
+    def identity(self, learner: Learner) -> dict[str, Any]:
+        """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
+        return {
+            "agent": f"{type(self).__name__}Agent",
+            "observation_shape": each_array(list, self.observation_shape),
+            "actions": self.num_actions,
+            "network": {name: list(weight.shape) for name, weight in learner.network.named_parameters()},
+            "replay": learner.replay.facts(),
+            "optimizer": learner.optimizer_name,
+        }
+
+    def blank(self) -> Any:
+        """Return the observation that stands before an episode's first: zeros."""
+        return self.reader.blank()
+
+    def keep_diverged_in(self, directory: str | Path) -> None:
+        """Let learners put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        if self._learning["diverged_dir"] is None:
+            self._learning["diverged_dir"] = str(directory)
+
+    def check_warmup(self) -> None:
+        """Check that epsilon's warm-up is known in frames, though the frames between two decisions vary.
+
+        Raises:
+            ValueError: It is not set, and epsilon depends on it.
+        """
+        if self._warmup_unset:
+            raise ValueError(
+                "DQNAgent.epsilon_warmup must be bound, in frames, where the frames between two decisions vary (a "
+                f"latency, or live play), got None, which stands for min_replay_history = {self._min_replay_history} "
+                f"decisions: bind DQNAgent.epsilon_warmup = {self._min_replay_history} for an action on every frame, "
+                "and more for fewer"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
+        return {
+            **self.__dict__,
+            "_network": _ReadyMade(self.make_network().cpu()),
+            "_optimizer": with_gin_values(self._optimizer),
+            "_epsilon": self._epsilon.map_schedule(with_gin_values),
+        }
+
+
+@dataclass(frozen=True)
+class _ReadyMade:
+    """A network that was made where gin had its values."""
+
+    network: nn.Module
+
+    def __call__(self) -> nn.Module:
+        return copy.deepcopy(self.network)
+
+
+def _own_seed(seed: int, number: int) -> int:
+    """Return the seed of learner `number`; the first one's is that of an agent with one learner."""
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0]) if number else seed
+
+
+def _reader(space: gym.Space[Any], stack_size: int, compute: Compute, agent: str) -> Reader:
+    try:
+        return Reader(space, stack_size, compute)
+    except ValueError as error:
+        raise ValueError(f"agent {agent!r}: {error}") from None
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw from `seed` inside, and leave torch's generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

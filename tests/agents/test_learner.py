@@ -1,0 +1,358 @@
+"""The learner with DQN's loss: updates worked by hand on a table of Q-values, and small worlds with known values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from agents.compute import Compute
+from agents.learner import Learner, Loss, LossOutput, Networks
+from agents.replay import create_replay
+from agents.value_based.dqn import DQN
+from tests.worlds.plain_data import assert_identical, differs
+
+CPU = Compute("cpu")
+PAIRS = Box(-np.inf, np.inf, (2,))
+
+
+def q_learning(double: bool = False, loss_type: str = "huber") -> Loss:
+    """DQN's loss, of an agent that is nothing else."""
+    spec = DQN.__new__(DQN)
+    spec.double_dqn, spec._loss_type = double, loss_type
+    return spec.loss
+
+
+def make_learner(network: nn.Module, replay: Any, **arguments: Any) -> Learner:
+    own = {name: arguments.pop(name) for name in ("double", "loss_type") if name in arguments}
+    return Learner(network, q_learning(**own), replay, **arguments)
+
+
+class Table(nn.Module):
+    """Q-values [B, 2] of the states 0 and 1, told as one-hot observations [B, 1, 2]."""
+
+    def __init__(self, values: list[list[float]]) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.tensor(values))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        return observation[:, 0] @ self.values
+
+
+class OneBatch:
+    """Gives the same batch whenever it is asked, and keeps what it is shown."""
+
+    def __init__(self, reward: float = 0.25, discount: float = 0.25) -> None:
+        self.seen: list[Mapping[str, Any]] = []
+        self._batch = {
+            "observation": one_hot(0)[None, None],
+            "action": np.array([1]),
+            "reward": np.array([reward], np.float32),
+            "discount": np.array([discount], np.float32),
+            "next_observation": one_hot(1)[None, None],
+            "interval": np.array([1]),
+            "index": np.array([0]),
+        }
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        self.seen.append(transition)
+
+    def sample(self) -> Mapping[str, Any]:
+        return self._batch
+
+
+def one_hot(state: int) -> np.ndarray:
+    return np.eye(2, dtype=np.float32)[state]
+
+
+def sgd(learning_rate: float) -> Callable[..., torch.optim.Optimizer]:
+    return lambda parameters: torch.optim.SGD(parameters, lr=learning_rate)
+
+
+def learner_with_another_target(replay: OneBatch, **arguments: Any) -> tuple[Learner, Table]:
+    """Target Q(s') = (4, 2), online Q(s') = (1, 3), online Q(s, a) = 1."""
+    network = Table([[7.0, 9.0], [4.0, 2.0]])
+    arguments = {"optimizer": sgd(1.0), "compute": CPU, **arguments}
+    learner = make_learner(network, replay, **arguments)
+    with torch.no_grad():
+        network.values.copy_(torch.tensor([[5.0, 1.0], [1.0, 3.0]]))
+    return learner, network
+
+
+class TestOneUpdate:
+    # Q-learning: y = 0.25 + 0.25 * 4 = 1.25; double: the online network chooses action 1, y = 0.25 + 0.25 * 2 = 0.75.
+    # The value was 1; Huber's gradient is the error, that of the squared error is twice the error.
+    @pytest.mark.parametrize(
+        ("double", "loss_type", "value", "loss"),
+        [
+            (False, "huber", 1.25, 0.03125),
+            (False, "mse", 1.5, 0.0625),
+            (True, "huber", 0.75, 0.03125),
+            (True, "mse", 0.5, 0.0625),
+        ],
+    )
+    def test_it_moves_the_taken_actions_value_alone(
+        self, double: bool, loss_type: str, value: float, loss: float
+    ) -> None:
+        learner, network = learner_with_another_target(OneBatch(), double=double, loss_type=loss_type)
+        assert {name: float(scalar) for name, scalar in learner.update().items()} == {"Loss": loss}
+        assert network.values.tolist() == [[5.0, value], [1.0, 3.0]]
+        assert learner.updates == 1
+
+    def test_hubers_step_is_at_most_the_learning_rate(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(reward=100.0), optimizer=sgd(0.5))
+        learner.update()
+        assert network.values.tolist() == [[5.0, 1.5], [1.0, 3.0]]
+
+    def test_a_discount_of_zero_leaves_the_reward(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(reward=0.5, discount=0.0))
+        learner.update()
+        assert network.values.tolist() == [[5.0, 0.5], [1.0, 3.0]]
+
+    def test_a_gradient_beyond_the_norm_is_clipped_to_it(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(reward=100.0), loss_type="mse", max_gradient_norm=0.125)
+        before = network.values.detach().clone()
+        learner.update()
+        assert float((network.values.detach() - before).norm()) == pytest.approx(0.125, rel=1e-4)
+
+    def test_a_gradient_within_the_norm_is_left_as_it_is(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(), max_gradient_norm=10.0)
+        learner.update()
+        assert network.values.tolist() == [[5.0, 1.25], [1.0, 3.0]]
+
+
+class TestTarget:
+    def test_it_is_copied_every_so_many_updates_and_not_in_between(self) -> None:
+        learner, network = learner_with_another_target(OneBatch(), optimizer=sgd(0.1), target_update_period=3)
+        copied = []
+        for _ in range(9):
+            learner.update()
+            copied.append(torch.equal(learner.state_dict()["target"]["values"], network.values))
+        assert copied == [False, False, True] * 3
+
+    @settings(max_examples=100, deadline=None, database=None)
+    @given(others=st.lists(st.integers(0, 9), min_size=1, max_size=20))
+    def test_of_several_learners_it_is_copied_when_their_updates_together_pass_a_multiple(
+        self, others: list[int]
+    ) -> None:
+        """Before each update, what the others have done since is told; they may have passed several multiples."""
+        learner, network = learner_with_another_target(OneBatch(), optimizer=sgd(0.1), target_update_period=4)
+        of_all = 0
+        for own, more in enumerate(others):
+            network.values.data += 1.0  # the newest weights of all are loaded
+            target, newest = (each.clone() for each in (learner.target.state_dict()["values"], network.values.data))
+            learner.note_updates(own, of_all + more)
+            due = (of_all + more) // 4 > of_all // 4
+            assert torch.equal(learner.target.state_dict()["values"], newest if due else target)
+            of_all += more + 1
+            target = learner.target.state_dict()["values"].clone()
+            learner.update()
+            expected = network.values if of_all % 4 == 0 else target
+            assert torch.equal(learner.target.state_dict()["values"], expected)
+        assert learner.updates == len(others)
+
+    @pytest.mark.parametrize("older", [False, True])
+    def test_a_restored_learner_copies_it_when_it_would_have_been_due(self, older: bool) -> None:
+        one, _ = learner_with_another_target(OneBatch(reward=1.0), optimizer=sgd(0.1), target_update_period=4)
+        one.note_updates(0, 0 if older else 5)
+        for _ in range(2):
+            one.update()
+        state = deepcopy(one.state_dict())
+        if older:  # a version that did not know of the other learners
+            del state["updates_of_all"]
+        other, network = learner_with_another_target(OneBatch(reward=1.0), optimizer=sgd(0.1), target_update_period=4)
+        other.load_state_dict(state)
+        of_all = 2 if older else 7
+        for own in range(2, 7):
+            other.update()
+            of_all += 1
+            assert other.updates == own + 1
+            assert torch.equal(other.target.state_dict()["values"], network.values) == (of_all % 4 == 0)
+
+    def test_it_receives_no_gradient(self) -> None:
+        learner, _ = learner_with_another_target(OneBatch(), optimizer=sgd(0.1), target_update_period=100)
+        for _ in range(5):
+            learner.update()
+        assert learner.state_dict()["target"]["values"].tolist() == [[7.0, 9.0], [4.0, 2.0]]
+
+    def test_loaded_weights_are_copied_into_the_network_and_not_into_the_target(self) -> None:
+        learner, network = learner_with_another_target(OneBatch())
+        weights = {"values": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
+        learner.load_weights(weights)
+        weights["values"].zero_()
+        assert network.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+        assert learner.state_dict()["target"]["values"].tolist() == [[7.0, 9.0], [4.0, 2.0]]
+
+
+class TestGradients:
+    def test_an_update_is_their_application(self) -> None:
+        one, _ = learner_with_another_target(OneBatch(), target_update_period=2)
+        other, _ = learner_with_another_target(OneBatch(), target_update_period=2)
+        for _ in range(5):
+            scalars = one.update()
+            other.apply(other.gradients())
+            assert_identical(dict(scalars), dict(other.scalars))
+        assert_identical(one.state_dict(), other.state_dict())
+
+    def test_taking_them_changes_no_weights(self) -> None:
+        learner, _ = learner_with_another_target(OneBatch())
+        before = deepcopy(learner.state_dict())
+        gradients = learner.gradients()
+        assert_identical(learner.state_dict(), {**before, "batches": 1})
+        assert gradients["values"].tolist() == [[0.0, -0.25], [0.0, 0.0]]
+
+    def test_those_of_one_learner_step_another(self) -> None:
+        # The other one's batch has an error of 1, this one's of 1/4.
+        here, network = learner_with_another_target(OneBatch())
+        there, _ = learner_with_another_target(OneBatch(reward=1.0))
+        here.gradients()
+        here.apply(deepcopy(dict(there.gradients())))
+        assert network.values.tolist() == [[5.0, 2.0], [1.0, 3.0]]
+        assert (here.updates, there.updates) == (1, 0)
+
+
+class TestState:
+    def test_a_restored_learner_goes_on_bit_for_bit(self) -> None:
+        def adam(parameters: Any) -> torch.optim.Optimizer:
+            return torch.optim.Adam(parameters, lr=0.1)
+
+        one, _ = learner_with_another_target(OneBatch(), optimizer=adam, target_update_period=2)
+        other, _ = learner_with_another_target(OneBatch(), optimizer=adam, target_update_period=2)
+        for _ in range(3):
+            one.update()
+        assert differs(one.state_dict(), other.state_dict())
+        other.load_state_dict(deepcopy(one.state_dict()))  # a state is not a copy; a file is
+        assert_identical(one.state_dict(), other.state_dict())
+        for _ in range(3):
+            one.update()
+            other.update()
+        assert_identical(one.state_dict(), other.state_dict())
+
+    def test_an_episode_under_way_is_saved_with_the_observation_it_had_come_to(self, tmp_path: Path) -> None:
+        def observe(learner: Learner, states: list[int], reward: float) -> None:
+            for state, following in itertools.pairwise(states):
+                told = {"observation": one_hot(state), "next_observation": one_hot(following), "reward": reward}
+                learner.observe({**told, "action": 0, "interval": 1, "terminal": False, "truncated": False})
+
+        replays = [create_replay(PAIRS, update_horizon=3, gamma=0.5, capacity=50, seed=n) for n in range(2)]
+        one, other = (
+            make_learner(Table([[0.0, 0.0]] * 2), replay, optimizer=sgd(0.1), compute=CPU) for replay in replays
+        )
+        observe(one, [0, 0, 1], 1.0)
+        one.save_replay(tmp_path, 0)
+        assert other.load_replay(tmp_path, 0) == 0
+        observe(other, [0, 0, 0, 0, 0], 500.0)
+        batch = replays[1].transitions(np.array([0, 1]))
+        assert batch["reward"].tolist() == [1.5, 1.0]
+        assert batch["discount"].tolist() == [0.25, 0.5]
+        assert batch["next_observation"][:, 0].tolist() == [one_hot(1).tolist()] * 2
+
+    def test_weights_are_the_networks_own_and_not_a_copy(self) -> None:
+        learner, network = learner_with_another_target(OneBatch())
+        assert learner.weights()["values"].data_ptr() == network.values.data_ptr()
+
+    def test_what_it_observes_goes_to_the_replay(self) -> None:
+        replay = OneBatch()
+        learner, _ = learner_with_another_target(replay)
+        transition = {"observation": 0, "reward": 1.0, "action": 2, "terminal": True, "truncated": False}
+        learner.observe(transition)
+        assert replay.seen == [transition]
+        learner.close()
+
+
+def test_a_period_below_one_update_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ValueError) as caught:
+        learner_with_another_target(OneBatch(), target_update_period=0)
+    assert str(caught.value) == "target_update_period must be >= 1 update, got 0"
+
+
+def test_an_unknown_loss_is_refused_in_one_sentence() -> None:
+    spec = DQN(Box(0, 1, (2,)), Discrete(2), stack_size=1, loss_type="l1", replay_capacity=10)
+    with pytest.raises(ValueError, match=r"^loss_type must be one of 'huber', 'mse', got 'l1'$"):
+        spec.make_learner()
+
+
+def mean_squared(networks: Networks, batch: Any, rng: np.random.Generator) -> LossOutput:
+    """A regression that needs neither a target network nor priorities."""
+    error = networks.online(batch["observation"])[:, 0] - batch["reward"]
+    return LossOutput(error**2, metrics={"Error": error.detach().abs().mean()})
+
+
+def test_a_loss_may_do_without_a_target_and_reports_metrics_of_its_own() -> None:
+    network = Table([[7.0, 9.0], [4.0, 2.0]])
+    learner = Learner(network, mean_squared, OneBatch(), target_update_period=None, optimizer=sgd(0.5), compute=CPU)
+    scalars = learner.update()
+    assert learner.target is None and "target" not in learner.state_dict()
+    assert float(scalars["Error"]) == 6.75 and float(scalars["Loss"]) == 6.75**2
+    assert network.values[0].tolist() == [0.25, 9.0]
+    alike = Learner(
+        Table([[0.0] * 2] * 2), mean_squared, OneBatch(), target_update_period=None, optimizer=sgd(0.5), compute=CPU
+    )
+    alike.load_state_dict(learner.state_dict())
+    assert_identical(alike.state_dict(), learner.state_dict())
+
+
+def test_a_loss_that_asks_for_a_target_it_has_not_is_an_error_with_its_remedy() -> None:
+    learner = make_learner(Table([[7.0, 9.0], [4.0, 2.0]]), OneBatch(), target_update_period=None, compute=CPU)
+    with pytest.raises(RuntimeError, match=r"asks for a target network, and the agent declares none: give a target"):
+        learner.update()
+
+
+def test_a_loss_without_priorities_is_an_error_where_the_replay_draws_by_them() -> None:
+    class Weighted(OneBatch):
+        def sample(self) -> Mapping[str, Any]:
+            return {**super().sample(), "weight": np.ones(1, np.float32)}
+
+    network = Table([[7.0, 9.0], [4.0, 2.0]])
+    learner = Learner(network, mean_squared, Weighted(), target_update_period=None, compute=CPU)
+    with pytest.raises(ValueError, match=r"^the loss must return priorities, .*, got None"):
+        learner.update()
+
+
+@pytest.mark.parametrize("loss_type", ["huber", "mse"])
+@pytest.mark.parametrize("double", [False, True])
+def test_a_world_of_two_states_is_solved_exactly(double: bool, loss_type: str) -> None:
+    # gamma 1/2. State 0: action 0 ends, paying 1; action 1 leads to state 1.
+    # State 1: action 0 pays 2 and is cut in state 0; action 1 ends, paying 3.
+    # Q(1, 1) = 3, Q(0, 1) = 3 / 2, Q(0, 0) = 1, and the cut one goes on: Q(1, 0) = 2 + Q(0, 1) / 2 = 2.75.
+    replay = create_replay(PAIRS, capacity=100, gamma=0.5, batch_size=64, seed=0)
+    for state, action, reward, terminal, truncated, following in [
+        (0, 1, 0.0, False, False, 1),
+        (1, 0, 2.0, False, True, 0),
+        (0, 0, 1.0, True, False, 1),
+        (1, 1, 3.0, True, False, 0),
+    ]:
+        replay.observe(
+            {
+                "observation": one_hot(state),
+                "action": action,
+                "reward": reward,
+                "interval": 1,
+                "terminal": terminal,
+                "truncated": truncated,
+                "next_observation": one_hot(following),
+            }
+        )
+    network = Table([[0.0, 0.0], [0.0, 0.0]])
+    learner = make_learner(
+        network,
+        replay,
+        target_update_period=10,
+        optimizer=sgd(0.5),
+        loss_type=loss_type,
+        double=double,
+        compute=CPU,
+    )
+    for _ in range(400):
+        learner.update()
+    np.testing.assert_allclose(network.values.detach().numpy(), [[1.0, 1.5], [2.75, 3.0]], atol=1e-3)

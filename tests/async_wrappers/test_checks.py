@@ -1,0 +1,114 @@
+"""Each check returns the value in the right type, or refuses it in one sentence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from async_wrappers import checks
+
+
+def no_function() -> int:
+    return 0
+
+
+@pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3), np.array(3)])
+def test_whole_numbers_of_any_kind_come_back_as_ints(value: Any) -> None:
+    converted = checks.whole("n", value, 3, 3)
+    assert converted == 3
+    assert type(converted) is int
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), Fraction(3), "3", None, [3], math.nan, math.inf])
+def test_what_is_no_whole_number_is_refused_even_if_it_equals_one(value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^n must be a whole number >= 0, got {re.escape(repr(value))}$"):
+        checks.whole("n", value, 0)
+
+
+@given(least=st.integers(), above=st.integers(0, 10**30), value=st.integers())
+def test_a_whole_number_is_taken_exactly_within_its_bounds(least: int, above: int, value: int) -> None:
+    most = least + above
+    if least <= value <= most:
+        assert checks.whole("n", value, least, most) == value
+    else:
+        with pytest.raises(ValueError, match=r"^n must be a whole number between "):
+            checks.whole("n", value, least, most)
+    if value >= least:
+        assert checks.whole("n", value, least) == value
+
+
+@pytest.mark.parametrize("value", [2, 0.5, np.float32(0.5), np.int64(2), Fraction(1, 2), 1e-300])
+def test_positive_numbers_of_any_kind_come_back_as_floats(value: Any) -> None:
+    converted = checks.positive("x", value, "seconds")
+    assert converted == float(value)
+    assert type(converted) is float
+
+
+@pytest.mark.parametrize("value", [0, -0.0, -1, math.nan, math.inf, -math.inf, 10**400, True, "1", None, 1j, [1]])
+def test_what_is_no_positive_finite_number_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^x must be a finite number of seconds > 0, got {re.escape(repr(value))}$"):
+        checks.positive("x", value, "seconds")
+
+
+@pytest.mark.parametrize("value", [math.inf, np.inf, 10**400])
+def test_infinity_and_an_int_beyond_every_float_are_positive_where_they_are_asked_for(value: Any) -> None:
+    assert checks.positive("x", value, finite=False) == math.inf
+
+
+def test_minus_an_int_beyond_every_float_is_not_positive() -> None:
+    with pytest.raises(ValueError, match=r"^x must be a number > 0, got -1000"):
+        checks.positive("x", -(10**400), finite=False)
+
+
+def test_a_number_has_any_condition() -> None:
+    def is_share(share: float) -> bool:
+        return 0 <= share <= 1
+
+    assert checks.number("p", np.float32(0.5), "a share from 0 to 1", is_share) == 0.5
+    for value in (1.5, True, "0.5", None, math.nan, 10**400):
+        with pytest.raises(ValueError, match=f"^p must be a share from 0 to 1, got {re.escape(repr(value))}$"):
+            checks.number("p", value, "a share from 0 to 1", is_share)
+
+
+@pytest.mark.parametrize("value", [True, False, np.True_, np.False_])
+def test_flags_come_back_as_bools(value: Any) -> None:
+    assert checks.flag("f", value) is bool(value)
+
+
+@pytest.mark.parametrize("value", ["False", 0, 1, None, 1.0, []])
+def test_what_is_no_flag_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=f"^f must be True or False, got {re.escape(repr(value))}$"):
+        checks.flag("f", value)
+
+
+@pytest.mark.parametrize("value", [no_function, len, int, lambda: 0])
+def test_whatever_can_be_called_is_a_function(value: Any) -> None:
+    checks.function("make_env", value, "makes the environment")
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: checks.whole("n", 0, 1, unit="frames"), "n must be a whole number of frames >= 1, got 0"),
+        (lambda: checks.whole("n", 0, 1, 2000), "n must be a whole number between 1 and 2,000, got 0"),
+        (lambda: checks.whole("n", -1, 0, or_none=True), "n must be a whole number >= 0, or None, got -1"),
+        (lambda: checks.positive("x", 0), "x must be a finite number > 0, got 0"),
+        (lambda: checks.positive("x", 0, finite=False, or_none=True), "x must be a number > 0, or None, got 0"),
+        (lambda: checks.positive("x", 0, "GB"), "x must be a finite number of GB > 0, got 0"),
+        (lambda: checks.function("f", 5, "makes a policy"), "f must be a function that makes a policy, got 5"),
+        (lambda: checks.whole_frames("d", -1), "d must be >= 0 frames, got -1"),
+        (lambda: checks.whole_frames("d", 0.5), "d must be a whole number of frames (an int), got 0.5"),
+        (lambda: checks.whole_frames("d", True), "d must be a whole number of frames (an int), got True"),
+    ],
+)
+def test_the_sentences(call: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        call()
