@@ -24,13 +24,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from agents.compute import Compute
+from agents.compute import Compute, create_optimizer
 from agents.divergence import check_loss, check_weights
-from agents.exploration import DecisionRandom
 from agents.losses.values import importance_weighted
-from agents.networks.noisy import noisy_layers, resample_noise
-from agents.observations import are_equal
-from agents.optimizers import create_optimizer
+from agents.networks.torsos import noisy_layers, resample_noise
+from agents.policy import DecisionRandom
+from agents.schema import are_equal
 
 __all__ = ["Batch", "Learner", "Loss", "LossOutput", "Monitor", "Networks", "Replay", "SampledBatch"]
 

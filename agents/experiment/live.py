@@ -19,9 +19,8 @@ from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
 from agents.experiment.phase_stats import Played, StandingAt
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
-from agents.gin_values import with_gin_values
-from agents.replay.log.saved import check_snapshot
-from agents.spec import Spec
+from agents.replay.log import check_snapshot
+from agents.spec import Spec, with_gin_values
 
 __all__ = ["LiveRunner"]
 
