@@ -182,7 +182,12 @@ class LiveRunner(Runner):
     def _make_async_runner(self, **terms: Any) -> Any:
         make_env = with_gin_values(self._create_environment)
         return self._create_async_runner(
-            make_env, self._spec.make_policy, make_learner=self._spec.make_learner, seed=self.seed, **terms
+            make_env,
+            self._spec.make_policy,
+            make_learner=self._spec.make_learner,
+            seed=self.seed,
+            extras=self._spec.extras,
+            **terms,
         )
 
     def _open(self) -> Any:

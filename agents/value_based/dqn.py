@@ -350,7 +350,7 @@ class DQN(Spec):
 
     def make_replay(self, capacity: int, seed: int) -> Replay:
         """Make the replay memory."""
-        return create_replay(self.observation_space, capacity=capacity, seed=seed, **self._replay)
+        return create_replay(self.observation_space, capacity=capacity, seed=seed, extras=self.extras, **self._replay)
 
     # What surrounds of an agent ask.
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agents.agent import Agent
 from agents.compute import Compute
-from agents.divergence import DivergedError
+from agents.learner import DivergedError
 from agents.networks.q_network import DictTorso, create_network
 from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
 from agents.policy import Decision

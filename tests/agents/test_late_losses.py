@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from agents.compute import NAMES, Compute, create_optimizer
-from agents.divergence import DivergedError
-from agents.learner import Learner
+from agents.learner import DivergedError, Learner
 from tests.worlds.agents import FAMILY, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical

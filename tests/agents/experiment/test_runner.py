@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from agents.baselines import RandomAgent
-from agents.divergence import DivergedError
 from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
 from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed
@@ -23,6 +22,7 @@ from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import read_iterations
 from agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
 from agents.files import OtherFormat
+from agents.learner import DivergedError
 from agents.networks.q_network import create_network
 from agents.networks.torsos import MLPTorso
 from agents.policy import identity_epsilon
