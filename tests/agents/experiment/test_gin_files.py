@@ -26,7 +26,7 @@ from agents.networks.torsos import ImpalaTorso
 from agents.registry import AGENTS, create_spec
 from agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
-from tests.async_wrappers.envs.gameboy.test_games import own, pokemon_like, tetris_like, written
+from tests.worlds.gameboy.like_games import own, pokemon_like, tetris_like, written
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
