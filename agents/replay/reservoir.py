@@ -39,6 +39,7 @@ class Reservoir:
         capacity: as given.
         selector: hears of every transition that becomes valid or invalid; `Replay` sets it.
         head: transitions ever written, each an entry of the log.
+        written: places that have been written to, those whose transition was lost with a damaged file included.
         count: transitions that are kept.
 
     Raises:
@@ -65,29 +66,26 @@ class Reservoir:
             raise ValueError(f"capacity must be >= 1 transition, got {capacity}")
         self.schema, self.capacity = schema, capacity
         # The final slot of an episode completes all of its last n transitions at once, and the small ring holds them.
-        small = Ring(schema, assembler, capacity=max(2, horizon + 2))
-        self._newest = Replay(small, Uniform(), batch_size=batch_size)
+        self._ring = Ring(schema, assembler, capacity=max(2, horizon + 2))
+        self._newest = Replay(self._ring, Uniform(), batch_size=batch_size)
+        observation = schema.observation.columns
         columns = {
-            **schema.observation.columns,
-            **{_next(name): column for name, column in schema.observation.columns.items()},
+            **observation,
+            **{_next(name): column for name, column in observation.items()},
             **{name: Column((), np.dtype(dtype)) for name, dtype in _NUMBERS.items()},
             **(schema.extras.columns if schema.extras else {}),
         }
-        self._columns: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
+        made: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
+        self._stacks = {
+            "observation": [made[name] for name in observation],
+            "next_observation": [made[_next(name)] for name in observation],
+        }
+        self._numbers = {name: made[name] for name in _NUMBERS}
+        self._extras = [made[name] for name in schema.extras.columns] if schema.extras else []
         self._entry = np.zeros(capacity, np.int64)  # of the log, written last at each place; -1 for none
-        self._saved: Arrays = {**self._columns, "entry": self._entry}
+        self._saved: Arrays = {**made, "entry": self._entry}
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self.clear()
-
-    @property
-    def written(self) -> int:
-        """Places that have been written to, those whose transition was lost with a damaged file included."""
-        return min(self._completed, self.capacity)
-
-    @property
-    def count(self) -> int:
-        """How many transitions are kept."""
-        return self.written - self._holes
 
     @property
     def add_count(self) -> int:
@@ -112,60 +110,57 @@ class Reservoir:
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Take one transition, which can be drawn once its n decisions are complete; see `Replay.observe`."""
-        self._newest.observe(transition)
+        self._ring.observe(transition)
         self._take_complete()
 
     def cut(self, observation: Any) -> None:
         """End the running episode; see `Replay.cut`."""
-        self._newest.cut(observation)
+        self._ring.cut(observation)
         self._take_complete()
 
     def _take_complete(self) -> None:
-        slots = self._newest.valid_slots()
+        slots = self._ring.valid_slots()
         complete = slots[slots > self._last_slot]
         if not complete.size:
             return
         self._last_slot = int(complete[-1])
-        rows = self._flatten(self._newest.transitions(complete))
+        arrived = self._by_column(self._ring.assemble(complete % self._ring.capacity))
         for row in range(len(complete)):
             place = self._completed
             if self._completed >= self.capacity:
                 place = self._rng.integers(self._completed + 1).item()
             if place < self.capacity:
-                self._write(place, rows, row)
+                self._write(place, arrived, row)
             self._completed += 1
 
-    def _write(self, place: int, rows: Arrays, row: int) -> None:
-        if place < self.written:
-            if self._entry.item(place) < 0:
-                self._holes -= 1
-            else:
-                self.selector.became_invalid(place)
-        for name, values in rows.items():
-            self._columns[name][place] = values[row]
+    def _by_column(self, batch: Mapping[str, Any]) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """Return each column with what a batch of stacks of one observation brings for it, `[B, *shape]`."""
+        pairs = [(column, batch[name]) for name, column in self._numbers.items()]
+        for name, columns in self._stacks.items():
+            stacks = self.schema.observation.flatten(batch[name])
+            pairs += [(column, stack[:, 0]) for column, stack in zip(columns, stacks, strict=True)]
+        if self.schema.extras:
+            pairs += zip(self._extras, self.schema.extras.flatten(batch["extras"]), strict=True)
+        return pairs
+
+    def _write(self, place: int, arrived: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]], row: int) -> None:
+        if place == self.written:
+            self.written += 1
+            self.count += 1
+        elif self._entry.item(place) < 0:
+            self.count += 1
+        else:
+            self.selector.became_invalid(place)
+        for column, values in arrived:
+            column[place] = values[row]
         self._entry[place] = self.head
         self.head += 1
         self.selector.became_valid(place)
 
-    def _flatten(self, batch: Mapping[str, Any]) -> Arrays:
-        """Return a batch of stacks of one observation as what goes into each column, `[B, *shape]`."""
-        observation, extras = self.schema.observation, self.schema.extras
-        rows: Arrays = {}
-        for name, stack, next_stack in zip(
-            observation.columns,
-            observation.flatten(batch["observation"]),
-            observation.flatten(batch["next_observation"]),
-            strict=True,
-        ):
-            rows[name], rows[_next(name)] = stack[:, 0], next_stack[:, 0]
-        rows |= {name: batch[name] for name in _NUMBERS}
-        return rows | (dict(zip(extras.columns, extras.flatten(batch["extras"]), strict=True)) if extras else {})
-
     def clear(self) -> None:
         """Forget every transition; the generator of the eviction goes on from where it is."""
-        self.head = 0
+        self.head = self.written = self.count = 0
         self._completed = 0  # transitions whose steps are complete, kept or not
-        self._holes = 0  # places whose transition a damaged file has taken
         self._last_slot = -1
         self._entry.fill(-1)
         self._newest.clear()
@@ -184,7 +179,7 @@ class Reservoir:
 
     def valid_slots(self) -> npt.NDArray[np.int64]:
         """Return the index of every transition that is kept, ascending."""
-        return np.sort(self._columns["index"][self.live_positions()])
+        return np.sort(self._numbers["index"][self.live_positions()])
 
     def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
         """Refuse to find transitions by their index: where each went is not kept.
@@ -196,15 +191,15 @@ class Reservoir:
 
     def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
         """Return the transitions at places `[B]` with stacks of one observation, `[B, 1, *shape]`."""
-        observation, extras = self.schema.observation, self.schema.extras
-        rows = {name: column.take(positions, axis=0) for name, column in self._columns.items()}
+        nest = self.schema.observation.nest
         batch = {
-            "observation": observation.nest([rows[name][:, None] for name in observation.columns]),
-            "next_observation": observation.nest([rows[_next(name)][:, None] for name in observation.columns]),
-            **{name: rows[name] for name in _NUMBERS},
+            name: nest([column.take(positions, axis=0)[:, None] for column in columns])
+            for name, columns in self._stacks.items()
         }
-        if extras:
-            batch["extras"] = extras.nest([rows[name] for name in extras.columns])
+        for name, column in self._numbers.items():
+            batch[name] = column.take(positions)
+        if self.schema.extras:
+            batch["extras"] = self.schema.extras.nest([column.take(positions, axis=0) for column in self._extras])
         return batch
 
     # Saving. Transitions that are written over each other make a log: an entry is one of them and the place it went to.
@@ -228,12 +223,13 @@ class Reservoir:
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         """Take over the counters and the small ring."""
         self.head, self._completed = counters["head"], counters["completed"]
+        self.written = min(self._completed, self.capacity)
         self._last_slot = counters["last_slot"]
         self._rng.bit_generator.state = counters["eviction_generator"]
         slots = dict(snapshot)
         entry, held = self._entry[: self.written], slots.pop("held", self._entry[:0])
         entry[entry != held] = -1
-        self._holes = int(np.count_nonzero(entry < 0))
+        self.count = int(np.count_nonzero(entry >= 0))
         self._newest.load_state_dict({**counters["newest"], "slots": slots, "snapshot": {}})
 
     def end_running(self) -> None:

@@ -226,10 +226,10 @@ class Ring:
         extras: Sequence[npt.NDArray[Any]] = (),
     ) -> None:
         """Write the next slot."""
-        slot, age = self.head, self._next_age
-        if slot >= self.capacity:
-            self._forget(slot - self.capacity)
-        position = slot % self.capacity
+        slot, age, capacity = self.head, self._next_age, self.capacity
+        if slot >= capacity:
+            self._forget(slot - capacity)
+        position = slot % capacity
         # A loop over one array would take a tenth of the whole call.
         if len(observation) == 1:
             self.observation[0][position] = observation[0]

@@ -26,7 +26,7 @@ from agents.checks import (
 )
 from agents.compute import Compute
 from agents.exploration import Epsilon, has_warmup, is_per_actor, linearly_decaying_epsilon
-from agents.gin_values import resolved
+from agents.gin_values import with_gin_values
 from agents.learner import Batch, Learner, LossOutput, Monitor, Networks
 from agents.losses import values as losses
 from agents.networks.check import check_fit
@@ -395,8 +395,8 @@ class DQN(Spec):
         return {
             **self.__dict__,
             "_network": _ReadyMade(self.make_network().cpu()),
-            "_optimizer": resolved(self._optimizer),
-            "_epsilon": self._epsilon.map_schedule(resolved),
+            "_optimizer": with_gin_values(self._optimizer),
+            "_epsilon": self._epsilon.map_schedule(with_gin_values),
         }
 
 

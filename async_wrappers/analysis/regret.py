@@ -18,7 +18,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
-from async_wrappers.live.protocols import Decision, as_act
+from async_wrappers.policy import Decision, as_act
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 __all__ = ["Decomposition", "Estimate", "decompose"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.live.report.measurements import Record
+from async_wrappers.live.report.measurements import Measurements
 
 __all__ = ["FrameStatus", "phase_state_of"]
 
@@ -32,7 +32,7 @@ class FrameStatus:
         frame: int,
         score: float,
         applied: int,
-        record: Record,
+        record: Measurements,
         env: gym.Env[Any, Any],
         updates: Callable[[], int],
     ) -> None:

@@ -1,8 +1,66 @@
-"""The environment loop: publish the frame, hand out starts, collect actions, choose one, step; on every deadline.
+"""The environment loop: publish the frame, hand out starts, collect actions, choose one, step; on every deadline."""
 
-It waits for nobody: where no action is due the environment receives the default action, and a late frame never shifts
-later ones.
-"""
+# The time line of a frame
+# ========================
+#
+# Frame k begins at t_k = t_0 + k / fps, the same instant whatever happened before: a frame that begins late moves no
+# later one. So errors do not add up, and after a slow step the loop is on time again as soon as it can be.
+#
+#   t_k                                                                                          t_k+1
+#    |  1 publish   2 collect   3 start   4 choose   5 step            6 wait                      |
+#   -+-----o------------o-----------o---------o---------o---------------o------------o------------+----> time
+#    |     |            |           |         |         |               |            |            |
+#    |    o_k is     actions     workers    one of    o_k+1 is       an action    a worker        |
+#    |    shown      that have   read o_k   those     known, but     arrives:     that became     |
+#    |               arrived                that      kept back      it is for    free reads      |
+#    |                                      are due   until t_k+1    a later      o_k             |
+#    |                                                               frame                        |
+#
+# 1. The observation is published at its deadline, although `step` returned it earlier. Policies would otherwise read
+#    the future by as much as the step was quick, and a slow step would look like a long delay.
+# 2. What has arrived by now is in time for this frame. On a real clock a decision that reads o_k therefore takes effect
+#    on frame k + 1 at the earliest. On the virtual clock, where an inference may take no time, it can be frame k.
+# 3. Workers start before the choice, and may start again at any time during the wait, always on the newest frame that
+#    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
+# 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
+#    the default action. The loop waits for nobody: an environment that does not wait is what it stands for.
+# 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
+#    of the one before is complete, and is appended to the journal (`transitions.py`).
+# 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
+#    becomes free half a frame earlier finishes half a frame earlier.
+#
+# Between two episodes everything that could disturb a frame is done: garbage is collected, the strategy is prepared
+# from the newest response times, inferences of the old episode end ("drain") or go on and are dropped when they end
+# ("continue"). Within a frame no garbage is collected: a full collection takes longer than a frame.
+#
+#
+# The virtual clock
+# =================
+#
+# With a `simulation` the same loop plays on time that stands still until it is moved. Three things differ:
+#
+# * The clock moves from event to event. The dispatcher knows when an inference will have ended as soon as it starts, so
+#   it books the end itself, and `_pass_frame` moves time to each of its events in turn. This comes before the step: a
+#   simulated step takes no time, and so the last frame of an episode passes like all others.
+# * A reset discards what is in flight, and the episode's seed starts latencies and estimates anew. An episode is then
+#   a function of its seed, as one of `RealtimeDelay` is, whichever episodes were played before.
+# * Nothing is measured before the run, and lateness is zero.
+#
+#
+# The books
+# =========
+#
+#   Inflight      every inference once, from its ticket until its action is applied or ruled out: who infers, what was
+#                 ordered and when, what the learners will see as its observation, what it came to
+#   Dispatcher    times: which worker is free or idle, when which action is due. It knows actions by (start, worker),
+#                 which is the key by which `Inflight` keeps them
+#   WorkerPool    which workers are up, which are overdue, and how long the newest responses took
+#   Transitions   the reward since the last decision took effect; everything complete is in the journal
+#   Measurements  what happened, for the report
+#
+# A frame is known by two numbers: `start`, counted from the beginning of its episode, and `number`, counted from the
+# beginning of the run. The ring of published frames is indexed by `number`, so that no two episodes share a slot, and
+# an inference belongs to the present episode if its number is not below that of the episode's first frame.
 
 from __future__ import annotations
 
@@ -22,27 +80,27 @@ import numpy as np
 
 from async_wrappers.latency import Latency
 from async_wrappers.live.frame_status import FrameStatus, phase_state_of
+from async_wrappers.live.inference.transport import Ready, SimulatedTransport, Transport
 from async_wrappers.live.inflight import Inference, Inflight
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.slots import Controls, Fate, Finished, Ticket
 from async_wrappers.live.oracles import refuse_oracles
-from async_wrappers.live.protocols import Ready, SimulatedTransport, Transport
-from async_wrappers.live.report.measurements import Record
-from async_wrappers.live.report.timing import EpisodeTiming, Span
+from async_wrappers.live.report.measurements import Measurements
+from async_wrappers.live.report.spans import EpisodeTiming, Span
 from async_wrappers.live.transitions import Transitions
-from async_wrappers.live.workers import Crew
+from async_wrappers.live.workers import WorkerPool
 from async_wrappers.schedule.dispatch import Dispatcher
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import modelled_conditions
 from async_wrappers.schedule.stagger import Conditions, Stagger
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
-__all__ = ["EnvironmentLoop", "Phase", "Terms", "episode_seed"]
+__all__ = ["EnvironmentLoop", "LoopConfig", "PhaseSpec", "episode_seed"]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """On what terms an environment is played; see `AsyncRunner` for what each means."""
+class LoopConfig:
+    """How an environment is played; see `AsyncRunner` for what each means."""
 
     workers: int
     fps: Any
@@ -61,7 +119,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseSpec:
     """What to play: so many frames or so many episodes.
 
     Attributes:
@@ -108,7 +166,7 @@ class EnvironmentLoop:
     Args:
         env: Stepped once per frame.
         transport: Carries frames to workers and actions back.
-        terms: Workers, frames per second, strategy and so on.
+        config: Workers, frames per second, strategy and so on.
         journal: Where transitions go; None if nobody learns.
         controls: What is shared with the supervisor and the learners; None if there are none.
         stops: Asked on every frame whether to end.
@@ -122,7 +180,7 @@ class EnvironmentLoop:
         self,
         env: gym.Env[Any, Any],
         transport: Transport,
-        terms: Terms,
+        config: LoopConfig,
         journal: Journal | None = None,
         controls: Controls | None = None,
         stops: Callable[[], bool] = lambda: False,
@@ -133,29 +191,29 @@ class EnvironmentLoop:
         """See the class."""
         refuse_oracles(env)
         self._simulation = simulation
-        self._env, self._transport, self._terms = env, transport, terms
+        self._env, self._transport, self._config = env, transport, config
         self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
-        self._clock, self._stagger = FrameClock(terms.fps), deepcopy(terms.stagger)  # a strategy serves one loop
+        self._clock, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._clock, self._stagger, None if simulation is None else self._start_simulated)
         self._inflight = Inflight()
-        self._crew = Crew(transport, self._inflight, terms.workers, now, self._refuse)
+        self._pool = WorkerPool(transport, self._inflight, config.workers, now, self._refuse)
         self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
         self._warned = False
-        self._default_action = make_default_action(terms.default_action, env, terms.line)
+        self._default_action = make_default_action(config.default_action, env, config.line)
         if journal is not None:
             journal.begin_writing()
-        if terms.latency is not None:
-            self._prepare(modelled_conditions(terms.latency, terms.workers, self._clock))
+        if config.latency is not None:
+            self._prepare(modelled_conditions(config.latency, config.workers, self._clock))
         self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # what was ordered before that time is not of this phase
         self._last_deadline = 0  # of the frame after the last one played
 
-    def play(self, phase: Phase) -> Record:
+    def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; garbage is collected between its episodes and never inside a frame."""
         simulated = self._simulation is not None
-        self._record = record = Record(float(self._clock.fps), self._terms.workers, simulated)
+        self._record = record = Measurements(float(self._clock.fps), self._config.workers, simulated)
         self._since = math.inf
         before = self._dispatcher.dropped, self._dispatcher.late
         self._updates = self._updates_made()
@@ -185,9 +243,9 @@ class EnvironmentLoop:
     def _updates_of_phase(self) -> int:
         return self._updates_made() - self._updates
 
-    def _play_episode(self, phase: Phase, episode: int, played: int) -> int:
+    def _play_episode(self, phase: PhaseSpec, episode: int, played: int) -> int:
         """Play an episode, or what of it the phase has room for; return its frames."""
-        seed = episode_seed(self._terms.seed, phase.number, episode)
+        seed = episode_seed(self._config.seed, phase.number, episode)
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
         self._begin_episode(observation, episode, seed, played)
@@ -264,20 +322,20 @@ class EnvironmentLoop:
         self._inflight.begin_episode()
         if not self._record.episodes:
             self._record.begin = self._since = self._begin
-        self._dispatcher.begin(self._crew.free)
+        self._dispatcher.begin(self._pool.free)
 
     def _begin_on_the_clock(self, observation: Any, episode: int) -> None:
-        terms, drains = self._terms, self._terms.between_episodes == "drain"
+        config, drains = self._config, self._config.between_episodes == "drain"
         if self._number < 0:
             self._publish(observation)
             # in evaluation mode, as exploring may need no inference
-            infer = partial(self._crew.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
-            calibration_time = terms.calibration_time if terms.latency is None else 0.0
-            self._crew.warm_up(infer, terms.start_timeout, calibration_time, self._stops)
+            infer = partial(self._pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
+            calibration_time = config.calibration_time if config.latency is None else 0.0
+            self._pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
         if drains:
-            for event, running in self._crew.drain(terms.start_timeout, self._stops):
+            for event, running in self._pool.drain(config.start_timeout, self._stops):
                 self._note(event, running)
-        if terms.latency is None:
+        if config.latency is None:
             self._prepare(self._measured())
         self._begin = max(self._now(), self._last_deadline)  # the last frame has its full length
         if self._record.episodes and not drains:  # the next deadline of the same clock
@@ -287,7 +345,7 @@ class EnvironmentLoop:
     def _begin_simulated(self, simulation: SimulatedTransport, seed: int, played: int) -> None:
         """Begin with all workers idle; the episode's seed starts latencies and estimates anew."""
         if self._number < 0:
-            self._crew.collect(0)  # all workers come up at once
+            self._pool.collect(0)  # all workers come up at once
         begin = self._record.begin if self._record.episodes else simulation.now()
         self._begin = begin + self._clock.begin(played)  # of all frames at once, so that no rounding adds up
         self._stagger.restart()
@@ -295,12 +353,12 @@ class EnvironmentLoop:
 
     def _measured(self) -> Conditions:
         """Return what the newest response times say."""
-        known = sorted(self._crew.responses) or [0]
+        known = sorted(self._pool.responses) or [0]
 
         def quantile(q: float) -> int:
             return known[min(int(q * len(known)), len(known) - 1)]
 
-        return Conditions(self._terms.workers, self._clock, sum(known) // len(known), quantile)
+        return Conditions(self._config.workers, self._clock, sum(known) // len(known), quantile)
 
     def _prepare(self, conditions: Conditions) -> None:
         self._stagger.prepare(conditions)
@@ -329,7 +387,7 @@ class EnvironmentLoop:
 
     def _discard(self, simulation: SimulatedTransport) -> None:
         """End the episode for all inferences in flight, which count as far as they have come."""
-        for event, inference in self._crew.take_in(simulation.discard()):
+        for event, inference in self._pool.take_in(simulation.discard()):
             self._note(event, inference, self._last_deadline)
 
     def _publish(self, observation: Any) -> None:
@@ -343,12 +401,12 @@ class EnvironmentLoop:
             self._listen(0)  # the dispatcher has started them by `_start_simulated`, and some may have ended
             return
         for worker in workers:
-            self._crew.start(worker, self._ticket, self._shown)
+            self._pool.start(worker, self._ticket, self._shown)
 
     def _start_simulated(self, worker: int, frame: int, now: int) -> int:
         """Let a worker start, and return when its inference will have ended: a simulation knows."""
         assert self._simulation is not None
-        self._crew.start(worker, self._ticket, self._shown)
+        self._pool.start(worker, self._ticket, self._shown)
         return self._simulation.end_of(worker) - self._begin
 
     def _take_turns(self) -> None:
@@ -360,7 +418,7 @@ class EnvironmentLoop:
     def _listen(self, until: int) -> None:
         """Take in what has happened; wait for it until a monotonic time."""
         self._take_turns()
-        for event, inference in self._crew.collect(until):
+        for event, inference in self._pool.collect(until):
             self._note(event, inference)
             if isinstance(event, Ready):
                 self._dispatcher.free(event.worker, self._now() - self._begin)

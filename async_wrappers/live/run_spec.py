@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import gymnasium as gym
 
 from async_wrappers.latency import Latency
-from async_wrappers.live.loop import Phase, Terms
-from async_wrappers.live.report.measurements import Record
+from async_wrappers.live.loop import LoopConfig, PhaseSpec
+from async_wrappers.live.report.measurements import Measurements
 
-__all__ = ["RING_DEPTH", "Backend", "Job", "RunFailed", "made_environment"]
+__all__ = ["RING_DEPTH", "Backend", "RunFailed", "RunSpec", "made_environment"]
 
 RING_DEPTH = 64  # frames that a worker may be late in reading
 
@@ -22,13 +22,13 @@ class RunFailed(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Job:
-    """An environment, a policy, perhaps a learner, and the terms on which they meet; see `AsyncRunner`.
+class RunSpec:
+    """An environment, a policy, perhaps a learner, and how they are played; see `AsyncRunner`.
 
     Attributes:
         make_env: Makes the environment.
         make_policy: Makes one worker's policy.
-        terms: Workers, frames per second, strategy and so on.
+        config: Workers, frames per second, strategy and so on.
         make_learner: Makes one learner; takes the keywords ``number`` and ``learners`` if it knows them.
         learners: How many.
         journal: Transitions kept in shared memory.
@@ -40,7 +40,7 @@ class Job:
 
     make_env: Callable[[], gym.Env[Any, Any]]
     make_policy: Callable[[], Any]
-    terms: Terms
+    config: LoopConfig
     make_learner: Callable[..., Any] | None = None
     learners: int = 0
     journal: int = 10_000
@@ -51,13 +51,13 @@ class Job:
 
 
 class Backend(Protocol):
-    """Where a job's parts run, from its making to `close`.
+    """Where a run's parts run, from its making to `close`.
 
     One with learners also has ``save(directory, iteration)`` and ``restore(directory, iteration)``, to be called
     between two phases.
     """
 
-    def play(self, phase: Phase) -> Record:
+    def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; all parts stay up for the next one."""
         ...
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
-import operator
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,14 +13,14 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from async_wrappers.checks import flag
+from async_wrappers.checks import flag, function, positive, whole
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.frame_status import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
-from async_wrappers.live.loop import Phase, Terms
+from async_wrappers.live.loop import LoopConfig, PhaseSpec
 from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.report.timing import TimingReport
-from async_wrappers.live.run_spec import Backend, Job, RunFailed
+from async_wrappers.live.run_spec import Backend, RunFailed, RunSpec
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
 from async_wrappers.schedule.stagger import make_stagger
@@ -50,8 +48,9 @@ class AsyncRunner:
     ============= ==================================================== ================================================
 
     On the virtual clock a run gives the same frames, actions and rewards as `RealtimeDelay` with the same arguments and
-    seeds. Policies and learners are described in `async_wrappers.live.protocols`; functions that make them, and the
-    environment, may be lambdas or functions of a notebook. In a script, run under ``if __name__ == "__main__":``.
+    seeds. Policies are described in `async_wrappers.policy`, learners in `async_wrappers.live.learning.learner`.
+    Functions that make them, and the environment, may be lambdas or functions of a notebook. In a script, run under
+    ``if __name__ == "__main__":``.
 
     In a ``with`` block parts start with the first run and end with the block, and each run goes on with the episode
     after the last one's; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
@@ -66,7 +65,7 @@ class AsyncRunner:
         playout: With tickets: frames, or a quantile of the latency such as ``"p99"``, which on a real clock is that of
             the newest response times, estimated again at each reset.
         slot: With tickets: least distance between two starts, in frames.
-        backend: A name of the table, or a function from a `Job` to a `Backend`.
+        backend: A name of the table, or a function from a `RunSpec` to a `Backend`.
         make_learner: Makes a `Learner`; may take the keywords ``number`` and ``learners``.
         learners: How many learners work beside the game.
         latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
@@ -127,21 +126,23 @@ class AsyncRunner:
         extras: gym.spaces.Dict | None = None,
     ) -> None:
         """See the class."""
-        _function("make_env", make_env, "makes the environment")
-        _function("make_policy", make_policy, "makes a policy")
+        function("make_env", make_env, "makes the environment")
+        function("make_policy", make_policy, "makes a policy")
         if make_learner is not None:
-            _function("make_learner", make_learner, "makes a learner, or None")
+            function("make_learner", make_learner, "makes a learner, or None")
         workers = worker_count(workers)
         learners = _learners(make_learner, learners)
         if not isinstance(between_episodes, str) or between_episodes not in ("drain", "continue"):
             raise ValueError(f"between_episodes must be 'drain' or 'continue', got {between_episodes!r}")
         eval_mode, pin = flag("eval_mode", eval_mode), flag("pin", pin)
         if updates_per_transition is not None:
-            updates_per_transition = _positive("updates_per_transition", updates_per_transition)
+            updates_per_transition = positive(
+                "updates_per_transition", updates_per_transition, finite=False, or_none=True
+            )
         self._make_backend = _backend(backend)
         update_latency = _learner_latency(learner_latency, backend, learners, updates_per_transition)
         self._fps = FrameClock(fps).fps
-        terms = Terms(
+        config = LoopConfig(
             workers,
             fps,
             make_stagger(stagger, playout, slot),
@@ -150,21 +151,21 @@ class AsyncRunner:
             None if latency is None else as_latency(latency),
             seconds_of("start_timeout", start_timeout),
             seconds_of("calibration_time", calibration_time),
-            _whole("seed", seed, 0),
+            whole("seed", seed, 0),
         )
-        self._job = Job(
+        self._spec = RunSpec(
             make_env,
             make_policy,
-            terms,
+            config,
             make_learner,
             learners,
-            _whole("journal", journal, 8, _LARGEST_JOURNAL),
+            whole("journal", journal, 8, _LARGEST_JOURNAL),
             updates_per_transition,
             pin,
             update_latency,
             _extras(extras),
         )
-        if terms.stagger.granted is not None and not learners:
+        if config.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
         if isinstance(backend, str) and backend == "thread" and learners:
             raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
@@ -229,19 +230,19 @@ class AsyncRunner:
         if seconds is not None:
             frames = math.ceil(_seconds(seconds) * self._fps)
         if on_frame is not None:
-            _function("on_frame", on_frame, "is called with each frame's FrameStatus, or None")
+            function("on_frame", on_frame, "is called with each frame's FrameStatus, or None")
         evaluates = self._eval_mode if eval_mode is None else flag("eval_mode", eval_mode)
         played, lived = self._played[evaluates] if self._goes_on else (0, 0)
-        what = Phase(
-            number=int(evaluates) if phase is None else _whole("phase", phase, 0),
-            frames=None if frames is None else _whole("frames", frames, 1),
-            episodes=None if episodes is None else _whole("episodes", episodes, 1),
+        what = PhaseSpec(
+            number=int(evaluates) if phase is None else whole("phase", phase, 0),
+            frames=None if frames is None else whole("frames", frames, 1),
+            episodes=None if episodes is None else whole("episodes", episodes, 1),
             whole_episodes=whole_episodes,
             eval_mode=evaluates,
-            first_episode=played if first_episode is None else _whole("first_episode", first_episode, 0),
-            frames_before=lived if frames_before is None else _whole("frames_before", frames_before, 0),
+            first_episode=played if first_episode is None else whole("first_episode", first_episode, 0),
+            frames_before=lived if frames_before is None else whole("frames_before", frames_before, 0),
             max_episode_frames=(
-                None if max_episode_frames is None else _whole("max_episode_frames", max_episode_frames, 1)
+                None if max_episode_frames is None else whole("max_episode_frames", max_episode_frames, 1)
             ),
             phase_state=phase_state,
             on_frame=on_frame,
@@ -252,7 +253,7 @@ class AsyncRunner:
                 raise RunFailed(f"no action was ever accepted: {record.refusal}")
             report = record.report()
         except BaseException:
-            if self._is_virtual and self._job.learners:
+            if self._is_virtual and self._spec.learners:
                 self.close()  # in this thread a learner may have been stopped in the middle of an update
             raise
         finally:
@@ -312,15 +313,15 @@ class AsyncRunner:
             OSError: A file could not be written; `drop_states` deletes the others.
             ValueError: They are not as many as there are learners.
         """
-        if len(states) != self._job.learners:
-            raise ValueError(f"learners must be {len(states)}, as many as were saved, got {self._job.learners}")
+        if len(states) != self._spec.learners:
+            raise ValueError(f"learners must be {len(states)}, as many as were saved, got {self._spec.learners}")
         for path, state in zip(self._state_files(directory, iteration), states, strict=True):
             write_state(path, state)
 
     @property
     def learners(self) -> int:
         """How many learners work beside the game."""
-        return self._job.learners
+        return self._spec.learners
 
     def start(self) -> None:
         """Start the parts now, in a ``with`` block, rather than with the first run."""
@@ -355,20 +356,20 @@ class AsyncRunner:
         self.close()
 
     def _state_files(self, directory: str | Path, iteration: int) -> list[Path]:
-        return [state_file(Path(directory), iteration, number) for number in range(self._job.learners)]
+        return [state_file(Path(directory), iteration, number) for number in range(self._spec.learners)]
 
     def _with_learners(self) -> Any:
-        if not self._job.learners:
+        if not self._spec.learners:
             raise ValueError("there is nothing to save or restore without a learner: give make_learner")
         return self._open()
 
     def _open(self) -> Backend:
         if self._backend is None:
-            self._backend = self._make_backend(self._job)
+            self._backend = self._make_backend(self._spec)
         return self._backend
 
 
-def _backend(backend: Any) -> Callable[[Job], Backend]:
+def _backend(backend: Any) -> Callable[[RunSpec], Backend]:
     """Return what makes the backend; each is imported only when it is asked for."""
     name = backend if isinstance(backend, str) else None
     if name == "process":
@@ -384,13 +385,13 @@ def _backend(backend: Any) -> Callable[[Job], Backend]:
 
         return VirtualBackend
     if callable(backend):
-        return cast(Callable[[Job], Backend], backend)
-    raise ValueError(f"backend must be 'process', 'thread', 'virtual' or a function of a Job, got {backend!r}")
+        return cast(Callable[[RunSpec], Backend], backend)
+    raise ValueError(f"backend must be 'process', 'thread', 'virtual' or a function of a RunSpec, got {backend!r}")
 
 
 def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> int:
     """Return how many learners there are: one, if there is a function that makes them and no number."""
-    number = int(make_learner is not None) if learners is None else _whole("learners", learners, 0, _MOST_LEARNERS)
+    number = int(make_learner is not None) if learners is None else whole("learners", learners, 0, _MOST_LEARNERS)
     if number and make_learner is None:
         raise ValueError(f"learners={number} need make_learner, got None")
     return number
@@ -435,34 +436,6 @@ def _extras(extras: Any) -> gym.spaces.Dict | None:
 def _cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _whole(name: str, value: Any, least: int, most: int | None = None) -> int:
-    bounds = f">= {least}" if most is None else f"between {least} and {most:,}"
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}") from None
-    if number < least or (most is not None and number > most):
-        raise ValueError(f"{name} must be a whole number {bounds}, got {value!r}")
-    return number
-
-
-def _positive(name: str, value: Any) -> float:
-    try:
-        number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # an int beyond every float
-        number = math.inf
-    if not number > 0:
-        raise ValueError(f"{name} must be a number > 0, or None, got {value!r}")
-    return number
-
-
-def _function(name: str, value: Any, what: str) -> None:
-    if not callable(value):
-        raise ValueError(f"{name} must be a function that {what}, got {value!r}")
 
 
 def _seconds(value: Any) -> Fraction:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from async_wrappers.latency import nanoseconds
+from async_wrappers.live.inference.transport import Ready, Transport
 from async_wrappers.live.inflight import Inference, Inflight
 from async_wrappers.live.memory.slots import Fate, Finished, Ticket
-from async_wrappers.live.protocols import Ready, Transport
 
-__all__ = ["Crew", "NoWorkers"]
+__all__ = ["NoWorkers", "WorkerPool"]
 
 _INFERENCES, _LEAST = 50, 3  # that calibration measures, if time allows; at least
 _REMEMBERED = 1000  # response times that estimates are made of
@@ -23,7 +23,7 @@ class NoWorkers(RuntimeError):
     """No worker has inferred in time."""
 
 
-class Crew:
+class WorkerPool:
     """Keeps account of N workers behind a transport.
 
     Args:

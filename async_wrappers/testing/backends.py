@@ -151,7 +151,7 @@ class BackendContract:
     """Tests of one backend.
 
     Attributes:
-        backend: As for `AsyncRunner`: a name, a class, or a ``staticmethod`` of a `Job`.
+        backend: As for `AsyncRunner`: a name, a class, or a ``staticmethod`` of a `RunSpec`.
         workers: How many.
         fps: Frames per second; an inference takes one and a half frames.
     """

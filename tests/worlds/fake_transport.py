@@ -7,10 +7,11 @@ from copy import deepcopy
 from itertools import count
 from typing import Any
 
-from async_wrappers.live.loop import EnvironmentLoop, Phase, Terms
+from async_wrappers.live.inference.transport import Ready
+from async_wrappers.live.loop import EnvironmentLoop, LoopConfig, PhaseSpec
 from async_wrappers.live.memory.slots import Fate, Finished, Ticket
-from async_wrappers.live.protocols import Decision, Ready
-from async_wrappers.live.report.measurements import Record
+from async_wrappers.live.report.measurements import Measurements
+from async_wrappers.policy import Decision
 from async_wrappers.schedule.stagger import make_stagger
 from async_wrappers.testing.played import MS
 from tests.worlds.recording_env import EPISODE, RecordingEnv
@@ -160,13 +161,13 @@ class Stage:
             [(time, lambda function=function: function(self)) for time, function in happens],
         )
         self.env.transport = self.transport
-        self.terms = Terms(workers, fps, make_stagger(stagger), **{"calibration_time": 0.0, **terms})
+        self.config = LoopConfig(workers, fps, make_stagger(stagger), **{"calibration_time": 0.0, **terms})
         self.loop = EnvironmentLoop(
-            self.env, self.transport, self.terms, journal, controls, stops, now=self.transport.now
+            self.env, self.transport, self.config, journal, controls, stops, now=self.transport.now
         )
 
-    def play(self, **phase: Any) -> Record:
-        return self.loop.play(Phase(**phase))
+    def play(self, **phase: Any) -> Measurements:
+        return self.loop.play(PhaseSpec(**phase))
 
     def starts(self, warm_up: bool = False) -> list[tuple[int, int, Ticket]]:
         """Return (time since the first frame, worker, ticket) of each inference ordered."""

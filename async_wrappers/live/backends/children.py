@@ -18,9 +18,9 @@ import cloudpickle
 import gymnasium as gym
 
 from async_wrappers.live.backends import signals
-from async_wrappers.live.inference.transport import SharedTransport
+from async_wrappers.live.inference.shared_transport import SharedTransport
 from async_wrappers.live.inference.worker import Worker
-from async_wrappers.live.learning.learner_loop import Learning, call_make_learner
+from async_wrappers.live.learning.learner_loop import LearnerLoop, call_make_learner
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.frame_ring import FrameRing
@@ -29,14 +29,14 @@ from async_wrappers.live.memory.slots import ActionSlots, Controls
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
 from async_wrappers.live.run_spec import RING_DEPTH, made_environment
 
-__all__ = ["Blocks", "Shape", "run_environment", "run_learner", "run_worker"]
+__all__ = ["SharedLayout", "SharedMemory", "run_environment", "run_learner", "run_worker"]
 
 _GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """The shared memory of a run; sized when the environment and the learner have said what they hold."""
+class SharedMemory:
+    """The blocks of a run; sized when the environment and the learner have said what they hold."""
 
     ring: Block
     slots: Block
@@ -47,76 +47,76 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What the blocks hold."""
+class SharedLayout:
+    """What the shared memory holds: spaces and numbers, from which sizes and views follow."""
 
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
     workers: int
     learners: int
     journal: int
+    weights: WeightsLayout | None = None
     extras: gym.spaces.Dict | None = None
-    layout: WeightsLayout | None = None
 
-    def resize(self, blocks: Blocks) -> None:
+    def resize(self, memory: SharedMemory) -> None:
         """Size all blocks but those of weights."""
-        blocks.ring.resize(FrameRing.size(self.observation_space, RING_DEPTH))
-        blocks.slots.resize(ActionSlots.size(self.action_space, self.workers, self.extras))
-        blocks.controls.resize(Controls.size(self.workers, self.learners))
+        memory.ring.resize(FrameRing.size(self.observation_space, RING_DEPTH))
+        memory.slots.resize(ActionSlots.size(self.action_space, self.workers, self.extras))
+        memory.controls.resize(Controls.size(self.workers, self.learners))
         if self.learners:
-            blocks.journal.resize(Journal.size(*self._entries))
+            memory.journal.resize(Journal.size(*self._entries))
 
     @property
     def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None]:
         return self.observation_space, self.action_space, self.journal, self.extras
 
-    def ring(self, blocks: Blocks) -> FrameRing:
+    def ring(self, memory: SharedMemory) -> FrameRing:
         """Return the frame ring."""
-        return FrameRing(blocks.ring, self.observation_space, RING_DEPTH)
+        return FrameRing(memory.ring, self.observation_space, RING_DEPTH)
 
-    def slots(self, blocks: Blocks) -> ActionSlots:
+    def slots(self, memory: SharedMemory) -> ActionSlots:
         """Return the action slots."""
-        return ActionSlots(blocks.slots, self.action_space, self.workers, self.extras)
+        return ActionSlots(memory.slots, self.action_space, self.workers, self.extras)
 
-    def controls(self, blocks: Blocks) -> Controls:
+    def controls(self, memory: SharedMemory) -> Controls:
         """Return the controls."""
-        return Controls(blocks.controls, self.workers, self.learners)
+        return Controls(memory.controls, self.workers, self.learners)
 
-    def journal_of(self, blocks: Blocks) -> Journal | None:
+    def journal_of(self, memory: SharedMemory) -> Journal | None:
         """Return the journal, if anybody learns."""
         if not self.learners:
             return None
-        return Journal(blocks.journal, *self._entries)
+        return Journal(memory.journal, *self._entries)
 
-    def board(self, blocks: Blocks) -> WeightsBoard | None:
+    def board(self, memory: SharedMemory) -> WeightsBoard | None:
         """Return the weights that workers read, if anybody learns."""
-        return None if self.layout is None else WeightsBoard(blocks.board, self.layout, self.workers)
+        return None if self.weights is None else WeightsBoard(memory.board, self.weights, self.workers)
 
-    def shared(self, blocks: Blocks) -> WeightsBoard | None:
+    def shared(self, memory: SharedMemory) -> WeightsBoard | None:
         """Return the weights that several learners share."""
-        return WeightsBoard(blocks.shared, self.layout, 1) if self.layout is not None and self.learners > 1 else None
+        return WeightsBoard(memory.shared, self.weights, 1) if self.weights is not None and self.learners > 1 else None
 
 
 def run_environment(
-    payload: bytes, blocks: Blocks, inboxes: Sequence[socket], outbox: socket, supervisor: connection.Connection
+    payload: bytes, memory: SharedMemory, inboxes: Sequence[socket], outbox: socket, supervisor: connection.Connection
 ) -> None:
     """Be the environment's process: make it, tell its spaces, then play the phases that come."""
     gone = threading.Event()
     with _child(supervisor, gone.set):
-        make_env, terms = cloudpickle.loads(payload)
+        make_env, config = cloudpickle.loads(payload)
         env = made_environment(make_env)
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
-            shape: Shape = supervisor.recv()
-            ring, controls = shape.ring(blocks), shape.controls(blocks)
+            layout: SharedLayout = supervisor.recv()
+            ring, controls = layout.ring(memory), layout.controls(memory)
             ring.clear()
-            transport = SharedTransport(ring, shape.slots(blocks), controls, inboxes, outbox)
+            transport = SharedTransport(ring, layout.slots(memory), controls, inboxes, outbox)
             number = 0
             loop = EnvironmentLoop(
                 env,
                 transport,
-                terms,
-                shape.journal_of(blocks),
+                config,
+                layout.journal_of(memory),
                 controls,
                 stops=lambda: controls.stop >= number or gone.is_set(),
                 warns=lambda sentence: supervisor.send(("warning", number, sentence)),
@@ -132,8 +132,8 @@ def run_worker(
     payload: Block,
     worker: int,
     incarnation: int,
-    shape: Shape,
-    blocks: Blocks,
+    layout: SharedLayout,
+    memory: SharedMemory,
     inbox: socket,
     outbox: socket,
     core: int | None,
@@ -151,13 +151,13 @@ def run_worker(
                 worker,
                 incarnation,
                 policy,
-                shape.action_space,
-                shape.ring(blocks),
-                shape.slots(blocks),
-                shape.board(blocks),
+                layout.action_space,
+                layout.ring(memory),
+                layout.slots(memory),
+                layout.board(memory),
                 inbox,
                 outbox,
-                shape.extras,
+                layout.extras,
             )
         made.run()
 
@@ -165,29 +165,29 @@ def run_worker(
 def run_learner(
     payload: Block,
     number: int,
-    shape: Shape,
-    blocks: Blocks,
+    layout: SharedLayout,
+    memory: SharedMemory,
     updates_per_transition: float | None,
     supervisor: connection.Connection,
 ) -> None:
     """Be a learner's process: make it, agree on its weights' layout, then learn, and answer commands in between.
 
     A run's first learners tell the layout and wait for it, so nothing else may be sent to them before. One that is
-    started later has it in its shape, and finds the commands that were sent while it was being made.
+    started later has it in its layout, and finds the commands that were sent while it was being made.
     """
     with _child(supervisor):
         _one_thread()
-        learner = call_make_learner(_loaded(payload), number, shape.learners)
+        learner = call_make_learner(_loaded(payload), number, layout.learners)
         _one_thread()
-        if shape.layout is None:
+        if layout.weights is None:
             supervisor.send(("layout", WeightsLayout.of(learner.weights())))
-            shape = replace(shape, layout=supervisor.recv())
-        board, shared, journal = shape.board(blocks), shape.shared(blocks), shape.journal_of(blocks)
+            layout = replace(layout, weights=supervisor.recv())
+        board, shared, journal = layout.board(memory), layout.shared(memory), layout.journal_of(memory)
         assert board is not None and board.layout is not None and journal is not None
         board.layout.check(learner.weights())
-        controls = shape.controls(blocks)
-        learning = Learning(
-            number, shape.learners, learner, journal, board, shared, blocks.shared, controls, updates_per_transition
+        controls = layout.controls(memory)
+        learning = LearnerLoop(
+            number, layout.learners, learner, journal, board, shared, memory.shared, controls, updates_per_transition
         )
         take_over = getattr(learner, "take_over", getattr(learner, "load_weights", None))
         if board.version and take_over is not None:  # another learner was here before

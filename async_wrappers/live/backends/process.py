@@ -6,7 +6,7 @@ server that has torch loaded, so that they start in a moment and share its pages
 
 Messages: to the environment ``(number, pickled phase)`` or None, from it ``("record", number, record)`` and
 ``("warning", number, sentence)``; to a learner ``(number, command, *arguments)``, where the command is a method of
-`Learning` or "close", from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the answer is
+`LearnerLoop` or "close", from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the answer is
 known by its number when it comes, and dropped.
 """
 
@@ -31,15 +31,15 @@ from typing import Any
 import cloudpickle
 
 from async_wrappers.live.backends import signals
-from async_wrappers.live.backends.children import Blocks, Shape, run_environment, run_learner, run_worker
+from async_wrappers.live.backends.children import SharedLayout, SharedMemory, run_environment, run_learner, run_worker
 from async_wrappers.live.backends.descriptors import assure_room, enough_descriptors
 from async_wrappers.live.backends.supervised import Child
 from async_wrappers.live.learning.learner_state import NotRestored
-from async_wrappers.live.loop import Phase
+from async_wrappers.live.loop import PhaseSpec
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.live.report.measurements import Record
-from async_wrappers.live.run_spec import Job, RunFailed
+from async_wrappers.live.report.measurements import Measurements
+from async_wrappers.live.run_spec import RunFailed, RunSpec
 
 __all__ = ["ProcessBackend", "RunFailed"]
 
@@ -61,25 +61,25 @@ class ProcessBackend:
     """See the module.
 
     Args:
-        job: What is to be done.
+        spec: What is to be done.
 
     Raises:
         ValueError: A factory that cannot be sent to another process.
         RuntimeError: A script without a main guard.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         """See the class."""
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
             os._exit(_NO_GUARD)  # our parent says why
         if not sys.platform.startswith("linux") and sys.platform != "darwin":
             raise RuntimeError(f"backend='process' needs Linux, got {sys.platform}: use backend='thread'")
-        self._job = job
-        _pickled("make_env", job.make_env)
-        _pickled("a default action, strategy or latency", job.terms)
-        self._environment_payload = cloudpickle.dumps((job.make_env, job.terms))
-        policy = _pickled("make_policy", job.make_policy)  # all of them before anything is opened
-        learner = _pickled("make_learner", job.make_learner)
+        self._spec = spec
+        _pickled("make_env", spec.make_env)
+        _pickled("a default action, strategy or latency", spec.config)
+        self._environment_payload = cloudpickle.dumps((spec.make_env, spec.config))
+        policy = _pickled("make_policy", spec.make_policy)  # all of them before anything is opened
+        learner = _pickled("make_learner", spec.make_learner)
         self._spawn = multiprocessing.get_context("spawn")
         self._fork = multiprocessing.get_context("forkserver")
         self._workers: list[Child] = []
@@ -99,16 +99,16 @@ class ProcessBackend:
         # multiprocessing ends those that nobody has closed with SIGTERM, which they ignore, and would wait for ever
         util.Finalize(self, _kill_all, (self._started,), exitpriority=10)
         try:
-            with enough_descriptors(job.terms.workers):
+            with enough_descriptors(spec.config.workers):
                 self._policy_payload = self._keep(Block.holding(policy))
                 self._learner_payload = self._keep(Block.holding(learner))
-                self._blocks = Blocks(*(self._keep(Block()) for _ in range(6)))
+                self._memory = SharedMemory(*(self._keep(Block()) for _ in range(6)))
                 self._start()
         except BaseException:
             self.close()
             raise
 
-    def play(self, phase: Phase) -> Record:
+    def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase.
 
         Raises:
@@ -232,7 +232,7 @@ class ProcessBackend:
 
     def _start(self) -> None:
         """Start everything: the environment says what its spaces are, the learner what its weights are."""
-        workers, learners = self._job.terms.workers, self._job.learners
+        workers, learners = self._spec.config.workers, self._spec.learners
         messages, self._outbox = map(self._keep, socket.socketpair())
         for _ in range(workers):
             inbox, tickets = map(self._keep, socket.socketpair())
@@ -243,17 +243,19 @@ class ProcessBackend:
             "the environment",
             run_environment,
             self._environment_payload,
-            self._blocks,
+            self._memory,
             self._inboxes,
             messages,
         )
         self._close_inboxes()
         messages.close()
         _, observation_space, action_space = self._from_environment(environment, "spaces")
-        self._shape = Shape(observation_space, action_space, workers, learners, self._job.journal, self._job.extras)
-        self._shape.resize(self._blocks)
-        self._controls = self._shape.controls(self._blocks)
-        self._controls.granted = -1 if self._job.terms.stagger.granted is None else 0
+        self._layout = SharedLayout(
+            observation_space, action_space, workers, learners, self._spec.journal, extras=self._spec.extras
+        )
+        self._layout.resize(self._memory)
+        self._controls = self._layout.controls(self._memory)
+        self._controls.granted = -1 if self._spec.config.stagger.granted is None else 0
         self._controls.patience = 1 << 62  # nobody knows yet how long an inference takes
         for number in range(learners):
             self._learners.append(self._learner(number))
@@ -262,13 +264,13 @@ class ProcessBackend:
         self._begun = True
         for number in range(workers):
             self._workers.append(self._worker(number, 0))
-        environment.pipe.send(self._shape)
+        environment.pipe.send(self._layout)
 
     def _lay_out(self, layout: WeightsLayout) -> None:
-        self._shape = replace(self._shape, layout=layout)
-        self._blocks.board.resize(WeightsBoard.size(layout, self._shape.workers))
-        if self._shape.learners > 1:
-            self._blocks.shared.resize(WeightsBoard.size(layout, 1))
+        self._layout = replace(self._layout, weights=layout)
+        self._memory.board.resize(WeightsBoard.size(layout, self._layout.workers))
+        if self._layout.learners > 1:
+            self._memory.shared.resize(WeightsBoard.size(layout, 1))
 
     def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> Child:
         """Start a process; again, if the fork server ends over it.
@@ -306,7 +308,7 @@ class ProcessBackend:
         )
 
     def _worker(self, number: int, incarnation: int) -> Child:
-        cores = sorted(os.sched_getaffinity(0)) if self._job.pin else []
+        cores = sorted(os.sched_getaffinity(0)) if self._spec.pin else []
         child = self._child(
             self._fork,
             f"worker {number}",
@@ -314,8 +316,8 @@ class ProcessBackend:
             self._policy_payload,
             number,
             incarnation,
-            self._shape,
-            self._blocks,
+            self._layout,
+            self._memory,
             self._tickets[number],
             self._outbox,
             cores[number % len(cores)] if cores else None,
@@ -330,11 +332,11 @@ class ProcessBackend:
             run_learner,
             self._learner_payload,
             number,
-            self._shape,
-            self._blocks,
-            self._job.updates_per_transition,
+            self._layout,
+            self._memory,
+            self._spec.updates_per_transition,
         )
-        child.awaits_layout = self._shape.layout is None
+        child.awaits_layout = self._layout.weights is None
         child.updates = int(self._controls.updates[number])
         return child
 
@@ -382,9 +384,9 @@ class ProcessBackend:
         elif message[0] == "warning":
             warnings.warn(message[2], RuntimeWarning, stacklevel=2)
         elif message[0] == "layout":
-            if self._shape.layout is None:
+            if self._layout.weights is None:
                 self._lay_out(message[1])
-            child.pipe.send(self._shape.layout)
+            child.pipe.send(self._layout.weights)
             child.awaits_layout = False
 
     def _ask(self, number: int, command: str, *arguments: Any) -> Any:
@@ -410,7 +412,7 @@ class ProcessBackend:
         answers = [self._ask(number, "statistics") for number in range(len(self._learners))]
         return [step for steps, _ in answers for step in steps], answers[0][1]
 
-    def _await_record(self, environment: Child) -> Record:
+    def _await_record(self, environment: Child) -> Measurements:
         """Wait for the environment loop's record, and look after the others meanwhile."""
         while True:
             self._restart_due()
@@ -427,7 +429,7 @@ class ProcessBackend:
                     self._died(child)
             self._look_after()
 
-    def _record_of(self, environment: Child) -> Record | None:
+    def _record_of(self, environment: Child) -> Measurements | None:
         """Return the phase's record if it has come; older ones are dropped.
 
         Raises:
@@ -439,7 +441,7 @@ class ProcessBackend:
             while environment.pipe.poll(0):
                 message = environment.pipe.recv()
                 if message[:2] == ("record", self._phase):
-                    record: Record = message[2]
+                    record: Measurements = message[2]
                     return record
                 self._hear(environment, message)
         except (EOFError, ConnectionResetError):
@@ -498,9 +500,9 @@ class ProcessBackend:
             child.join(_PATIENCE)
         if child in self._workers:
             number = self._workers.index(child)
-            worked = self._shape.slots(self._blocks).read_end(number) > child.started
-            if self._shape.layout is not None:
-                board = self._shape.board(self._blocks)
+            worked = self._layout.slots(self._memory).read_end(number) > child.started
+            if self._layout.weights is not None:
+                board = self._layout.board(self._memory)
                 assert board is not None
                 board.forget_reader(number)
             self._controls.incarnations[number] = child.incarnation + 1
@@ -516,8 +518,8 @@ class ProcessBackend:
 
     def _have_inferred(self) -> bool:
         """Return whether any worker has ever inferred."""
-        slots = self._shape.slots(self._blocks)
-        return any(slots.read_end(number) for number in range(self._shape.workers))
+        slots = self._layout.slots(self._memory)
+        return any(slots.read_end(number) for number in range(self._layout.workers))
 
     def _tell(self, child: Child) -> None:
         """Show what a child raised, once."""

@@ -9,16 +9,16 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.live.inference.virtual_transport import VirtualTransport
-from async_wrappers.live.learning.learner_loop import Learning, call_make_learner
+from async_wrappers.live.learning.learner_loop import LearnerLoop, call_make_learner
 from async_wrappers.live.learning.learner_state import NotRestored
 from async_wrappers.live.learning.virtual_learners import VirtualLearners
-from async_wrappers.live.loop import EnvironmentLoop, Phase
+from async_wrappers.live.loop import EnvironmentLoop, PhaseSpec
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.slots import Controls
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.live.report.measurements import Record
-from async_wrappers.live.run_spec import Job, made_environment
+from async_wrappers.live.report.measurements import Measurements
+from async_wrappers.live.run_spec import RunSpec, made_environment
 
 __all__ = ["VirtualBackend"]
 
@@ -30,56 +30,58 @@ class VirtualBackend:
     report included, as long as environment, policy and learner are.
 
     Args:
-        job: What is to be done; its latency models say how long inferences and updates take.
+        spec: What is to be done; its latency models say how long inferences and updates take.
 
     Raises:
         ValueError: A latency model is missing.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         """See the class."""
-        terms = job.terms
-        if terms.latency is None:
+        config = spec.config
+        if config.latency is None:
             raise ValueError("latency must be given on the virtual clock, as a model or in seconds, got None")
         self._learners: VirtualLearners | None = None
         self._controls: Controls | None = None
         with ExitStack() as held:
-            env = made_environment(job.make_env)
+            env = made_environment(spec.make_env)
             held.callback(env.close)
-            policies = [job.make_policy() for _ in range(terms.workers)]
-            journal, board = self._make_learners(job, env, held) if job.learners else (None, None)
-            transport = VirtualTransport(policies, env.action_space, terms.latency, self._learners, board, job.extras)
+            policies = [spec.make_policy() for _ in range(config.workers)]
+            journal, board = self._make_learners(spec, env, held) if spec.learners else (None, None)
+            transport = VirtualTransport(policies, env.action_space, config.latency, self._learners, board, spec.extras)
             self._loop = EnvironmentLoop(
-                env, transport, terms, journal, self._controls, now=transport.now, simulation=transport
+                env, transport, config, journal, self._controls, now=transport.now, simulation=transport
             )
             self._held = held.pop_all()
 
-    def _make_learners(self, job: Job, env: gym.Env[Any, Any], held: ExitStack) -> tuple[Journal, WeightsBoard]:
+    def _make_learners(self, spec: RunSpec, env: gym.Env[Any, Any], held: ExitStack) -> tuple[Journal, WeightsBoard]:
         """Make the learners and what they share with the loop and the workers."""
-        assert job.make_learner is not None
-        assert job.learner_latency is not None
+        assert spec.make_learner is not None
+        assert spec.learner_latency is not None
         spaces = env.observation_space, env.action_space
-        entries = (*spaces, job.journal, job.extras)
+        entries = (*spaces, spec.journal, spec.extras)
         journal = Journal(_memory(Journal.size(*entries)), *entries)
-        self._controls = controls = Controls(_memory(Controls.size(0, job.learners)), 0, job.learners)
-        controls.granted = -1 if job.terms.stagger.granted is None else 0
+        self._controls = controls = Controls(_memory(Controls.size(0, spec.learners)), 0, spec.learners)
+        controls.granted = -1 if spec.config.stagger.granted is None else 0
         learners = []
-        for number in range(job.learners):
-            learners.append(call_make_learner(job.make_learner, number, job.learners))
+        for number in range(spec.learners):
+            learners.append(call_make_learner(spec.make_learner, number, spec.learners))
             held.callback(learners[-1].close)
         weights = WeightsLayout.of(learners[0].weights())
         for learner in learners:
             weights.check(learner.weights())
         board = WeightsBoard(_memory(WeightsBoard.size(weights, 1)), weights, 1)
-        shared = WeightsBoard(_memory(WeightsBoard.size(weights, 1)), weights, 1) if job.learners > 1 else None
+        shared = WeightsBoard(_memory(WeightsBoard.size(weights, 1)), weights, 1) if spec.learners > 1 else None
         loops = [
-            Learning(number, job.learners, learner, journal, board, shared, None, controls, job.updates_per_transition)
+            LearnerLoop(
+                number, spec.learners, learner, journal, board, shared, None, controls, spec.updates_per_transition
+            )
             for number, learner in enumerate(learners)
         ]
-        self._learners = VirtualLearners(loops, controls, job.learner_latency)
+        self._learners = VirtualLearners(loops, controls, spec.learner_latency)
         return journal, board
 
-    def play(self, phase: Phase) -> Record:
+    def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; at its end updates that go on are finished."""
         if self._learners is None or self._controls is None:
             return self._loop.play(phase)

@@ -1,126 +1,62 @@
-"""The transport of the thread and the process backend: a frame ring, one action slot per worker, and sockets."""
+"""What the environment loop asks of whatever carries observations to workers and actions back."""
 
 from __future__ import annotations
 
-import ctypes
-import select
-import selectors
-import socket
-import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from async_wrappers.live.inference.worker import MESSAGE, READY, TICKET
-from async_wrappers.live.memory.frame_ring import FrameRing
-from async_wrappers.live.memory.slots import ActionSlots, Controls, Fate, Finished, Ticket
-from async_wrappers.live.protocols import Ready
+from async_wrappers.live.memory.slots import Finished, Ticket
 
-__all__ = ["SharedTransport"]
+__all__ = ["Ready", "SimulatedTransport", "Transport"]
 
 
-class SharedTransport:
-    """The environment loop's end.
+class Ready(NamedTuple):
+    """A worker has come up, for the first time or, after it was lost, again."""
 
-    Args:
-        ring: Where frames go.
-        slots: Where actions come from.
-        controls: Where the supervisor notes that a worker was restarted.
-        inboxes: By worker: where its tickets go.
-        outbox: Where all workers' messages come from.
+    worker: int
+
+
+class Transport(Protocol):
+    """Carries frames to workers and actions back; used by the environment loop alone.
+
+    Each worker is `Ready` once; from then on each ticket is answered by one `Finished`. A worker that has died, with a
+    ticket or without, gives a `Finished` of fate LOST and number -1, and may be ready again after that.
     """
-
-    def __init__(
-        self,
-        ring: FrameRing,
-        slots: ActionSlots,
-        controls: Controls,
-        inboxes: Sequence[socket.socket],
-        outbox: socket.socket,
-    ) -> None:
-        """See the class."""
-        self._ring, self._slots, self._controls = ring, slots, controls
-        self._inboxes, self._outbox = inboxes, outbox
-        outbox.setblocking(False)
-        self._wait = _wait_for(outbox)
-        self._incarnations = controls.incarnations.copy()
 
     def publish(self, number: int, observation: Any) -> None:
-        """Put a frame into the ring."""
-        self._ring.write(number, observation)
+        """Show the newest frame, of which workers must read a copy; numbers go up by one."""
+        ...
 
     def start(self, worker: int, ticket: Ticket) -> None:
-        """Send a ticket; one for a worker that has just died is lost, and said to be."""
-        # For the worker that the loop knows of: its successor drops the ticket, as the loop will hear that it is lost.
-        ticket = ticket._replace(incarnation=int(self._incarnations[worker]))
-        self._inboxes[worker].sendall(TICKET.pack(*ticket))
+        """Let a ready worker infer the frame of a ticket."""
+        ...
 
     def collect(self, until: int) -> list[Ready | Finished]:
-        """Return what has happened; wait for it until a time of the monotonic clock."""
-        messages = self._receive() if self._wait(until - time.monotonic_ns()) else []
-        events: list[Ready | Finished] = self._losses()
-        for worker, incarnation, what in messages:
-            if incarnation != int(self._incarnations[worker]) & 0xFFFF:
-                continue  # said by one that is dead
-            if what == READY:
-                events.append(Ready(worker))
-            else:
-                events.append(self._slots.read(worker))
-        return events
+        """Return what has happened since the last call; wait for it, until that monotonic time in nanoseconds.
 
-    def _receive(self) -> list[tuple[int, int, int]]:
-        try:
-            data = self._outbox.recv(MESSAGE.size * 4096)
-        except BlockingIOError:
-            return []
-        return list(MESSAGE.iter_unpack(data))
-
-    def _losses(self) -> list[Ready | Finished]:
-        """Return who has died since the last call."""
-        now = self._controls.incarnations
-        if (now == self._incarnations).all():
-            return []
-        lost: list[Ready | Finished] = []
-        for worker in (now != self._incarnations).nonzero()[0].tolist():
-            self._incarnations[worker] = now[worker]
-            instant = time.monotonic_ns()
-            lost.append(Finished(worker, -1, instant, instant, Fate.LOST, None, 0))
-        return lost
+        It returns as soon as there is something to return.
+        """
+        ...
 
 
-class _Descriptor(ctypes.Structure):
-    """Of `ppoll`: what is waited for, and what has happened."""
+class SimulatedTransport(Transport, Protocol):
+    """Carries frames and actions within this thread, on a clock that stands still until it is moved."""
 
-    _fields_ = (("descriptor", ctypes.c_int), ("events", ctypes.c_short), ("happened", ctypes.c_short))
+    def now(self) -> int:
+        """Return the time in nanoseconds."""
+        ...
 
+    def restart(self, seed: int, now: int) -> None:
+        """Begin an episode: its seed starts all latencies anew, and time is `now`."""
+        ...
 
-class _Time(ctypes.Structure):
-    """Of `ppoll`: a length of time."""
+    def end_of(self, worker: int) -> int:
+        """Return when the inference that a worker started last will have ended."""
+        ...
 
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+    def advance(self, until: int) -> None:
+        """Let time pass; `collect` returns what has ended by then."""
+        ...
 
-
-def _wait_for(end: socket.socket) -> Callable[[int], bool]:
-    """Return a function that waits for so many nanoseconds; earlier it returns true, if there is something to read.
-
-    `select` takes no descriptor above 1,023, which a run of 500 workers has; Python's `poll` and `epoll` count whole
-    milliseconds, which is too coarse for the beginnings of frames. `ppoll` takes any descriptor, and nanoseconds; so
-    does kqueue, which `selectors` takes where there is no `ppoll`.
-    """
-    ppoll = getattr(ctypes.CDLL(None), "ppoll", None) if hasattr(select, "poll") else None  # not on Windows
-    if ppoll is None:
-        selector = selectors.DefaultSelector()
-        selector.register(end, selectors.EVENT_READ)
-        return lambda nanoseconds: bool(selector.select(max(nanoseconds, 0) / 1e9))
-    ppoll.argtypes = (ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_void_p)
-    waited, length = _Descriptor(end.fileno(), select.POLLIN), _Time()
-    arguments = (ctypes.byref(waited), 1, ctypes.byref(length), None)
-    at_once = select.poll()  # quicker than a call through ctypes
-    at_once.register(end, select.POLLIN)
-
-    def wait(nanoseconds: int) -> bool:
-        if nanoseconds <= 0:
-            return bool(at_once.poll(0))
-        length.seconds, length.nanoseconds = divmod(nanoseconds, 1_000_000_000)
-        return bool(ppoll(*arguments) > 0)  # -1: interrupted by a signal, so there is nothing yet
-
-    return wait
+    def discard(self) -> list[Finished]:
+        """Return what has not been collected, as it will have ended, and forget it."""
+        ...

@@ -11,11 +11,12 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.latency import Latency
+from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.inference.worker import WeightsLoader, infer
 from async_wrappers.live.learning.virtual_learners import VirtualLearners
 from async_wrappers.live.memory.slots import Finished, Ticket
 from async_wrappers.live.memory.weights import WeightsBoard
-from async_wrappers.live.protocols import Ready, as_act
+from async_wrappers.policy import as_act
 
 __all__ = ["VirtualTransport"]
 

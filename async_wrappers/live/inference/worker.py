@@ -17,7 +17,7 @@ from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.memory.frame_ring import FrameRing
 from async_wrappers.live.memory.slots import ActionSlots, Fate, Finished, Ticket
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
-from async_wrappers.live.protocols import Decision, as_act
+from async_wrappers.policy import Decision, as_act
 
 __all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer"]
 

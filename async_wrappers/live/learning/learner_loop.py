@@ -15,19 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
-from async_wrappers.live.learning.shard import Share
+from async_wrappers.live.learning.shard import TransitionShard
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.slots import Controls
 from async_wrappers.live.memory.weights import WeightsBoard
 
-__all__ = ["Learning", "call_make_learner"]
+__all__ = ["LearnerLoop", "call_make_learner"]
 
 _AT_ONCE = 256  # transitions observed before the next look at what else is to be done
 _REST = 0.001  # seconds between two looks while there is nothing to do
 
 
-class Learning:
-    """One of L learners, which share the transitions (`Share`).
+class LearnerLoop:
+    """One of L learners, which share the transitions (`TransitionShard`).
 
     One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
     weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
@@ -60,7 +60,7 @@ class Learning:
     ) -> None:
         """See the class."""
         self._number, self._learners, self._learner = number, learners, learner
-        self._transitions = Share(journal, number, learners)
+        self._transitions = TransitionShard(journal, number, learners)
         self._board, self._shared, self._lock = board, shared, lock
         self._controls, self._ratio = controls, updates_per_transition
         self._observed = 0

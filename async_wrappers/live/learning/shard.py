@@ -7,12 +7,12 @@ from typing import Any
 
 from async_wrappers.live.memory.journal import Journal
 
-__all__ = ["RUN_LENGTH", "Share"]
+__all__ = ["RUN_LENGTH", "TransitionShard"]
 
 RUN_LENGTH = 64  # transitions in a row that go to one learner
 
 
-class Share:
+class TransitionShard:
     """Learner l's share of the journal: of every L runs of 64 transitions in a row, run number l.
 
     A replay may take a transition's next observation from the transition that it is given next. So the last one before

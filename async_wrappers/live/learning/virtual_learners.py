@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from async_wrappers.latency import Latency
-from async_wrappers.live.learning.learner_loop import Learning
+from async_wrappers.live.learning.learner_loop import LearnerLoop
 from async_wrappers.live.memory.slots import Controls
 
 __all__ = ["VirtualLearners"]
@@ -43,7 +43,7 @@ class VirtualLearners:
         latency: How long an update takes. Each learner has a stream of its own, which begins anew with each episode.
     """
 
-    def __init__(self, learners: Sequence[Learning], controls: Controls, latency: Latency) -> None:
+    def __init__(self, learners: Sequence[LearnerLoop], controls: Controls, latency: Latency) -> None:
         """See the class."""
         self._learners, self._controls, self._latency = learners, controls, latency
         self._ends: list[tuple[int, int, int]] = []  # (when an update ends, learner, how long it takes), a heap
@@ -94,7 +94,7 @@ class VirtualLearners:
             learner.owe_nothing()
 
     def restore(self, directory: Path, iteration: int, replays: bool) -> list[int | str]:
-        """Let all learners read their state; see `Learning.restore`."""
+        """Let all learners read their state; see `LearnerLoop.restore`."""
         answers = [learner.restore(directory, iteration, replays) for learner in self._learners]
         for learner in self._learners:
             learner.owe_nothing()

@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from async_wrappers.live.report.timing import EpisodeTiming, Span, TimingReport, distribution
+from async_wrappers.live.report.spans import EpisodeTiming, Span
+from async_wrappers.live.report.timing import TimingReport, distribution
 
-__all__ = ["Record"]
+__all__ = ["Measurements"]
 
 _HOPELESS = 100  # refusals: a policy whose actions lie beyond the bounds now and then has given a good one by then
 
 
 @dataclass
-class Record:
+class Measurements:
     """One phase of a run. All times are whole nanoseconds; of a real clock, the monotonic one's.
 
     Attributes:
@@ -45,7 +46,7 @@ class Record:
         scalars: What the last update returned.
         stopped: Whether the phase was ended from outside.
         phase_state: What the environment keeps for the next phase; None if it keeps nothing.
-        notes: What `Phase.on_frame` returned, each with its frame.
+        notes: What `PhaseSpec.on_frame` returned, each with its frame.
     """
 
     fps: float

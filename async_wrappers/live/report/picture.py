@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from async_wrappers.live.report.timing import Span, TimingReport
+    from async_wrappers.live.report.spans import Span
 
 __all__ = ["timing_picture"]
 
@@ -20,11 +20,15 @@ _HISTOGRAM: dict[str, Any] = {"facecolor": "0.8", "edgecolor": "black", "linewid
 _MOST_BINS = 60
 
 
-def timing_picture(report: TimingReport, begin: float = 0.0, seconds: float = 1.0) -> Figure:
-    """Draw a report: a row for each worker, a bar for each inference, a triangle where its action took effect.
+def timing_picture(
+    spans: Sequence[Span], workers: int, frames: Mapping[str, int], begin: float = 0.0, seconds: float = 1.0
+) -> Figure:
+    """Draw a run: a row for each worker, a bar for each inference, a triangle where its action took effect.
 
     Args:
-        report: What to draw.
+        spans: Inferences.
+        workers: How many there were.
+        frames: Counts of frames: ``total``, and ``fresh`` for those that received an action.
         begin: From where on in the run the time line is drawn, in seconds.
         seconds: How much of it. The histograms, of delay and of interval, are of the whole run.
 
@@ -38,13 +42,16 @@ def timing_picture(report: TimingReport, begin: float = 0.0, seconds: float = 1.
 
     if not seconds > 0:
         raise ValueError(f"seconds must be > 0 to be drawn, got {seconds}")
-    rows = min(int(report.workers["count"]), MOST_ROWS) + 2
+    rows = min(workers, MOST_ROWS) + 2
     figure = Figure(figsize=(10, 3.4 + 0.29 * rows), layout="constrained")
     panels = figure.subplot_mosaic([["workers", "workers"], ["delay", "interval"]], height_ratios=[0.29 * rows, 2])
-    _draw_workers(panels["workers"], report, begin, seconds)
-    delays = [span.effect - span.start for span in report.spans if span.effect is not None]
+    _draw_workers(panels["workers"], spans, workers, begin, seconds)
+    fresh = frames["fresh"] / max(frames["total"], 1)
+    title = f"{fresh:.1%} of {frames['total']:,} frames received an action"
+    panels["workers"].set_title(title, loc="left", fontsize=10)
+    delays = [span.effect - span.start for span in spans if span.effect is not None]
     _draw_histogram(panels["delay"], "delay", "frames", delays, 1.0)
-    _draw_histogram(panels["interval"], "interval", "ms", _intervals(report.spans), None)
+    _draw_histogram(panels["interval"], "interval", "ms", _intervals(spans), None)
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4, fontsize=9)
     return figure
 
@@ -61,10 +68,10 @@ def _legend() -> list[Any]:
     ]
 
 
-def _draw_workers(ax: Axes, report: TimingReport, begin: float, seconds: float) -> None:
-    workers, end = int(report.workers["count"]), begin + seconds
+def _draw_workers(ax: Axes, spans: Sequence[Span], workers: int, begin: float, seconds: float) -> None:
+    end = begin + seconds
     shown = min(workers, MOST_ROWS)
-    for span in report.spans:
+    for span in spans:
         last = span.ended if span.applied is None else span.applied
         if span.worker < shown and span.began / 1e9 < end and last / 1e9 > begin:
             _draw_inference(ax, span)
@@ -76,9 +83,6 @@ def _draw_workers(ax: Axes, report: TimingReport, begin: float, seconds: float) 
     ax.set_ylabel("worker" if workers == shown else f"worker (first {shown} of {workers})")
     ax.grid(axis="x", color="0.85", linewidth=0.6)
     ax.set_axisbelow(True)
-    frames = report.frames
-    fresh = frames["fresh"] / max(frames["total"], 1)
-    ax.set_title(f"{fresh:.1%} of {frames['total']:,} frames received an action", loc="left", fontsize=10)
 
 
 def _draw_inference(ax: Axes, span: Span) -> None:

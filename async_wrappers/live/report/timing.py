@@ -12,50 +12,9 @@ from typing import Any
 import numpy as np
 
 from async_wrappers.files import write_atomically
+from async_wrappers.live.report.spans import EpisodeTiming, Span
 
-__all__ = ["EpisodeTiming", "Span", "TimingReport", "distribution"]
-
-
-@dataclass(frozen=True)
-class EpisodeTiming:
-    """One episode.
-
-    Attributes:
-        score: Its return.
-        frames: Its length.
-        number: Its number in its kind of phase.
-        won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
-        began: When its first frame began, in nanoseconds on the run's time line; no part of what makes two equal.
-    """
-
-    score: float
-    frames: int
-    number: int = 0
-    began: int = field(default=0, compare=False)
-    won: bool | None = None
-
-
-@dataclass(frozen=True)
-class Span:
-    """One inference on the run's time line, in nanoseconds.
-
-    Attributes:
-        worker: Who inferred.
-        episode: Number of the episode.
-        start: Frame of the episode whose observation was read.
-        began: When it began.
-        ended: When the action was there.
-        effect: Frame on which the action took effect; None if it never did.
-        applied: When that frame began.
-    """
-
-    worker: int
-    episode: int
-    start: int
-    began: int
-    ended: int
-    effect: int | None = None
-    applied: int | None = None
+__all__ = ["TimingReport", "distribution"]
 
 
 @dataclass(frozen=True)
@@ -192,7 +151,7 @@ class TimingReport:
         """
         from async_wrappers.live.report.picture import timing_picture
 
-        picture = timing_picture(self, begin, seconds)
+        picture = timing_picture(self.spans, int(self.workers["count"]), self.frames, begin, seconds)
         write_atomically(Path(path), lambda file: picture.savefig(file, dpi=130, format="png"))
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from agents.experiment.evaluate import bootstrap_interval
 from agents.sweep.view import Score, View
-from tests.agents.cli.test_train import call, place, refused
+from tests.worlds.command_line import call, place, refused
 from tests.worlds.made_up_sweep import ALL_TRIALS, BOTH, D, N, a_score, made_up_sweep, view
 
 __all__ = ["call", "place"]
@@ -140,7 +140,7 @@ class TestCommands:
             (["plot", "s", "--metric", "mood"], "metric must be one of"),
             (["plot", "s", "--statistic", "median"], "statistic"),
             (["compare", "s"], "compare needs results: python train.py compare A B"),
-            (["compare", "s", "s", "s"], "'s' belongs to no option"),
+            (["compare", "s", "s", "s"], "'s' belongs to no flag"),
             (["compare", "s", "nowhere"], "nowhere holds no result"),
         ],
     )

@@ -13,7 +13,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from async_wrappers.analysis.regret import Decomposition, decompose
-from async_wrappers.live.protocols import Decision
+from async_wrappers.policy import Decision
 
 IDLE = 3  # the action that never pays
 HOLD = 4  # frames that a target stands

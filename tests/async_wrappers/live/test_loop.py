@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from async_wrappers.latency import Constant
 from async_wrappers.live.backends.virtual import VirtualBackend
-from async_wrappers.live.loop import EnvironmentLoop, Phase, Terms, episode_seed
+from async_wrappers.live.loop import EnvironmentLoop, LoopConfig, PhaseSpec, episode_seed
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.slots import Controls, Fate
-from async_wrappers.live.protocols import Decision
-from async_wrappers.live.report.measurements import Record
-from async_wrappers.live.run_spec import Job
+from async_wrappers.live.report.measurements import Measurements
+from async_wrappers.live.run_spec import RunSpec
 from async_wrappers.live.workers import NoWorkers
+from async_wrappers.policy import Decision
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.fake_transport import BEGIN, FakeTransport, Stage, Timed
@@ -56,17 +56,17 @@ BRISK = st.sampled_from([60, 59.7275, 1000, Fraction(60_000, 1001)])
 # The loop and the virtual clock.
 
 
-def by_the_loop(case: Case, phase: Phase, default_action: Any) -> tuple[Record, list[list[Any]]]:
+def by_the_loop(case: Case, phase: PhaseSpec, default_action: Any) -> tuple[Measurements, list[list[Any]]]:
     env = Timed(case.episodes)
     transport = env.transport = FakeTransport(noisy, case.latencies, [0] * case.workers)
-    terms = Terms(case.workers, case.fps, case.stagger(), default_action, latency=Played(case.latencies), seed=5)
-    return EnvironmentLoop(env, transport, terms, now=transport.now).play(phase), env.episodes
+    config = LoopConfig(case.workers, case.fps, case.stagger(), default_action, latency=Played(case.latencies), seed=5)
+    return EnvironmentLoop(env, transport, config, now=transport.now).play(phase), env.episodes
 
 
-def by_the_virtual_clock(case: Case, phase: Phase, default_action: Any) -> tuple[Record, list[list[Any]]]:
+def by_the_virtual_clock(case: Case, phase: PhaseSpec, default_action: Any) -> tuple[Measurements, list[list[Any]]]:
     env = RecordingEnv(case.episodes)
-    terms = Terms(case.workers, case.fps, case.stagger(), default_action, latency=Played(case.latencies), seed=5)
-    return VirtualBackend(Job(lambda: env, Noisy, terms)).play(phase), env.episodes
+    config = LoopConfig(case.workers, case.fps, case.stagger(), default_action, latency=Played(case.latencies), seed=5)
+    return VirtualBackend(RunSpec(lambda: env, Noisy, config)).play(phase), env.episodes
 
 
 @SETTINGS
@@ -80,10 +80,12 @@ def test_the_loop_plays_what_the_virtual_clock_plays_where_each_inference_takes_
         case = replace(case, episodes=case.episodes[:1])
     phase = data.draw(
         st.one_of(
-            st.just(Phase(episodes=len(case.episodes))),
-            st.builds(lambda n: Phase(frames=n, frames_before=7, first_episode=3), st.integers(1, sum(case.episodes))),
-            st.just(Phase(frames=1, whole_episodes=True, eval_mode=True, number=1)),
-            st.just(Phase(episodes=1, max_episode_frames=5)),
+            st.just(PhaseSpec(episodes=len(case.episodes))),
+            st.builds(
+                lambda n: PhaseSpec(frames=n, frames_before=7, first_episode=3), st.integers(1, sum(case.episodes))
+            ),
+            st.just(PhaseSpec(frames=1, whole_episodes=True, eval_mode=True, number=1)),
+            st.just(PhaseSpec(episodes=1, max_episode_frames=5)),
         )
     )
     looped, actions = by_the_loop(case, phase, default_action)
@@ -231,7 +233,7 @@ class Notes:
     def begin_writing(self) -> None:
         self.told.append(("begin_writing",))
 
-    def apply(self, observation: Any, action: Any) -> None:
+    def apply(self, observation: Any, action: Any, extras: Any = None) -> None:
         self.told.append(("apply", int(observation[FRAME]), action))
 
     def close(self, reward: float, interval: int) -> None:
@@ -324,13 +326,13 @@ def test_no_action_of_another_episode_or_phase_is_ever_applied(
     """Each action tells the episode of the environment, and the frame, whose observation it was computed from."""
     env = Told(case.episodes)
     transport = env.transport = FakeTransport(lambda o, d: o[:2].copy(), case.latencies, [0] * case.workers)
-    terms = Terms(
+    config = LoopConfig(
         case.workers, case.fps, case.stagger(), np.array([-1, -1]), between_episodes, calibration_time=data.draw(TIMES)
     )
-    loop = EnvironmentLoop(env, transport, terms, now=transport.now)
+    loop = EnvironmentLoop(env, transport, config, now=transport.now)
     for phase in range(3):
         before = len(env.episodes)
-        record = loop.play(Phase(frames=data.draw(st.integers(1, 80)), number=phase % 2, eval_mode=bool(phase % 2)))
+        record = loop.play(PhaseSpec(frames=data.draw(st.integers(1, 80)), number=phase % 2, eval_mode=bool(phase % 2)))
         assert len(record.episodes) == len(env.episodes) - before
         for episode, effects in enumerate(record.effects, start=before):
             applied = [(a.tolist(), frame) for frame, a in enumerate(env.episodes[episode]) if a[0] >= 0]
@@ -534,8 +536,8 @@ def test_whoever_dies_when_each_worker_has_one_inference_at_a_time_and_all_come_
         for effects in record.effects:
             assert [start for start, _ in effects] == sorted({start for start, _ in effects})
     while stage.transport._coming:
-        stage.loop._crew.collect(stage.transport.time + 10**12)
-    assert stage.loop._crew.free == list(range(case.workers))
+        stage.loop._pool.collect(stage.transport.time + 10**12)
+    assert stage.loop._pool.free == list(range(case.workers))
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.PASSED, Fate.DISCARDED])
@@ -649,6 +651,6 @@ class Clipping(Timed):
 def test_an_environment_may_write_into_the_action_that_it_receives() -> None:
     env = Clipping(None, action_space=Box(-9, 9, (1,), np.int64))
     transport = env.transport = FakeTransport(lambda o, d: np.array([7]), [3 * MS], [0])
-    terms = Terms(1, 1000, Stagger(), "repeat", calibration_time=0.0)
-    EnvironmentLoop(env, transport, terms, now=transport.now).play(Phase(frames=6))
+    config = LoopConfig(1, 1000, Stagger(), "repeat", calibration_time=0.0)
+    EnvironmentLoop(env, transport, config, now=transport.now).play(PhaseSpec(frames=6))
     assert [int(action[0]) for action in env.actions] == [0, 0, 0, 7, 7, 7]

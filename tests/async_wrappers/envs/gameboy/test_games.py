@@ -19,16 +19,7 @@ from async_wrappers.envs.gameboy.rules import Catch, Faints, Points
 from tests.worlds.gameboy import retro
 from tests.worlds.gameboy.cartridge import cartridge
 from tests.worlds.gameboy.counter import NOOP, RAM, A, B, counter_spec
-from tests.worlds.gameboy.like_games import (
-    MENU,
-    PLAYING,
-    STARTED,
-    STATE,
-    own,
-    pokemon_like,
-    tetris_like,
-    written,
-)
+from tests.worlds.gameboy.games import MENU, PLAYING, STARTED, STATE, own, pokemon_like, tetris_like, written
 
 RED = "5ca7ba01642a3b27b0cc0b5349b52792795b62d3ed977e98a09390659af96b7b"
 BLUE = "2a951313c2640e8c2cb21f25d1db019ae6245d9c7121f754fa61afd7bee6452d"

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from agents.networks.q_network import create_network
 from agents.networks.torsos import MLPTorso
 from agents.value_based.dqn import DQN
-from async_wrappers.live.backends.children import Blocks, Shape, run_learner
+from async_wrappers.live.backends.children import SharedLayout, SharedMemory, run_learner
 from async_wrappers.live.learning import learner_loop as learning_module
-from async_wrappers.live.learning.learner_loop import Learning
+from async_wrappers.live.learning.learner_loop import LearnerLoop
 from async_wrappers.live.learning.learner_state import read_state, state_file
 from async_wrappers.live.memory import weights as weights_module
 from async_wrappers.live.memory.block import Block
@@ -138,15 +138,15 @@ class Room:
         make = make or (lambda number: Counting(length))
         self.learners = [make(number) for number in range(learners)]
         layout = WeightsLayout.of(self.learners[0].weights())
-        self.shape = Shape(SPACE, ACTION, WORKERS, learners, CAPACITY, layout)
-        self.blocks = Blocks(*(Block(shared or learners > 1) for _ in range(6)))
-        self.shape.resize(self.blocks)
-        assert self.shape.layout is not None
-        self.blocks.board.resize(WeightsBoard.size(self.shape.layout, WORKERS))
-        self.blocks.shared.resize(WeightsBoard.size(self.shape.layout, 1))
-        self.controls = self.shape.controls(self.blocks)
+        self.layout = SharedLayout(SPACE, ACTION, WORKERS, learners, CAPACITY, layout)
+        self.memory = SharedMemory(*(Block(shared or learners > 1) for _ in range(6)))
+        self.layout.resize(self.memory)
+        assert self.layout.weights is not None
+        self.memory.board.resize(WeightsBoard.size(self.layout.weights, WORKERS))
+        self.memory.shared.resize(WeightsBoard.size(self.layout.weights, 1))
+        self.controls = self.layout.controls(self.memory)
         self.controls.granted, self.controls.learning, self.controls.patience = -1, True, PATIENCE
-        journal, board = self.shape.journal_of(self.blocks), self.shape.board(self.blocks)
+        journal, board = self.layout.journal_of(self.memory), self.layout.board(self.memory)
         assert journal is not None
         assert board is not None
         self.journal, self.board = journal, board
@@ -155,15 +155,15 @@ class Room:
         self.learnings = [self.learning(number, learner) for number, learner in enumerate(self.learners)]
         self.seen = 0
 
-    def learning(self, number: int, learner: Any) -> Learning:
-        return Learning(
+    def learning(self, number: int, learner: Any) -> LearnerLoop:
+        return LearnerLoop(
             number,
-            self.shape.learners,
+            self.layout.learners,
             learner,
             self.journal,
             self.board,
-            self.shape.shared(self.blocks),
-            self.blocks.shared,
+            self.layout.shared(self.memory),
+            self.memory.shared,
             self.controls,
             self.ratio,
         )
@@ -474,7 +474,7 @@ def test_dqn_learners_copy_their_targets_by_the_updates_of_all_and_miss_none(tim
         )
 
     def is_newest(learner: Any) -> bool:
-        newest = room.shape.shared(room.blocks).snapshot()  # type: ignore[union-attr]
+        newest = room.layout.shared(room.memory).snapshot()  # type: ignore[union-attr]
         return all(torch.equal(newest[name], tensor) for name, tensor in learner.target.state_dict().items())
 
     copies: list[tuple[int, int]] = []  # (updates of all, learner)
@@ -524,14 +524,16 @@ def test_restored_learners_count_on_together(time: Time) -> None:
 LARGE = 50_000  # values, so that a step takes long enough for two to meet
 
 
-def _learn(room_of: tuple[Blocks, Shape], number: int, updates: int, dies: bool, pipe: connection.Connection) -> None:
-    blocks, shape = room_of
+def _learn(
+    room_of: tuple[SharedMemory, SharedLayout], number: int, updates: int, dies: bool, pipe: connection.Connection
+) -> None:
+    memory, shape = room_of
     learner = Counting(LARGE)
-    journal, board = shape.journal_of(blocks), shape.board(blocks)
+    journal, board = shape.journal_of(memory), shape.board(memory)
     assert journal is not None
     assert board is not None
-    learning = Learning(
-        number, shape.learners, learner, journal, board, shape.shared(blocks), blocks.shared, shape.controls(blocks)
+    learning = LearnerLoop(
+        number, shape.learners, learner, journal, board, shape.shared(memory), memory.shared, shape.controls(memory)
     )
     if dies:
         learner.apply = lambda gradients: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
@@ -545,7 +547,7 @@ def _learn(room_of: tuple[Blocks, Shape], number: int, updates: int, dies: bool,
 def _start(room: Room, number: int, updates: int, dies: bool = False) -> tuple[Any, connection.Connection]:
     ours, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("spawn").Process(
-        target=_learn, args=((room.blocks, room.shape), number, updates, dies, theirs), daemon=True
+        target=_learn, args=((room.memory, room.layout), number, updates, dies, theirs), daemon=True
     )
     child.start()
     theirs.close()
@@ -565,7 +567,7 @@ def test_learners_in_processes_apply_one_at_a_time_and_a_killed_one_frees_the_lo
     assert [child.exitcode for child, _ in children] == [0, 0, -signal.SIGKILL]
     room.learnings[0].turn()  # the lock is free
     assert set(room.board.snapshot()["count"]) == {201.0}  # no step was lost, none seen by halves
-    for block in vars(room.blocks).values():
+    for block in vars(room.memory).values():
         block.close()
 
 
@@ -574,17 +576,17 @@ def _supervised(
 ) -> tuple[Any, connection.Connection]:
     """Start a learner's process as the supervisor does; a run's first one tells the layout, and waits for it."""
     ours, theirs = multiprocessing.Pipe()
-    shape = replace(room.shape, layout=None) if first else room.shape
+    shape = replace(room.layout, weights=None) if first else room.layout
     payload = Block.holding(cloudpickle.dumps(make))
     child = multiprocessing.get_context("spawn").Process(
-        target=run_learner, args=(payload, number, shape, room.blocks, None, theirs), daemon=True
+        target=run_learner, args=(payload, number, shape, room.memory, None, theirs), daemon=True
     )
     child.start()
     theirs.close()
     if first:
         assert ours.poll(60)
-        assert ours.recv() == ("layout", room.shape.layout)
-        ours.send(room.shape.layout)
+        assert ours.recv() == ("layout", room.layout.weights)
+        ours.send(room.layout.weights)
     return child, ours
 
 
@@ -619,7 +621,7 @@ def test_a_learner_process_goes_on_from_the_published_weights_of_one_that_was_ki
     pipe.send((18, "close", None))
     second.join(60)
     assert second.exitcode == 0
-    for block in vars(room.blocks).values():
+    for block in vars(room.memory).values():
         block.close()
 
 
@@ -658,7 +660,7 @@ def test_the_count_of_updates_survives_a_learners_death_and_a_resumed_run(tmp_pa
     pipe.send((18, "close", None))
     third.join(60)
     assert [second.exitcode, third.exitcode] == [0, 0]
-    for block in (*vars(room.blocks).values(), *vars(resumed.blocks).values()):
+    for block in (*vars(room.memory).values(), *vars(resumed.memory).values()):
         block.close()
 
 
@@ -690,8 +692,8 @@ def test_controls_of_workers_and_learners_do_not_touch_each_other() -> None:
 
 
 def test_a_journal_is_made_only_for_learners() -> None:
-    shape = Shape(SPACE, ACTION, 1, 0, 10)
-    assert shape.journal_of(Blocks(*(Block(shared=False) for _ in range(6)))) is None
+    shape = SharedLayout(SPACE, ACTION, 1, 0, 10)
+    assert shape.journal_of(SharedMemory(*(Block(shared=False) for _ in range(6)))) is None
     assert isinstance(Room().journal, Journal)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.live.learning import shard as share_module
-from async_wrappers.live.learning.shard import Share
+from async_wrappers.live.learning.shard import TransitionShard
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.transitions import Transitions
@@ -43,7 +43,7 @@ def play(journal: Journal, first: int, decisions: int, end: str) -> int:
     return first + decisions + 1
 
 
-def drain(share: Share) -> list[dict[str, Any]]:
+def drain(share: TransitionShard) -> list[dict[str, Any]]:
     seen: list[dict[str, Any]] = []
     while (transition := share.next()) is not None:
         seen.append(transition)
@@ -61,7 +61,7 @@ def test_every_transition_goes_to_one_learner_whole_and_what_follows_it_is_its_s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(share_module, "RUN_LENGTH", run)
         journal = make_journal(1000)
-        shares = [Share(journal, number, learners) for number in range(learners)]
+        shares = [TransitionShard(journal, number, learners) for number in range(learners)]
         seen: list[list[dict[str, Any]]] = [[] for _ in shares]
         first = 0
         for decisions, end in episodes:
@@ -87,7 +87,7 @@ def test_every_transition_goes_to_one_learner_whole_and_what_follows_it_is_its_s
 
 def test_a_share_that_falls_behind_marks_the_gap() -> None:
     journal = make_journal(8)
-    share = Share(journal, 0, 1)
+    share = TransitionShard(journal, 0, 1)
     transitions = Transitions(journal)
     for frame in range(4):
         transitions.apply(frame, 0, frame)
@@ -105,7 +105,7 @@ def test_a_share_that_falls_behind_marks_the_gap() -> None:
 @pytest.mark.parametrize("end", ["running", "abandoned", "terminal"])
 def test_what_remains_is_all_that_the_journal_holds_and_ends_there(end: str) -> None:
     journal = make_journal(64)
-    share = Share(journal, 0, 1)
+    share = TransitionShard(journal, 0, 1)
     transitions = Transitions(journal)
     for frame in range(5):
         transitions.apply(frame, 0, frame)
@@ -128,8 +128,8 @@ def test_what_remains_is_all_that_the_journal_holds_and_ends_there(end: str) -> 
 
 def test_one_learner_owns_everything_and_several_take_runs_in_turn() -> None:
     journal = make_journal(1000)
-    shares = [Share(journal, number, 2) for number in range(2)]
-    alone = Share(journal, 0, 1)
+    shares = [TransitionShard(journal, number, 2) for number in range(2)]
+    alone = TransitionShard(journal, 0, 1)
     play(journal, 0, 3 * share_module.RUN_LENGTH, "terminal")
     assert [int(t["observation"]) for t in drain(alone)] == list(range(3 * share_module.RUN_LENGTH))
     first, second = (drain(share) for share in shares)

@@ -1,4 +1,4 @@
-"""Shared blocks, and the bytes that values of a space are written into."""
+"""Shared memory, and the bytes that values of a space are written into."""
 
 from __future__ import annotations
 

@@ -14,12 +14,17 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from async_wrappers.live.report.measurements import Record
+from async_wrappers.live.report.measurements import Measurements
 from async_wrappers.live.report.picture import timing_picture
-from async_wrappers.live.report.timing import EpisodeTiming, Span, TimingReport, distribution
+from async_wrappers.live.report.spans import EpisodeTiming, Span
+from async_wrappers.live.report.timing import TimingReport, distribution
 
 MS = 1_000_000  # nanoseconds
 BEGIN = 5_000 * MS
+
+
+def picture_of(report: TimingReport, begin: float = 0.0, seconds: float = 1.0) -> Any:
+    return timing_picture(report.spans, int(report.workers["count"]), report.frames, begin, seconds)
 
 
 def span(worker: int, episode: int, start: int, began: int, ended: int) -> Span:
@@ -27,9 +32,9 @@ def span(worker: int, episode: int, start: int, began: int, ended: int) -> Span:
     return Span(worker, episode, start, BEGIN + began * MS, BEGIN + ended * MS)
 
 
-def record() -> Record:
+def record() -> Measurements:
     """Ten frames at 100 fps, in episodes 7 (six frames) and 8 (four frames) of their phase; two workers."""
-    return Record(
+    return Measurements(
         fps=100.0,
         workers=2,
         playout=2,
@@ -112,13 +117,13 @@ def test_an_inference_that_goes_on_from_the_phase_before_counts_as_work_only_fro
 
 
 def test_a_record_of_nothing_makes_a_report_with_no_numbers(tmp_path: Path) -> None:
-    report = Record(fps=60.0, workers=1, learner_steps=[]).report()
+    report = Measurements(fps=60.0, workers=1, learner_steps=[]).report()
     assert report.frames["total"] == report.updates_per_frame == 0
     report.to_json(tmp_path / "report.json")
     told = strictly((tmp_path / "report.json").read_text())
     assert told["latency_ms"] == dict.fromkeys(("mean", "std", "p50", "p95", "p99", "max"))
     assert told["learner_step_ms"]["mean"] is None
-    assert Record(fps=60.0, workers=1).report().to_dict()["learner_step_ms"] is None
+    assert Measurements(fps=60.0, workers=1).report().to_dict()["learner_step_ms"] is None
     report.to_png(tmp_path / "report.png")
     assert imread(tmp_path / "report.png").size
     assert str(report)
@@ -160,19 +165,19 @@ def bars(figure: Figure, panel: int) -> list[Any]:
 
 def test_the_picture_has_a_bar_for_each_inference_of_its_window_and_tells_dropped_ones_apart() -> None:
     report = record().report()
-    figure = timing_picture(report, begin=0.0, seconds=0.055)
+    figure = picture_of(report, begin=0.0, seconds=0.055)
     drawn = [(round(bar.get_x(), 3), round(bar.get_width(), 3), to_hex(bar.get_facecolor())) for bar in bars(figure, 0)]
     grey, white = to_hex("0.8"), to_hex("white")
     assert drawn == [(0, 0.015, grey), (0.01, 0.015, grey), (0.032, 0.018, white), (0.031, 0.005, grey)]
     effects = [line.get_xdata()[0] for line in figure.axes[0].lines if line.get_marker() == "v"]
     assert effects == pytest.approx([0.02, 0.03, 0.05])
     assert figure.axes[0].get_xlim() == (0, 0.055)
-    (later,) = bars(timing_picture(report, begin=0.075, seconds=1), 0)
+    (later,) = bars(picture_of(report, begin=0.075, seconds=1), 0)
     assert later.get_x() == pytest.approx(0.07)
 
 
 def test_the_histograms_are_of_delays_and_of_intervals_within_episodes() -> None:
-    figure = timing_picture(record().report())
+    figure = picture_of(record().report())
     delays = {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in bars(figure, 1) if bar.get_height()}
     assert delays == {2.0: 4}
     assert sum(bar.get_height() for bar in bars(figure, 2)) == 2
@@ -193,7 +198,7 @@ def test_of_many_workers_the_first_are_drawn_and_the_picture_says_so() -> None:
     phase = record()
     phase.workers = 100
     phase.spans = [span(worker, 7, worker, worker, worker + 5) for worker in range(100)]
-    figure = timing_picture(phase.report())
+    figure = picture_of(phase.report())
     assert len(bars(figure, 0)) == 24
     assert "first 24 of 100" in figure.axes[0].get_ylabel()
 

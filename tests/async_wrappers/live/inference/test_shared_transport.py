@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from async_wrappers.live.inference import transport as transport_module
-from async_wrappers.live.inference.transport import SharedTransport
+from async_wrappers.live.inference import shared_transport as transport_module
+from async_wrappers.live.inference.shared_transport import SharedTransport
+from async_wrappers.live.inference.transport import Ready
 from async_wrappers.live.inference.worker import FINISHED, MESSAGE, READY, TICKET, Worker, infer
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.frame_ring import FrameRing
 from async_wrappers.live.memory.slots import ActionSlots, Controls, Fate, Finished, Ticket
-from async_wrappers.live.protocols import Decision, Ready
+from async_wrappers.policy import Decision
 
 SPACE, ACTIONS, DEPTH = Box(-1, 10**9, (2,), np.int64), Discrete(5), 4
 PATIENCE = 60_000_000_000  # nanoseconds

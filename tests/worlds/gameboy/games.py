@@ -1,4 +1,4 @@
-"""Cartridges whose memory behaves as that of Tetris and Pokemon, so far as the specs read it, and states of them."""
+"""Cartridges of our own that play as Tetris and Pokemon do: their menus, memory and ends, and states of them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,7 @@ from async_wrappers.envs.gameboy.console import Console
 from async_wrappers.envs.gameboy.roms import sha256
 from tests.worlds.gameboy.cartridge import Code, add_score, cartridge, low_high, store
 
-__all__ = [
-    "BEGINNING",
-    "MENU",
-    "OVER",
-    "PLAYING",
-    "STARTED",
-    "STATE",
-    "WAIT",
-    "own",
-    "poke",
-    "pokemon_like",
-    "tetris_like",
-    "written",
-]
+__all__ = ["MENU", "PLAYING", "STARTED", "STATE", "own", "pokemon_like", "tetris_like", "written"]
 
 MENU, BEGINNING, PLAYING, OVER = 0x11, 0x12, 0x00, 0x0D
 STATE, WAIT, STARTED = 0xE1, 0xC040, 0xC050
@@ -50,23 +37,6 @@ def tetris_like() -> bytes:
     return cartridge("dmg", on, begin=bytes((0x3E, MENU, 0xE0, STATE)), each_frame=frame.finished())
 
 
-def own(spec: Spec, rom: bytes) -> Spec:
-    """Return the spec for a cartridge of these tests."""
-    return replace(spec, roms=(Rom("test", "test.gb", sha256(rom)),))
-
-
-def written(folder: Path, rom: bytes, names: list[str], prepare: Callable[[Console, int], None] | None = None) -> Path:
-    """Write the ROM, and states of it; return the ROM's path."""
-    console = Console(rom)
-    for number, name in enumerate(names):
-        console.boot()
-        if prepare is not None:
-            prepare(console, number)
-        (folder / f"{name}.state").write_bytes(console.save())
-    (folder / "rom.gb").write_bytes(rom)
-    return folder / "rom.gb"
-
-
 def poke(address: int, value: int, color: bool) -> bytes:
     """Return code that writes a byte, on a color machine into the work RAM's first bank."""
     if not color:
@@ -85,3 +55,20 @@ def pokemon_like(game: str) -> bytes:
         over = poke(at["InBattle"], 0, color)
         on = {"a": poke(at["Owned7"], 8, color) + over, "b": over}
     return cartridge("cgb" if color else "mbc3", on, begin=begin)
+
+
+def own(spec: Spec, rom: bytes) -> Spec:
+    """Return the spec for a cartridge of these tests."""
+    return replace(spec, roms=(Rom("test", "test.gb", sha256(rom)),))
+
+
+def written(folder: Path, rom: bytes, names: list[str], prepare: Callable[[Console, int], None] | None = None) -> Path:
+    """Write the ROM, and states of it; return the ROM's path."""
+    console = Console(rom)
+    for number, name in enumerate(names):
+        console.boot()
+        if prepare is not None:
+            prepare(console, number)
+        (folder / f"{name}.state").write_bytes(console.save())
+    (folder / "rom.gb").write_bytes(rom)
+    return folder / "rom.gb"
