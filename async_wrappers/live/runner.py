@@ -67,7 +67,8 @@ class AsyncRunner:
         slot: With tickets: least distance between two starts, in frames.
         backend: A name of the table, or a function from a `RunSpec` to a `Backend`.
         make_learner: Makes a `Learner`; may take the keywords ``number`` and ``learners``.
-        learners: How many learners work beside the game.
+        learners: How many learners work beside the game. Each observes every transition, and keeps what it needs of
+            them: L learners hold L replays.
         latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
             a real clock: what the strategy is prepared from, instead of warm-up inferences.
         learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
@@ -80,7 +81,8 @@ class AsyncRunner:
         start_timeout: Seconds to wait until every worker has inferred once; then it begins without the missing ones.
         calibration_time: Seconds of warm-up inferences at most.
         journal: Transitions that shared memory holds for the learners.
-        updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
+        updates_per_transition: At most so many updates of all learners together for each transition; None for as many
+            as there is time for.
         pin: Whether each worker stays on a core.
         extras: What the policy leaves for the learner beside each action, such as its log-probability: a
             ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and

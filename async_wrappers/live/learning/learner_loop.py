@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
-from async_wrappers.live.learning.shard import TransitionShard
+from async_wrappers.live.learning.transition_reader import TransitionReader
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.slots import Controls
 from async_wrappers.live.memory.weights import WeightsBoard
@@ -27,7 +27,7 @@ _REST = 0.001  # seconds between two looks while there is nothing to do
 
 
 class LearnerLoop:
-    """One of L learners, which share the transitions (`TransitionShard`).
+    """One of L learners, each of which observes every transition (`TransitionReader`).
 
     One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
     weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
@@ -43,7 +43,8 @@ class LearnerLoop:
         shared: Where several learners keep the newest weights; None for one learner.
         lock: A file that a learner locks to apply its gradients; None where all learners take turns in one thread.
         controls: Shared with the environment loop and the supervisor.
-        updates_per_transition: At most so many updates for each of this learner's transitions.
+        updates_per_transition: At most so many updates for each transition, of all learners together: each owes an
+            L-th of them.
     """
 
     def __init__(
@@ -60,9 +61,10 @@ class LearnerLoop:
     ) -> None:
         """See the class."""
         self._number, self._learners, self._learner = number, learners, learner
-        self._transitions = TransitionShard(journal, number, learners)
+        self._transitions = TransitionReader(journal)
         self._board, self._shared, self._lock = board, shared, lock
-        self._controls, self._ratio = controls, updates_per_transition
+        self._controls = controls
+        self._ratio = None if updates_per_transition is None else updates_per_transition / learners
         self._observed = 0
         self._updates_here = 0  # made by this process
         self._unpublished = False
