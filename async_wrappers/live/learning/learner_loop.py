@@ -31,8 +31,8 @@ class LearnerLoop:
 
     One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
     weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
-    Updates are counted over all learners, restarted and restored ones included, and a learner that has ``note_updates``
-    is told.
+    Updates are counted over all learners, restarted and restored ones included; a learner's ``note_updates``, if it has
+    this method, receives the counts.
 
     Args:
         number: Which learner this is, from 0.
@@ -88,7 +88,7 @@ class LearnerLoop:
             self._board.publish(self._learner.weights())
 
     def drain(self) -> None:
-        """Observe all that the journal holds: what is saved then lacks nothing that was lived through.
+        """Observe all that the journal holds: what is saved then lacks no transition.
 
         The run may have been interrupted in the middle of an episode, which is over for the learner then.
         """
@@ -101,9 +101,9 @@ class LearnerLoop:
         if self._shared is not None:
             self._load_newest()
 
-    def tell_counts(self) -> None:
-        """Tell the learner how many updates were made, if it wants to know: by itself, and by all."""
-        self._tell(self._controls.updates)
+    def pass_counts(self) -> None:
+        """Give the learner its own number of updates and that of all learners, if it takes them."""
+        self._note_updates(self._controls.updates)
 
     def take_count(self) -> None:
         """Go on counting from the updates of a learner that has been restored, if it counts them."""
@@ -206,25 +206,25 @@ class LearnerLoop:
             self._controls.updates[self._number] += 1
             return
         with self._alone():
-            self._load_newest()
+            self._load_newest(self._shared.newest())
             self.scalars = self._learner.apply(self._gradients) or getattr(self._learner, "scalars", {})
             self._shared.publish(self._learner.weights())
-            self._controls.updates[self._number] += 1  # while nobody else applies: the next one counts on from here
+            self._controls.updates[self._number] += 1  # under the lock: the next learner counts on from here
         del self._gradients
 
-    def _load_newest(self) -> None:
-        """Load the newest weights that the learners share, and tell how many updates they have seen."""
+    def _load_newest(self, newest: Mapping[str, Any] | None = None) -> None:
+        """Load the newest weights that the learners share, and pass on how many updates they have seen."""
         assert self._shared is not None
         counts = self._controls.updates.copy()  # taken first: these updates at least are in the weights
-        self._learner.load_weights(self._shared.snapshot())
-        self._tell(counts)
+        self._learner.load_weights(self._shared.snapshot() if newest is None else newest)
+        self._note_updates(counts)
 
-    def _tell(self, counts: npt.NDArray[np.int64]) -> None:
+    def _note_updates(self, counts: npt.NDArray[np.int64]) -> None:
         if hasattr(self._learner, "note_updates"):
             self._learner.note_updates(int(counts[self._number]), int(counts.sum()))
 
     def _publish(self) -> None:
-        """Publish if nobody reads the copy that is to be written, or has had time enough since the last flip."""
+        """Publish, unless the copy to be written is still read and the last flip is too recent."""
         if not (self._unpublished and self._may_publish()):
             return
         with self._alone():
@@ -233,7 +233,7 @@ class LearnerLoop:
 
     def publish(self) -> None:
         """Flip the workers' copies to the newest weights, whoever reads."""
-        self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
+        self._board.publish(self._learner.weights() if self._shared is None else self._shared.newest())
         self._unpublished = False
 
     def _may_publish(self) -> bool:
