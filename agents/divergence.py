@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from agents.files import write_atomically
-from agents.observations import each_array
+from agents.trees import each_array
 
 __all__ = ["DivergedError", "check_loss", "check_weights"]
 

@@ -1,4 +1,4 @@
-"""Callables that gin binds, with their values written down: a child process has an empty gin."""
+"""Callables with the values that gin binds to them now: a child process has an empty gin."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import gin
 
-__all__ = ["Resolved", "resolved"]
+__all__ = ["WithGinValues", "with_gin_values"]
 
 
 @dataclass(frozen=True, eq=False)
-class Resolved:
-    """Calls `function` with `bindings`, over which the caller's arguments win, as gin would have it."""
+class WithGinValues:
+    """Calls `function` with `bindings`, as gin would: the caller's arguments win over them."""
 
     function: Callable[..., Any]
     bindings: dict[str, Any]
@@ -27,23 +27,28 @@ class Resolved:
         return self.function(*args, **{**bound, **kwargs})
 
 
-def resolved(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with what gin binds to it now, so that it needs no gin; others are returned as they are.
+def with_gin_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with the values that gin binds to it now, so that a process without them can call it.
 
-    What `function` calls in its turn is not resolved, but for callables among the bound values.
+    A function that gin does not know is returned as it is. Values that are callables get their values too; what
+    `function` calls by name does not.
+
+    Gin's text (``gin.config_str``) cannot be sent instead: it leaves out values that have no text, and to read it a
+    child would have to import every module that it names.
     """
     if isinstance(function, partial):
-        return partial(resolved(function.func), *function.args, **function.keywords)
+        return partial(with_gin_values(function.func), *function.args, **function.keywords)
     configurable = _configurable(function)
     if configurable is None:
         return function
-    # A reference such as @scope/name is a function, or a class, that enters the scope around the configurable.
+    # A reference such as @scope/name is a function, or a class, that enters the scope around the configurable. Gin has
+    # no public name for that scope, so it is read from the function's closure.
     entered = type(function).__call__ if isinstance(function, type) else function
     scope = inspect.getclosurevars(entered).nonlocals.get("scope_components") if inspect.isfunction(entered) else None
     with gin.config_scope(scope):
         bindings = gin.get_bindings(configurable)
-    values = {name: _resolved_value(value) for name, value in bindings.items()}
-    return Resolved(inspect.unwrap(configurable), values)
+    values = {name: _value(value) for name, value in bindings.items()}
+    return WithGinValues(inspect.unwrap(configurable), values)
 
 
 def _configurable(function: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -55,10 +60,10 @@ def _configurable(function: Callable[..., Any]) -> Callable[..., Any] | None:
     return next((kind for kind in named if _is_configurable(kind)), None)
 
 
-def _resolved_value(value: Any) -> Any:
+def _value(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return type(value)(_resolved_value(each) for each in value)
-    return resolved(value) if callable(value) else value
+        return type(value)(_value(each) for each in value)
+    return with_gin_values(value) if callable(value) else value
 
 
 def _is_configurable(function: Callable[..., Any]) -> bool:

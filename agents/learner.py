@@ -29,7 +29,7 @@ from agents.divergence import check_loss, check_weights
 from agents.exploration import DecisionRandom
 from agents.losses.values import importance_weighted
 from agents.networks.noisy import noisy_layers, resample_noise
-from agents.observations import are_equal, copied
+from agents.observations import are_equal
 from agents.optimizers import create_optimizer
 
 __all__ = ["Batch", "Learner", "Loss", "LossOutput", "Monitor", "Networks", "Replay", "SampledBatch"]
@@ -261,11 +261,12 @@ class Learner:
 
         If the next transition does not continue this one (live runs drop some), the episode is truncated here.
         """
-        if self._following is not None and not are_equal(self._following, transition["observation"]):
-            self._truncate_episode(self._following)
+        following, observation = self._following, transition["observation"]
+        # Where agents are asked in turn the two are one array, and nothing has to be compared.
+        if following is not None and following is not observation and not are_equal(following, observation):
+            self._truncate_episode(following)
         ended = transition["terminal"] or transition["truncated"]
-        following = None if ended else transition["next_observation"]
-        self._following = None if following is None else copied(following)
+        self._following = None if ended else transition["next_observation"]
         self.replay.observe({**transition, "action": transition["action"] - self._first_action})
         if self._monitor is not None:
             self._monitor.observe(transition)

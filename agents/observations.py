@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -12,16 +12,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
 from agents.compute import Compute
+from agents.trees import each_array
 
-__all__ = ["Reader", "are_equal", "batch_of_one", "blank_observation", "copied", "each_array", "first_array", "stacked"]
-
-
-def each_array(function: Callable[..., Any], *observations: Any) -> Any:
-    """Return what `function` makes of the arrays at the same place of each observation, in dicts like theirs."""
-    first = observations[0]
-    if not isinstance(first, Mapping):
-        return function(*observations)
-    return {key: each_array(function, *(observation[key] for observation in observations)) for key in first}
+__all__ = ["Reader", "are_equal", "batch_of_one", "blank_observation", "copied", "first_array", "stacked"]
 
 
 def first_array(observation: Any) -> Any:

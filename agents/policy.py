@@ -20,7 +20,8 @@ from agents.compute import Compute
 from agents.decision import Decision
 from agents.exploration import DecisionRandom
 from agents.networks.noisy import noisy_layers, resample_noise
-from agents.observations import batch_of_one, each_array, stacked
+from agents.observations import batch_of_one, stacked
+from agents.trees import each_array
 
 __all__ = ["EpsilonGreedyPolicy", "OneRow", "Policy", "PolicyOutput", "WorkerPolicy"]
 

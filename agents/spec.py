@@ -56,10 +56,7 @@ class LearnerInterface:
         return True
 
     def observe(self, transition: Mapping[str, Any]) -> None:
-        """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation.
-
-        The next observation is given where the episode ends, and in live runs everywhere.
-        """
+        """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation."""
         raise NotImplementedError
 
     def update(self) -> Mapping[str, Any]:

@@ -79,12 +79,13 @@ class TurnBasedAgent:
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
         """Return the first action of an episode."""
         self._stack.extend([self._blank] * self.spec.stack_size)
-        return self._decide(observation, self._clock.begin(self.eval_mode, realtime))
+        return self._decide(copied(observation), self._clock.begin(self.eval_mode, realtime))
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
         """Return the next action; `reward` is the last decision's."""
         decision, outcome = self._clock.advance(realtime)
-        self._close(reward, outcome)
+        observation = copied(observation)
+        self._close(reward, outcome, observation)
         return self._decide(observation, decision)
 
     def end_episode(
@@ -98,7 +99,7 @@ class TurnBasedAgent:
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         final = self._blank if observation is None else copied(observation)
-        self._close(reward, self._clock.end(realtime), final, terminal)
+        self._close(reward, self._clock.end(realtime), final, terminal, truncated=not terminal)
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self._join()
 
@@ -106,16 +107,18 @@ class TurnBasedAgent:
         if not self.eval_mode:
             self._learn_from_closed(decision.frame)
             self._train_step()
-        self._observation = copied(observation)
-        self._stack.append(self._observation)
+        self._observation = observation
+        self._stack.append(observation)
         output = self.policy.act(batch_of_one(stacked(self._stack)), (), (decision,))
         self._action = output.action[0]
         if output.extras is not None:
             self._extras = {"extras": {name: values[0] for name, values in output.extras.items()}}
         return int(self._action)
 
-    def _close(self, reward: float, outcome: Outcome, final: Any = None, terminal: bool = False) -> None:
-        """Complete the last decision's transition; `final` is the observation after the end, if this was the end."""
+    def _close(
+        self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
+    ) -> None:
+        """Complete the last decision's transition; `following` is what it led to."""
         if self.eval_mode or not outcome.applied:
             return
         transition = {
@@ -124,8 +127,8 @@ class TurnBasedAgent:
             "reward": reward,
             "interval": outcome.interval,
             "terminal": terminal,
-            "truncated": final is not None and not terminal,
-            "next_observation": final,
+            "truncated": truncated,
+            "next_observation": following,
             **self._extras,
         }
         self._closed.append((outcome.closed, transition))

@@ -29,7 +29,7 @@ MOST_DRAWN = 20_000  # frames in a picture
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells a usage error in one line."""
+    """Prints a usage error in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")

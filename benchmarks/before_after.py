@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from benchmarks.interleave import print_hold, print_load, ratios
 from benchmarks.player import Player
-from benchmarks.same_results import ROOT, checked_out
+from benchmarks.same_results import ROOT, extract
 
 OLD, NEW = "before", "now"
 PLAYERS = ROOT / "benchmarks" / "players" / "before_after.py"
@@ -161,7 +161,8 @@ def main() -> int:
     if not chosen:
         parser.error(f"--only must be part of a name of {', '.join(MEASURES)}, got {', '.join(arguments.only)}")
     missed = []
-    with tempfile.TemporaryDirectory() as directory, checked_out(arguments.commit, Path(directory) / "old") as old:
+    with tempfile.TemporaryDirectory() as directory:
+        old = extract(arguments.commit, Path(directory) / "old")
         for name in chosen:
             rates = sample(name, {OLD: old, NEW: arguments.now.resolve()}, arguments.pairs, arguments.restarts)
             if not print_measure(name, rates):

@@ -50,7 +50,8 @@ from agents.experiment.create_runner import create_runner
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner
 from agents.learner import Learner
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.turn_based import TurnBasedAgent
 from agents.value_based.dqn import DQN
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner

@@ -89,7 +89,8 @@ def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = F
 
 def play_cartpole(overlap: bool = False) -> None:
     """Train our agent on CartPole for ever, with the network, the batch and the periods of configs/dqn/cartpole.gin."""
-    from agents.networks.q_network import MLPTorso, create_network
+    from agents.networks.q_network import create_network
+    from agents.networks.torsos import MLPTorso
     from agents.turn_based import TurnBasedAgent
     from agents.value_based.dqn import DQN
 

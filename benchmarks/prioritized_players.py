@@ -48,14 +48,16 @@ def priorities() -> np.ndarray:
 
 
 class Ours:
-    """`PrioritizedReplay`, drawing as `sampling` says."""
+    """Our prioritised replay, drawing as `sampling` says."""
 
     def __init__(self, sampling: Any) -> None:
-        from agents.replay import PrioritizedReplay
+        from gymnasium.spaces import Box
 
-        self._replay = PrioritizedReplay(
-            (WIDTH,),
-            np.float32,
+        from agents.replay import create_replay
+
+        self._replay = create_replay(
+            Box(-np.inf, np.inf, (WIDTH,)),
+            prioritized=True,
             capacity=CAPACITY,
             priority_exponent=ALPHA,
             importance_exponent=BETA,

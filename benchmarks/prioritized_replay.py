@@ -27,7 +27,6 @@ import time
 
 import numpy as np
 
-from agents.replay import PrioritizedReplay
 from benchmarks.interleave import interleave, print_hold, print_load, print_table
 from benchmarks.replay import BATCH, Ours, fill, million_bytes
 
@@ -98,8 +97,8 @@ def compete(pythons: dict[str, str], rounds: int, calls: int) -> None:
 
 def measure_frames(size: int, calls: int) -> None:
     """Print the memory of our replay of frames, and the time of an update and a draw."""
-    ours = Ours(size, PrioritizedReplay)
-    fill("PrioritizedReplay", ours)
+    ours = Ours(size, prioritized=True)
+    fill("ours, prioritised", ours)
     rng = np.random.default_rng(0)
     seconds = []
     index = ours.replay.sample()["index"]
@@ -112,7 +111,7 @@ def measure_frames(size: int, calls: int) -> None:
     microseconds = 1e6 * np.array(seconds)
     print(f"update + sample({BATCH}) of stacks, 90th percentile: {np.percentile(microseconds, 90):.0f} us")
     print_hold(f"us for update + sample({BATCH}) of stacks, median", float(np.median(microseconds)), most=150)
-    print_hold("GB for 1 M transitions", million_bytes(PrioritizedReplay) / 1e9, most=7.2)
+    print_hold("GB for 1 M transitions", million_bytes(prioritized=True) / 1e9, most=7.2)
 
 
 def main() -> None:

@@ -27,11 +27,11 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.buffers import ReplayBuffer
 
-from agents.replay import RingReplay
+from agents.replay import create_replay
 from benchmarks.interleave import interleave, print_hold, print_load, print_table
 
 STACK, SIDE, BATCH, EPISODE = 4, 84, 32, 1000
-OURS = "RingReplay"
+OURS = "ours"
 
 
 def frames() -> Iterator[np.ndarray]:
@@ -42,11 +42,12 @@ def frames() -> Iterator[np.ndarray]:
 
 
 class Ours:
-    """A ring of `size` observations, of the class `kind`."""
+    """A ring of `size` observations, with priorities or without."""
 
-    def __init__(self, size: int, kind: Any = RingReplay) -> None:
+    def __init__(self, size: int, prioritized: bool = False) -> None:
         self.size = size
-        self.replay = kind((SIDE, SIDE), np.uint8, capacity=size, stack_size=STACK, batch_size=BATCH)
+        space = Box(0, 255, (SIDE, SIDE), np.uint8)
+        self.replay = create_replay(space, prioritized=prioritized, capacity=size, stack_size=STACK, batch_size=BATCH)
         self.nbytes = self.replay.nbytes
         self.sample = self.replay.sample
 
@@ -110,9 +111,9 @@ def fill(name: str, replay: Ours | Peer) -> None:
     )
 
 
-def million_bytes(kind: Any = RingReplay) -> int:
+def million_bytes(prioritized: bool = False) -> int:
     """Return the bytes of our replay of a million; its pages are untouched and take no memory."""
-    nbytes: int = Ours(1_000_000, kind).nbytes
+    nbytes: int = Ours(1_000_000, prioritized).nbytes
     return nbytes
 
 

@@ -1,4 +1,4 @@
-"""Gin files and bindings, with a user's mistakes told in one sentence.
+"""Gin files and bindings, with a sentence for each of a user's mistakes.
 
 Precedence: bindings, then files, then the configuration saved with the run, then the defaults in the code.
 """
@@ -27,14 +27,15 @@ from agents.experiment.trust import (
     find_included,
     strangers,
 )
+from agents.experiment.unread import LoadedConfig, gin_name, given_in
 from agents.files import write_text_atomically
 
 __all__ = [
     "CONFIG",
     "ConfigError",
     "code_named",
+    "empty_gin",
     "find_gin_files",
-    "gin_of_its_own",
     "load_config",
     "refuse_strangers",
     "save_config",
@@ -53,10 +54,11 @@ def load_config(
     gin_bindings: Sequence[str],
     configurables: Iterable[Callable[..., Any]],
     *,
+    own_bindings: Sequence[str] = (),
     saved: Path | None = None,
     search_paths: Sequence[Path] = (),
     trusted: Iterable[str] | None = (),
-) -> None:
+) -> LoadedConfig:
     """Replace gin's configuration by what the files and bindings say.
 
     Args:
@@ -64,21 +66,27 @@ def load_config(
             paper's simulations have names too, such as ``"asynchronous_8"`` (`agents.experiment.paper_simulations`).
         gin_bindings: Such as ``"RealtimeDelay.delay = 8"``, later ones winning.
         configurables: What may be bound, to name the nearest known names.
+        own_bindings: The program's, which win over the user's.
         saved: The configuration that the run began with, which everything else overrides; None or a missing file is
             none.
         search_paths: Further directories.
         trusted: Modules that `saved` may import besides this project's and those that the files and bindings name;
             None lets it import anything.
 
+    Returns:
+        What the user has bound himself, and which of it nothing reads.
+
     Raises:
         ConfigError: A file, binding, name or value is wrong, or `saved` asks for code that nobody has named; then
             nothing of it has run.
     """
-    known = {thing.__name__: _parameters(thing) for thing in configurables}
+    things = {gin_name(thing): thing for thing in configurables}
+    known = {name: _parameters(thing) for name, thing in things.items()}
+    loaded = LoadedConfig(things)
     gin.clear_config()
     found = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():
-        with _told_in_one_sentence(str(saved), known):
+        with _one_sentence(str(saved), known):
             text = _GinText(saved)
             if trusted is not None:
                 named = _named(gin_files, gin_bindings, search_paths)
@@ -86,15 +94,23 @@ def load_config(
                 refuse_strangers(str(saved), modules - {*trusted}, includes, named=named)
             gin.parse_config(text)
     for name, (path, further_bindings) in zip(gin_files, found, strict=True):
-        with _told_in_one_sentence(f"--gin_files {name}", known):
+        with _one_sentence(f"--gin_files {name}", known):
             gin.parse_config(_GinText(path))
             gin.parse_config(further_bindings)
+            loaded.given.extend(given_in(_GinText(path).getvalue(), f"--gin_files {name}", from_file=True))
+            loaded.texts.append(gin.config_str())
     for binding in gin_bindings:
-        with _told_in_one_sentence(f"--gin_bindings {binding!r}", known):
+        with _one_sentence(f"--gin_bindings {binding!r}", known):
             gin.parse_config(binding)
-    with _told_in_one_sentence("gin configuration", known):
+            loaded.given.extend(given_in(binding, f"--gin_bindings {binding!r}", from_file=False))
+    for binding in own_bindings:
+        with _one_sentence(binding, known):
+            gin.parse_config(binding)
+    with _one_sentence("gin configuration", known):
         gin.finalize()
+        loaded.texts.append(gin.config_str())
     _check_parameters(known)
+    return loaded
 
 
 def code_named(
@@ -106,7 +122,7 @@ def code_named(
         ConfigError: There is no such file, or one of them is not gin's.
     """
     paths = [_find_file(name, search_paths)[0] for name in gin_files]
-    with _told_in_one_sentence("gin configuration", {}):
+    with _one_sentence("gin configuration", {}):
         return code_in_all(gin_bindings, paths, lambda name: find_included(name, search_paths))
 
 
@@ -143,7 +159,7 @@ def refuse_strangers(source: str, modules: Iterable[str], includes: Iterable[str
 
 
 def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: Sequence[Path]) -> set[str]:
-    """Return the modules that the user names; what is no gin names none, and is refused where it is used."""
+    """Return the modules that the user names; a file or binding that is not gin's names none, and is refused later."""
     modules: set[str] = set()
     for files, bindings in [([name], []) for name in gin_files] + [([], [text]) for text in gin_bindings]:
         with suppress(ConfigError):
@@ -152,7 +168,7 @@ def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: 
 
 
 class _GinText(io.StringIO):
-    """The text of a gin file, read once, with its name, which gin's messages tell."""
+    """The text of a gin file, read once, with its name, which gin's messages give."""
 
     def __init__(self, path: Path) -> None:
         """Read it."""
@@ -161,9 +177,10 @@ class _GinText(io.StringIO):
 
 
 @contextmanager
-def gin_of_its_own() -> Iterator[None]:
-    """Give the context an empty configuration, outside all scopes, and the caller back his own, locked if it was."""
-    state = gin.config  # gin has no public way to put a configuration aside: its text lacks what is no literal
+def empty_gin() -> Iterator[None]:
+    """Run the block with an empty configuration and outside all scopes, then restore the caller's, locked or not."""
+    # Gin has no public way to put a configuration aside: its text leaves out values that are not literals.
+    state = gin.config
     bound, used = (
         {key: {**values} for key, values in kept.items()} for kept in (state._CONFIG, state._OPERATIVE_CONFIG)
     )
@@ -237,7 +254,7 @@ def _find_file(name: str, search_paths: Sequence[Path]) -> tuple[Path, Sequence[
 
 
 @contextmanager
-def _told_in_one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[None]:
+def _one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[None]:
     logging.disable(logging.CRITICAL)  # gin logs each place where it did not find an included file
     try:
         yield
@@ -250,7 +267,7 @@ def _told_in_one_sentence(source: str, known: dict[str, list[str]]) -> Iterator[
 
 
 def _where(source: str, message: str) -> str:
-    """Add the line of the file, where gin tells."""
+    """Add the line of the file, where gin gives it."""
     place = re.search(r'In file "(.+?)", line (\d+)', message)
     return f"{source} (line {place[2]})" if place else source
 
@@ -303,4 +320,12 @@ def _hint(close: Sequence[str]) -> str:
 
 
 def _parameters(thing: Callable[..., Any]) -> list[str]:
-    return list(inspect.signature(thing).parameters)
+    """Return what can be bound; a class that hands on what it does not know takes its bases' parameters too."""
+    kinds = thing.__mro__[:-1] if isinstance(thing, type) else ()
+    own = [inspect.signature(kind).parameters for kind in kinds if "__init__" in vars(kind)]
+    found = dict(inspect.signature(thing).parameters)
+    for parameters in own[1:]:
+        if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in found.values()):
+            hands_on = {name for name, each in found.items() if each.kind is inspect.Parameter.VAR_KEYWORD}
+            found = {**parameters, **{name: each for name, each in found.items() if name not in hands_on}}
+    return list(found)

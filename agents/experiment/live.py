@@ -19,8 +19,8 @@ from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
 from agents.experiment.phase_stats import Played, StandingAt
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
-from agents.gin_values import resolved
-from agents.replay.log.saved import check_moment
+from agents.gin_values import with_gin_values
+from agents.replay.log.saved import check_snapshot
 from agents.spec import Spec
 
 __all__ = ["LiveRunner"]
@@ -105,7 +105,7 @@ class LiveRunner(Runner):
             try:
                 for learner in range(len(bundle["learners"])):
                     # where `AsyncRunner.save` lets a learner keep its replay
-                    check_moment(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
+                    check_snapshot(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
             except (OSError, ValueError) as error:
                 self._checkpointer.refuse(number, error, self._refused)
                 continue
@@ -181,7 +181,7 @@ class LiveRunner(Runner):
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
     def _make_async_runner(self, **terms: Any) -> Any:
-        make_env = resolved(self._create_environment)
+        make_env = with_gin_values(self._create_environment)
         return self._create_async_runner(
             make_env, self._spec.make_policy, make_learner=self._spec.make_learner, seed=self.seed, **terms
         )

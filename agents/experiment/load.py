@@ -13,7 +13,7 @@ import torch
 
 from agents.agent import Agent
 from agents.configurables import CONFIGURABLES
-from agents.experiment.config import CONFIG, gin_of_its_own, load_config
+from agents.experiment.config import CONFIG, empty_gin, load_config
 from agents.experiment.create_runner import create_runner
 
 __all__ = ["load_agent"]
@@ -49,7 +49,7 @@ def load_agent(
     base_dir = Path(base_dir)
     if not (base_dir / CONFIG).is_file():
         raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
-    with gin_of_its_own(), _threads_kept():
+    with empty_gin(), _threads_kept():
         trusted = None if trust else tuple(sys.modules)
         load_config([], gin_bindings, CONFIGURABLES, saved=base_dir / CONFIG, trusted=trusted)
         runner = create_runner(base_dir)

@@ -133,11 +133,11 @@ def _acquire(directory: Path, path: Path) -> _Held:
                 logging.warning("%s cannot be locked (%s): see to it that nothing else runs there", path, error)
                 return _Held(None)
             if _lives(holder) or time.monotonic() > deadline:
-                raise DirectoryInUse(_told(directory, holder)) from None
+                raise DirectoryInUse(_in_use(directory, holder)) from None
             time.sleep(0.05)
             continue
         if _is_at(descriptor, path):
-            with suppress(OSError):  # a full disk; the name of the holder is only told
+            with suppress(OSError):  # a full disk; the name of the holder is for the message alone
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
             return _Held(descriptor)
@@ -196,7 +196,7 @@ def _is_dead(process: int) -> bool:
         return False
 
 
-def _told(directory: Path, holder: list[str]) -> str:
+def _in_use(directory: Path, holder: list[str]) -> str:
     who = ""
     if len(holder) == 2:
         who = f", process {holder[0]}" + ("" if holder[1] == socket.gethostname() else f" on {holder[1]}")

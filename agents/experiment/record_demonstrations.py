@@ -154,5 +154,5 @@ def _writer(dataset: str, frames: gym.Env[Any, Any], player: str) -> DatasetWrit
 def _spec(environment: gym.Env[Any, Any]) -> Any:
     try:
         return environment.spec
-    except Exception:  # a wrapper that does not tell its arguments
+    except Exception:  # a wrapper that does not record its arguments
         return None

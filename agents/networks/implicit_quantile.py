@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from agents.networks.initializers import initialize
-from agents.networks.q_network import as_float32, check_observation, output_size
+from agents.networks.inputs import as_float32, check_observation
+from agents.networks.torsos import output_size
 
 __all__ = ["CosineEmbedding", "ImplicitQuantileNetwork"]
 
@@ -52,9 +53,23 @@ class ImplicitQuantileNetwork(nn.Module):
         Returns:
             Values `[B, A, K]`, float32.
         """
+        features, _ = self.core(self.encode(observation))
+        return self.values(features, tau)
+
+    def encode(self, observation: Any) -> Tensor:
+        """Map observations to psi(o), `[B, size]`, which holds for all tau."""
         check_observation(observation, self.observation_shape)
-        features = self.trunk(as_float32(observation)).unsqueeze(1) * self.embedding(tau)  # [B, K, size]
-        values: Tensor = self.head(self.hidden(features.flatten(0, 1)))
+        features: Tensor = self.trunk(as_float32(observation))
+        return features
+
+    def core(self, features: Tensor, state: Any = (), first: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Return the features and the state unchanged; see `QNetwork.core`."""
+        return features, state
+
+    def values(self, features: Tensor, tau: Tensor) -> Tensor:
+        """Map psi `[B, size]` and tau `[B, K]` to f(psi * phi(tau)), values `[B, A, K]` in float32."""
+        embedded = features.unsqueeze(1) * self.embedding(tau)  # [B, K, size]
+        values: Tensor = self.head(self.hidden(embedded.flatten(0, 1)))
         return values.view(*tau.shape, -1).transpose(1, 2).float()
 
 

@@ -1,9 +1,10 @@
 """Replay memories: where an agent keeps its transitions and draws its batches from."""
 
+from agents.replay.assemblers import NStep
 from agents.replay.create import create_replay
-from agents.replay.observations import observation_schema
-from agents.replay.prioritized import PrioritizedReplay
-from agents.replay.reservoir import ReservoirReplay
-from agents.replay.ring import RingReplay
+from agents.replay.replay import Replay
+from agents.replay.reservoir import Reservoir
+from agents.replay.ring import Ring
+from agents.replay.selectors import Prioritized, Uniform
 
-__all__ = ["PrioritizedReplay", "ReservoirReplay", "RingReplay", "create_replay", "observation_schema"]
+__all__ = ["NStep", "Prioritized", "Replay", "Reservoir", "Ring", "Uniform", "create_replay"]

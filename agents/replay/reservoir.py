@@ -1,105 +1,91 @@
-"""A replay memory that keeps a uniform sample of all transitions ever observed, not the newest ones."""
+"""A storage that keeps a uniform sample of all transitions ever observed, not the newest ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from agents.replay.log.saved import SavedReplay
 from agents.replay.log.segments import Arrays, Segment
-from agents.replay.observations import ObservationArrays
-from agents.replay.ring import RingReplay
+from agents.replay.replay import Replay
+from agents.replay.ring import Assembler, Ring
+from agents.replay.selectors import Positions, Selector, Uniform
+from agents.schema import Column, TransitionSchema
 
-_PIECE = 4096  # transitions that go to or come from a file at a time, which bounds the memory a load needs
+_PIECE = 4096  # transitions that go to or come from a file at a time, which bounds the memory that a load needs
 
 
-class ReservoirReplay(SavedReplay):
-    """Uniform replay over a reservoir (Vitter 1985, "Random sampling with a reservoir", Algorithm R).
+class Reservoir:
+    """A reservoir of transitions (Vitter 1985, "Random sampling with a reservoir", Algorithm R).
 
     Once `capacity` transitions are kept, the i-th takes the place of a random one with the probability capacity / i,
     and is dropped otherwise: every transition so far is kept with the same probability.
 
-    A transition's neighbours may be gone, so it is kept whole, its n steps summed up, both of its observations beside
-    each other: twice the memory of a ring of as many, 14.2 GB for a million 84 x 84 images, and no stacks.
+    A transition's neighbours may be gone, so it is put together before it is stored, not when it is drawn: its n
+    decisions are summed up, and both of its observations lie beside each other. That takes twice the memory of a ring
+    of as many, 14.2 GB for a million 84 x 84 images, and rules out stacks.
+
+    Args:
+        schema: what a transition is made of.
+        assembler: puts transitions together; its stacks must be of 1.
+        capacity: transitions kept.
+        batch_size: as the replay's; the files record it of the small ring too, in which transitions become complete.
+        seed: of the eviction.
+
+    Attributes:
+        schema: as given.
+        capacity: as given.
+        selector: hears of every transition that becomes valid or invalid; `Replay` sets it.
+        head: transitions ever written, each an entry of the log.
+        written: places that have been written to, those whose transition was lost with a damaged file included.
+        count: transitions that are kept.
+
+    Raises:
+        ValueError: an argument is out of its range.
     """
 
-    _last_slot: int  # the newest transition whose steps are complete, as the small ring counts
+    selector: Selector
+    _last_slot: int  # the newest transition whose steps are complete, by its slot in the small ring
 
     def __init__(
         self,
-        observation_shape: Any,
-        observation_dtype: Any,
-        *,
+        schema: TransitionSchema,
+        assembler: Assembler,
         capacity: int = 1_000_000,
-        stack_size: int = 1,
-        update_horizon: int = 1,
-        gamma: float = 0.99,
-        discount_by: Literal["decision", "frame"] = "decision",
+        *,
         batch_size: int = 32,
-        seed: int = 0,
+        seed: int | np.random.SeedSequence = 0,
     ) -> None:
-        """Makes an empty reservoir.
-
-        Args:
-            observation_shape: as in `RingReplay`.
-            observation_dtype: as in `RingReplay`.
-            capacity: transitions kept.
-            stack_size: must be 1.
-            update_horizon: decisions in a return, n.
-            gamma: discount of one decision or one frame, in [0, 1].
-            discount_by: what `gamma` discounts, a "decision" or a "frame".
-            batch_size: transitions in a sample unless `sample` is told otherwise.
-            seed: seed of the sampling and of the eviction, which draw from generators of their own.
-
-        Raises:
-            ValueError: an argument is out of its range.
-        """
-        if stack_size != 1:
-            raise ValueError(f"stack_size must be 1 in a reservoir, where neighbours go missing, got {stack_size}")
+        """See the class."""
+        stack, horizon = assembler.stack_size, assembler.update_horizon
+        if stack != 1:
+            raise ValueError(f"stack_size must be 1 in a reservoir, where neighbours go missing, got {stack}")
         if capacity < 1:
             raise ValueError(f"capacity must be >= 1 transition, got {capacity}")
-        # A small ring sums up the steps; it holds what the last observation of an episode can complete at once.
-        self._newest = RingReplay(
-            observation_shape,
-            observation_dtype,
-            capacity=max(2, update_horizon + 2),
-            update_horizon=update_horizon,
-            gamma=gamma,
-            discount_by=discount_by,
-            batch_size=batch_size,
-        )
-        self._capacity, self._batch_size = capacity, batch_size
-        self._observation = ObservationArrays(observation_shape, observation_dtype, capacity)
-        self._next_observation = ObservationArrays(observation_shape, observation_dtype, capacity)
-        self._scalars: Arrays = {
-            "action": np.zeros(capacity, np.int64),
-            "reward": np.zeros(capacity, np.float32),
-            "discount": np.zeros(capacity, np.float32),
-            "interval": np.zeros(capacity, np.int64),
-            "index": np.zeros(capacity, np.int64),
+        self.schema, self.capacity = schema, capacity
+        # The final slot of an episode completes all of its last n transitions at once, and the small ring holds them.
+        self._ring = Ring(schema, assembler, capacity=max(2, horizon + 2))
+        self._newest = Replay(self._ring, Uniform(), batch_size=batch_size)
+        observation = schema.observation.columns
+        columns = {
+            **observation,
+            **{_next(name): column for name, column in observation.items()},
+            **{name: Column((), np.dtype(dtype)) for name, dtype in _NUMBERS.items()},
+            **(schema.extras.columns if schema.extras else {}),
         }
-        self._entry = np.zeros(capacity, np.int64)  # that was written last at each place; -1 for none
-        self._fields: Arrays = {
-            **self._observation.fields("observation"),
-            **self._next_observation.fields("next_observation"),
-            **self._scalars,
-            "entry": self._entry,
+        made: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
+        self._stacks = {
+            "observation": [made[name] for name in observation],
+            "next_observation": [made[_next(name)] for name in observation],
         }
-        sampling, eviction = np.random.SeedSequence(seed).spawn(2)
-        self._rng, self._eviction_rng = (np.random.Generator(np.random.PCG64(each)) for each in (sampling, eviction))
+        self._numbers = {name: made[name] for name in _NUMBERS}
+        self._extras = [made[name] for name in schema.extras.columns] if schema.extras else []
+        self._entry = np.zeros(capacity, np.int64)  # of the log, written last at each place; -1 for none
+        self._saved: Arrays = {**made, "entry": self._entry}
+        self._rng = np.random.Generator(np.random.PCG64(seed))
         self.clear()
-
-    def __len__(self) -> int:
-        """Number of transitions kept."""
-        return self._filled - self._holes
-
-    @property
-    def _filled(self) -> int:
-        """Places that have been written to, those whose transition was lost with a damaged file included."""
-        return min(self._completed, self._capacity)
 
     @property
     def add_count(self) -> int:
@@ -107,152 +93,186 @@ class ReservoirReplay(SavedReplay):
         return self._newest.add_count
 
     @property
+    def oldest(self) -> int:
+        """No entry before this one is live; any may be."""
+        return 0
+
+    @property
     def nbytes(self) -> int:
         """Bytes that all arrays take once the reservoir is full."""
-        return sum(array.nbytes for array in self._fields.values())
+        return sum(array.nbytes for array in self._saved.values())
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data."""
+        return {**self._newest.facts(), "capacity": self.capacity, "eviction": "reservoir"}
+
+    # Writing.
 
     def observe(self, transition: Mapping[str, Any]) -> None:
-        """Takes one transition, as `RingReplay.observe`; it can be drawn once its n steps are complete.
-
-        Raises:
-            KeyError: a key is missing.
-            ValueError: an observation has another shape or kind than the replay's, or the interval is negative.
-        """
-        self._newest.observe(transition)
+        """Take one transition, which can be drawn once its n decisions are complete; see `Replay.observe`."""
+        self._ring.observe(transition)
         self._take_complete()
 
     def cut(self, observation: Any) -> None:
-        """Ends the running episode, as `RingReplay.cut`."""
-        self._newest.cut(observation)
+        """End the running episode; see `Replay.cut`."""
+        self._ring.cut(observation)
         self._take_complete()
 
     def _take_complete(self) -> None:
-        slots = self._newest.valid_slots()
+        slots = self._ring.valid_slots()
         complete = slots[slots > self._last_slot]
         if not complete.size:
             return
         self._last_slot = int(complete[-1])
-        batch = self._newest.transitions(complete)
+        arrived = self._by_column(self._ring.assemble(complete % self._ring.capacity))
         for row in range(len(complete)):
             place = self._completed
-            if self._completed >= self._capacity:
-                place = self._eviction_rng.integers(self._completed + 1).item()
-            if place < self._capacity:
-                self._holes -= place < self._filled and self._entry.item(place) < 0
-                self._write(place, batch, row)
+            if self._completed >= self.capacity:
+                place = self._rng.integers(self._completed + 1).item()
+            if place < self.capacity:
+                self._write(place, arrived, row)
             self._completed += 1
 
-    def _write(self, place: int, batch: Mapping[str, Any], row: int) -> None:
-        for name, arrays in (("observation", self._observation), ("next_observation", self._next_observation)):
-            for array, stacks in zip(arrays.arrays, arrays.flat(batch[name]), strict=True):
-                array[place] = stacks[row, 0]
-        for name, array in self._scalars.items():
-            array[place] = batch[name][row]
-        self._entry[place] = self._head
-        self._head += 1
+    def _by_column(self, batch: Mapping[str, Any]) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """Return each column with what a batch of stacks of one observation brings for it, `[B, *shape]`."""
+        pairs = [(column, batch[name]) for name, column in self._numbers.items()]
+        for name, columns in self._stacks.items():
+            stacks = self.schema.observation.flatten(batch[name])
+            pairs += [(column, stack[:, 0]) for column, stack in zip(columns, stacks, strict=True)]
+        if self.schema.extras:
+            pairs += zip(self._extras, self.schema.extras.flatten(batch["extras"]), strict=True)
+        return pairs
 
-    def sample(self, batch_size: int | None = None) -> dict[str, Any]:
-        """Draws transitions independently and uniformly from those kept.
-
-        Args:
-            batch_size: number of transitions B, by default the constructor's.
-
-        Returns:
-            As `RingReplay.sample`, with stacks of one observation; "index" numbers the slots that a ring would fill.
-
-        Raises:
-            ValueError: no transition is complete yet, or `batch_size` is less than 1.
-        """
-        batch_size = self._batch_size if batch_size is None else batch_size
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be >= 1 transition, got {batch_size}")
-        if not len(self):
-            raise ValueError("the replay holds no valid transition yet, observe more before sampling")
-        places = self._rng.integers(self._filled, size=batch_size)
-        while self._holes and (holes := np.flatnonzero(self._entry.take(places) < 0)).size:
-            places[holes] = self._rng.integers(self._filled, size=holes.size)
-        scalars = {name: array.take(places) for name, array in self._scalars.items()}
-        return {
-            "observation": _take(self._observation, places),
-            "next_observation": _take(self._next_observation, places),
-            **scalars,
-        }
-
-    # Checkpointing. What is written over what is a log: an entry is a transition and the place it went to.
-
-    def facts(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data, without the seed."""
-        return {**self._newest.facts(), "capacity": self._capacity, "eviction": "reservoir"}
-
-    def _oldest(self) -> int:
-        return 0
+    def _write(self, place: int, arrived: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]], row: int) -> None:
+        if place == self.written:
+            self.written += 1
+            self.count += 1
+        elif self._entry.item(place) < 0:
+            self.count += 1
+        else:
+            self.selector.became_invalid(place)
+        for column, values in arrived:
+            column[place] = values[row]
+        self._entry[place] = self.head
+        self.head += 1
+        self.selector.became_valid(place)
 
     def clear(self) -> None:
-        """Forgets every transition; the generators go on from where they are."""
-        self._head = 0
+        """Forget every transition; the generator of the eviction goes on from where it is."""
+        self.head = self.written = self.count = 0
         self._completed = 0  # transitions whose steps are complete, kept or not
-        self._holes = 0  # places of which a damaged file has taken the transition
         self._last_slot = -1
         self._entry.fill(-1)
         self._newest.clear()
-        self._segments: list[Segment] = []
 
-    def _names(self) -> list[str]:
-        return ["place", *self._fields]
+    # Reading.
 
-    def _pieces(self, first: int) -> Iterator[Arrays]:
-        entry = self._entry[: self._filled]
+    def live_positions(self) -> Positions:
+        """Return the places of the transitions that are kept, in the order in which they were written."""
+        entry = self._entry[: self.written]
         places = np.argsort(entry)
-        places = places[entry[places] >= first]
-        for start in range(0, len(places), _PIECE):
-            chosen = places[start : start + _PIECE]
-            yield {"place": chosen, **{name: array[chosen] for name, array in self._fields.items()}}
+        return places[entry[places] >= 0]
 
-    def _lose(self, first: int, stop: int) -> None:
-        self._entry[(self._entry >= first) & (self._entry < stop)] = -1
+    def marks(self, positions: Positions) -> npt.NDArray[Any]:
+        """Return whether a transition is kept at each place."""
+        return self._entry.take(positions) >= 0
 
-    def _end_running(self) -> None:
-        self._newest._end_running()
+    def valid_slots(self) -> npt.NDArray[np.int64]:
+        """Return the index of every transition that is kept, ascending."""
+        return np.sort(self._numbers["index"][self.live_positions()])
+
+    def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
+        """Refuse to find transitions by their index: where each went is not kept.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a reservoir finds no transition by its index, use eviction='oldest' for that")
+
+    def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
+        """Return the transitions at places `[B]` with stacks of one observation, `[B, 1, *shape]`."""
+        nest = self.schema.observation.nest
+        batch = {
+            name: nest([column.take(positions, axis=0)[:, None] for column in columns])
+            for name, columns in self._stacks.items()
+        }
+        for name, column in self._numbers.items():
+            batch[name] = column.take(positions)
+        if self.schema.extras:
+            batch["extras"] = self.schema.extras.nest([column.take(positions, axis=0) for column in self._extras])
+        return batch
+
+    # Saving. Transitions that are written over each other make a log: an entry is one of them and the place it went to.
+
+    def counters(self) -> dict[str, Any]:
+        """Return what is not in the entries, as plain data."""
+        newest = self._newest.state_dict()
+        return {
+            "head": self.head,
+            "completed": self._completed,
+            "last_slot": self._last_slot,
+            "eviction_generator": self._rng.bit_generator.state,
+            "newest": {name: newest[name] for name in newest if name not in ("slots", "snapshot")},
+        }
+
+    def snapshot(self) -> Arrays:
+        """Return the newest slots, and the entry at each place: where its file is lost, no older one passes for it."""
+        slots: Arrays = self._newest.state_dict()["slots"]
+        return {**slots, "held": self._entry[: self.written]} if slots else {}
+
+    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        """Take over the counters and the small ring."""
+        self.head, self._completed = counters["head"], counters["completed"]
+        self.written = min(self._completed, self.capacity)
+        self._last_slot = counters["last_slot"]
+        self._rng.bit_generator.state = counters["eviction_generator"]
+        slots = dict(snapshot)
+        entry, held = self._entry[: self.written], slots.pop("held", self._entry[:0])
+        entry[entry != held] = -1
+        self.count = int(np.count_nonzero(entry >= 0))
+        self._newest.load_state_dict({**counters["newest"], "slots": slots, "snapshot": {}})
+
+    def end_running(self) -> None:
+        """End the episode that is under way, if one is: its last observation is its final one."""
+        self._newest.end_running()
         self._take_complete()
 
-    def _put(self, first: int, piece: Arrays) -> int:
-        for name, array in self._fields.items():
+    def lose(self, first: int, stop: int) -> None:
+        """Take note that the entries `first <= entry < stop` are lost."""
+        self._entry[(self._entry >= first) & (self._entry < stop)] = -1
+
+    def names(self) -> list[str]:
+        """Return the names of what an entry holds."""
+        return ["place", *self._saved]
+
+    def pieces(self, first: int) -> Iterator[Arrays]:
+        """Yield the entries from `first` on that no later one was written over, oldest first."""
+        places = self.live_positions()
+        places = places[self._entry[places] >= first]
+        for start in range(0, len(places), _PIECE):
+            chosen = places[start : start + _PIECE]
+            yield {"place": chosen, **{name: array[chosen] for name, array in self._saved.items()}}
+
+    def put(self, first: int, piece: Arrays) -> int:
+        """Write entries; return how many."""
+        for name, array in self._saved.items():
             array[piece["place"]] = piece[name]
         return len(piece["place"])
 
-    def _still_listed(self, listed: list[Segment]) -> list[Segment]:
-        # Any segment may hold a live entry; when most are dead, all that live are written anew.
+    def still_listed(self, listed: list[Segment]) -> list[Segment]:
+        """Return the segments that stay in use: all, until most entries are dead and what lives is written anew."""
         return listed if sum(segment.size for segment in listed) <= 2 * self.nbytes else []
 
-    def _moment(self) -> Arrays:
-        """The newest slots, and which entry each place holds: without its file, an older one is not taken for it."""
-        slots: Arrays = self._newest.state_dict()["slots"]
-        return {**slots, "held": self._entry[: self._filled]} if slots else {}
 
-    def _counters(self) -> dict[str, Any]:
-        newest = self._newest.state_dict()
-        return {
-            "facts": self.facts(),
-            "head": self._head,
-            "completed": self._completed,
-            "last_slot": self._last_slot,
-            "generator": self._rng.bit_generator.state,
-            "eviction_generator": self._eviction_rng.bit_generator.state,
-            "newest": {name: newest[name] for name in newest if name not in ("slots", "moment")},
-        }
-
-    def _restore(self, counters: Mapping[str, Any], moment: Arrays) -> None:
-        self._head, self._completed = counters["head"], counters["completed"]
-        self._last_slot = counters["last_slot"]
-        self._rng.bit_generator.state = counters["generator"]
-        self._eviction_rng.bit_generator.state = counters["eviction_generator"]
-        slots = dict(moment)
-        entry, held = self._entry[: self._filled], slots.pop("held", self._entry[:0])
-        entry[entry != held] = -1
-        self._holes = int(np.count_nonzero(entry < 0))
-        self._newest.load_state_dict({**counters["newest"], "slots": slots, "moment": {}})
+_NUMBERS: Mapping[str, Any] = {
+    "action": np.int64,
+    "reward": np.float32,
+    "discount": np.float32,
+    "interval": np.int64,
+    "index": np.int64,
+}
 
 
-def _take(observations: ObservationArrays, places: npt.NDArray[np.int64]) -> Any:
-    """Stacks of one `[B, 1, *shape]`."""
-    return observations.nest([array.take(places, axis=0)[:, None] for array in observations.arrays])
+def _next(name: str) -> str:
+    """Return the column of the next observation that goes with a column of the observation."""
+    return f"next_{name}"

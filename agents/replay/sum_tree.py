@@ -1,4 +1,4 @@
-"""Sums over blocks of values, so that a value is found by its share of the whole: what prioritised sampling needs."""
+"""A sum tree: values are drawn in proportion to their size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SumTree:
     """
 
     def __init__(self, capacity: int, *, fan_out: int = 32, top: int = 4096) -> None:
-        """Makes a tree whose values are all 0.
+        """Make a tree whose values are all 0.
 
         Args:
             capacity: leaves.
@@ -37,7 +37,7 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """Sum of all values."""
+        """The sum of all values."""
         self._refresh()
         return self._running.item(-1)
 
@@ -53,14 +53,14 @@ class SumTree:
         return sum(array.nbytes for array in arrays)
 
     def clear(self) -> None:
-        """Sets every value to 0."""
+        """Set every value to 0."""
         for array in (*self._levels, self._top, self._running):
             array.fill(0.0)
         self._stale.fill(False)
         self._fresh = True
 
     def set(self, index: npt.NDArray[np.int64] | int, value: npt.NDArray[np.float64] | float) -> None:
-        """Sets values, one or many.
+        """Set values, one or many.
 
         Args:
             index: leaves `[B]`, or one; of a leaf given twice the last value stays.
@@ -71,7 +71,7 @@ class SumTree:
         self._fresh = False
 
     def find(self, mass: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Finds the leaves on which the running sum of the values passes `mass`.
+        """Find the leaves at which the running sum of the values passes `mass`.
 
         Args:
             mass: float64 `[B]` in [0, total); the total must be positive.
@@ -96,7 +96,7 @@ class SumTree:
         return node
 
     def _refresh(self) -> None:
-        """Computes every node above a value that was set since the last time."""
+        """Compute every node above a value that was set since the last time."""
         if self._fresh:
             return
         blocks = np.flatnonzero(self._stale)

@@ -1,4 +1,8 @@
-"""The table of a sweep, in long form (one number per row), and the manifest of versions, commands and machines."""
+"""The table of a sweep, and the manifest of versions, commands and machines.
+
+The table is in long form, one number per row, because trials differ in their metrics and iterations. It
+is made from the trials' files, and can be made again at any time.
+"""
 
 from __future__ import annotations
 

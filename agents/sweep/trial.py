@@ -124,7 +124,9 @@ class GinTrial:
     def words(self, bindings: Mapping[str, Any], seed: int, base_dir: Path) -> list[str]:
         """Return the command line of a trial."""
         own = [word for key, value in bindings.items() for word in ("--gin_bindings", f"{key} = {value}")]
-        return [self.script, "--base_dir", str(base_dir), *self.arguments, *own, "--seed", str(seed)]
+        # A sweep over agents has bindings that only some of its trials read; it has checked that each is read by one.
+        seed_words = ["--seed", str(seed), "--allow_unread"]
+        return [self.script, "--base_dir", str(base_dir), *self.arguments, *own, *seed_words]
 
     def __call__(self, bindings: dict[str, Any], seed: int, base_dir: Path) -> Metrics:
         """Run train.py, which continues a run that was cut off."""

@@ -1,4 +1,14 @@
-"""A view of a sweep's table: which key is the x axis, which keys make curves, and which make panels."""
+"""A view of a sweep's table: which key is the x axis, which keys make curves, and which make panels.
+
+A sweep has more keys than a figure has axes. One key of numbers lies along the x axis: the delay, if there is one. Each
+arm makes a curve, and so does each interaction. The interaction is computed from the delay and the noops together
+(asynchronous: noops = 0; sequential: noops = delay), because the noops of a sequential curve differ at every delay.
+Keys whose value follows from x, as in linked axes, make nothing. All other keys make panels; without arms and
+interactions, the first of them makes curves.
+
+Random and no-op players do not learn, so they are levels across a panel: those of the arms of that name or, without
+such arms, the means of the closing tables of all trials.
+"""
 
 from __future__ import annotations
 

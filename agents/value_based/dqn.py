@@ -26,16 +26,17 @@ from agents.checks import (
 )
 from agents.compute import Compute
 from agents.exploration import Epsilon, has_warmup, is_per_actor, linearly_decaying_epsilon
-from agents.gin_values import resolved
+from agents.gin_values import with_gin_values
 from agents.learner import Batch, Learner, LossOutput, Monitor, Networks
 from agents.losses import values as losses
 from agents.networks.check import check_fit
 from agents.networks.q_network import create_network
-from agents.observations import Reader, each_array
+from agents.observations import Reader
 from agents.optimizers import create_optimizer
 from agents.policy import EpsilonGreedyPolicy, WorkerPolicy
-from agents.replay import ReservoirReplay, RingReplay, create_replay
+from agents.replay import Replay, create_replay
 from agents.spec import Spec
+from agents.trees import each_array
 
 __all__ = ["DQN"]
 
@@ -344,7 +345,7 @@ class DQN(Spec):
             check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
         return self.compute.place(network)
 
-    def make_replay(self, capacity: int, seed: int) -> RingReplay | ReservoirReplay:
+    def make_replay(self, capacity: int, seed: int) -> Replay:
         """Make the replay memory."""
         return create_replay(self.observation_space, capacity=capacity, seed=seed, **self._replay)
 
@@ -394,8 +395,8 @@ class DQN(Spec):
         return {
             **self.__dict__,
             "_network": _ReadyMade(self.make_network().cpu()),
-            "_optimizer": resolved(self._optimizer),
-            "_epsilon": self._epsilon.map_schedule(resolved),
+            "_optimizer": with_gin_values(self._optimizer),
+            "_epsilon": self._epsilon.map_schedule(with_gin_values),
         }
 
 

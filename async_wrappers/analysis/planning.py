@@ -87,7 +87,7 @@ class Plan:
         simulated_frames: Frames that the forecasts count.
         rules: A forecast for each: ``sequential`` and ``never_resting`` (one worker), ``max_time`` (``ceil(max latency
             * fps)`` workers, with the largest of 10,000 draws, which it learns on the way), ``max_time_known`` (which
-            is told), ``expected_time`` (``ceil(mean latency * fps)``) and ``tickets`` (two more, at playout p99).
+            knows it), ``expected_time`` (``ceil(mean latency * fps)``) and ``tickets`` (two more, at playout p99).
         enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames; None if none found.
         playout: The playout of `enough`, as a quantile of the latency.
         learners: That make one update per frame together; None if not asked for.
@@ -182,7 +182,7 @@ def plan(
     seconds: float = 60,
     seed: int = 0,
 ) -> Plan:
-    """Tell how many workers a latency needs at a frame rate, and what they give.
+    """Return how many workers a latency needs at a frame rate, and the fresh frames and delays that they give.
 
     Example:
         >>> from async_wrappers.analysis.planning import plan
@@ -193,7 +193,7 @@ def plan(
     Args:
         latency_or_policy: A latency model, a number or a list of seconds; or, with `observation`, a policy, which is
             then measured (53 inferences).
-        observation: What the policy is given.
+        observation: The observation that the policy is measured on.
         fps: Frames per second.
         learn_ms: How long one update of the weights takes, in milliseconds.
         cores: Cores of the machine; None means those of this one.
@@ -237,7 +237,7 @@ def plan(
 def workers_against_latency(
     latencies_s: Iterable[float], fps: Any = 60, *, cv: float = 0.2, seconds: float = 600, seed: int = 0
 ) -> list[Need]:
-    """Tell how many workers are enough over a range of log-normal latencies.
+    """Return how many workers are enough over a range of log-normal latencies.
 
     Args:
         latencies_s: Mean latencies, in seconds.
@@ -359,7 +359,7 @@ class _World:
 
 
 def _difference(after: Counts, before: Counts) -> Counts:
-    """Return what happened between two counts of one schedule."""
+    """Return the difference of two counts of one schedule."""
     return Counts(
         after.frames - before.frames,
         after.fresh - before.fresh,

@@ -29,7 +29,7 @@ CHANCE = 1e-3  # a period that would come about by chance more often than this i
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What `probe_delay` found. None stands for what could not be told; `verdict` says why.
+    """The findings of `probe_delay`. None stands for a value that could not be found; `verdict` says why.
 
     A frame is one ``step`` of the probed environment, as it was given.
 

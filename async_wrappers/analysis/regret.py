@@ -1,4 +1,4 @@
-"""The regret ladder: what delay and inaction each cost a policy, found by playing it with and without them.
+"""The regret ladder: the cost of delay and of inaction, found by playing a policy with and without them.
 
 Riemer, Subbaraj, Berseth, Rish, "Enabling Realtime Reinforcement Learning at Scale with Staggered Asynchronous
 Inference", arXiv 2412.14355, Theorem 1: the realtime regret splits into a part from not having learnt yet, a part from
@@ -130,7 +130,7 @@ def decompose(
         max_frames: Frames after which an episode is cut, the same on every rung.
 
     Returns:
-        Scores, mean returns and costs. A score is ``info["episode_return"]`` where the environment tells it, else the
+        Scores, mean returns and costs. A score is ``info["episode_return"]`` if the environment reports it, else the
         sum of the rewards.
 
     Raises:

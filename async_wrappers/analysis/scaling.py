@@ -96,10 +96,10 @@ def processes_needed(
     seconds: float = 600,
     seed: int = 0,
 ) -> list[Processes]:
-    """Tell how many workers and learners networks need for an action, and for an update, on each frame.
+    """Return how many workers and learners networks need for an action, and for an update, on each frame.
 
     Args:
-        networks: What is asked about, the smallest first.
+        networks: The networks, the smallest first.
         fps: Frames per second.
         cv: Coefficient of variation of each network's latency, log-normal; 0 is a constant.
         seconds: How long to simulate each, as in `workers_against_latency`.

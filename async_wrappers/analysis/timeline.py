@@ -32,7 +32,7 @@ def timeline(
     Args:
         schedule: What to draw; one below the other if there are several, by title. A new episode of each is begun.
         frames: How many.
-        path: Where to save the picture too; the ending tells the format.
+        path: Where to save the picture too; the ending names the format.
 
     Returns:
         The matplotlib figure.

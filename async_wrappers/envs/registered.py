@@ -49,7 +49,7 @@ def create_gym_environment(
     if render_mode is not None:  # an environment that cannot render need not take the argument
         kwargs["render_mode"] = render_mode
     try:
-        with warnings.catch_warnings(record=True) as told:  # a refusal says all of it in one sentence
+        with warnings.catch_warnings(record=True) as warned:  # a refusal is one sentence, without warnings before it
             warnings.filterwarnings("ignore", ".*that is not in the possible render_modes")  # refused below
             env = gym.make(environment_id, **kwargs)
     except TypeError as error:
@@ -64,7 +64,7 @@ def create_gym_environment(
         raise ValueError(
             f"environment_id must be registered with Gymnasium, got {environment_id!r}{hint} ({error})"
         ) from None
-    for each in told:
+    for each in warned:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     modes = env.metadata.get("render_modes") or []
     if render_mode is not None and render_mode not in modes:

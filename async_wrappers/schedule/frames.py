@@ -10,6 +10,13 @@ from typing import Any
 
 __all__ = ["FrameClock"]
 
+# Time is whole nanoseconds and a frame's period P = 10^9 / fps is a fraction: 60 frames a second are 16,666,666.67 ns.
+# Floats would give each caller another answer for a time on a frame's edge, and int64 products would overflow, so all
+# arithmetic is on Python's integers, with P as numerator and denominator.
+#
+# A frame begins at the ceiling of k P, a latency is rounded down. So an inference that starts with frame k and takes d
+# frames exactly ends at ceil(k P) + floor(d P) <= ceil((k + d) P): it is in time for frame k + d at every frame rate.
+
 
 class FrameClock:
     """Converts between frames and whole nanoseconds: frame k begins at the ceiling of ``k / fps``.
@@ -31,23 +38,25 @@ class FrameClock:
             raise ValueError(f"fps must be > 0 frames per second, got {fps!r}")
         period = Fraction(1_000_000_000) / self.fps
         self._period, self._per = period.numerator, period.denominator  # nanoseconds per frame, as a fraction
-        self._early = 0 if self._per == 1 else 2  # nanoseconds, by which two roundings down may precede a frame
+        # Nanoseconds by which a time that was rounded down twice may precede a frame; where frames begin on whole
+        # nanoseconds, so do whole frames of latency, and nothing is rounded.
+        self._early = 0 if self._per == 1 else 2
 
     def begin(self, frame: int) -> int:
-        """Return when a frame begins, in nanoseconds."""
+        """Return when a frame begins, in nanoseconds: ``ceil(frame P)`` with ``P = 10^9 / fps``."""
         return -(-frame * self._period // self._per)
 
     def begins(self, frame: int) -> Iterator[int]:
-        """Yield when the frames from `frame` on begin."""
+        """Yield when the frames from `frame` on begin, as `begin`; quicker than a call for each."""
         ceiled = count(frame * self._period + self._per - 1, self._period)
         return map(floordiv, ceiled, repeat(self._per))
 
     def frame_at(self, time: int) -> int:
-        """Return the first frame that begins at `time` nanoseconds or later."""
+        """Return the first frame that begins at `time` nanoseconds or later: ``floor((time - 1) / P) + 1``."""
         return 0 if time <= 0 else (time - 1) * self._per // self._period + 1
 
     def frame_in(self, time: int) -> int:
-        """Return the frame that goes on at `time` nanoseconds: the last one that has begun."""
+        """Return the frame that goes on at `time` nanoseconds, the last one that has begun: ``floor(time / P)``."""
         return time * self._per // self._period
 
     def aligned(self, time: int, lag: int = 0) -> int:

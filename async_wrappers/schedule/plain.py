@@ -10,8 +10,8 @@ Three rules give a schedule its meaning, and every consumer keeps them:
 2. Decision j is computed from ``o_{s_j}``, the observation at the start of frame ``s_j``, and from nothing newer.
 3. The reward of decision j is the sum over frames ``e_j .. e_{j+1} - 1``; rewards before ``e_0`` go to decision 0.
 
-`PlainSchedule` is the one of constants; `async_wrappers.schedule.simulated.SimulatedSchedule` is that of N workers
-whose inferences take random times.
+`PlainSchedule` has constants. `async_wrappers.schedule.simulated.SimulatedSchedule` has N workers whose inferences take
+random times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["PlainSchedule", "Schedule", "decisions"]
 
 
 class Schedule(Protocol):
-    """The decisions of one episode after another, told frame by frame."""
+    """The decisions of one episode after another, frame by frame."""
 
     @property
     def playout(self) -> int | None:
@@ -39,14 +39,14 @@ class Schedule(Protocol):
         ...
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
-        """Begin an episode and tell, for frame 0, 1, 2, ...: (start of the action applied on it or None, is it read).
+        """Begin an episode; yield (start of the action applied or None, is the frame read) of frames 0, 1, 2, ...
 
         Nothing of a frame is decided before it is asked for. A seed restarts all randomness and estimates.
         """
         ...
 
     def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
-        """Go on telling the running episode, whose first frames have been asked for, from this one on: for a copy."""
+        """Yield the rest of the running episode from `frame` on, the first that was not asked for: for a copy."""
         ...
 
     def first(self) -> tuple[int, int]:
@@ -104,23 +104,25 @@ class PlainSchedule:
     def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
         """See `Schedule.frames_from`."""
         delay, interval = self.delay, self.noops + 1
-        if interval == 1:  # the common case, and the one with a decision on every frame
+        # A decision on every frame is the common case, and the one in which the time per frame counts most: both
+        # iterators run in C.
+        if interval == 1:
             yield from ((None, True) for _ in range(frame, delay))
             yield from zip(count(max(0, frame - delay)), repeat(True))
         for start in count(frame - delay):
             yield start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0
 
     def first(self) -> tuple[int, int]:
-        """Return (start, effect) of the first decision."""
+        """Return (start, effect) of the first decision: ``(0, delay)``."""
         return 0, self.delay
 
     def in_flight(self, after: int, end: int) -> int | None:
-        """Return the start after `after`, if it is before `end`."""
+        """Return the start that follows `after`, ``after + noops + 1``, if it is before `end`."""
         following = after + self.noops + 1
         return following if following < end else None
 
     def decisions(self) -> Iterator[tuple[int, int]]:
-        """Yield ``(start, effect)`` of one episode's decisions, for ever."""
+        """Yield ``(s_j, e_j) = (j (noops + 1), s_j + delay)``, without end."""
         return ((start, start + self.delay) for start in count(0, self.noops + 1))
 
     def __repr__(self) -> str:
@@ -129,7 +131,7 @@ class PlainSchedule:
 
 
 def decisions(schedule: Schedule, seed: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield ``(start, effect)`` of the next episode's decisions, for ever."""
+    """Yield ``(start, effect) = (s_j, e_j)`` of the next episode's decisions, without end."""
     for effect, (start, _) in enumerate(schedule.frames(seed)):
         if start is not None:
             yield start, effect

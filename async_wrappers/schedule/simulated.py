@@ -22,12 +22,14 @@ __all__ = ["MOST_WORKERS", "Counts", "Inference", "SimulatedSchedule", "modelled
 
 MOST_WORKERS = 1_000_000
 
+# Draws behind the quantiles of a model, so that p99 rests on 100 of them. Their seed is fixed: the playout of a
+# configuration must not depend on a run's seed.
 _PLAYOUT_DRAWS = 10_000
 
 
 @dataclass
 class Counts:
-    """What happened since the schedule was made, over all episodes.
+    """Frames, actions and inferences since the schedule was made, over all episodes.
 
     Attributes:
         frames: Frames asked for.
@@ -49,16 +51,16 @@ class Counts:
 
     @property
     def fresh_share(self) -> float:
-        """Share of the frames that received an action of the agent's."""
+        """Share of the frames that received an action of the agent's: ``fresh / frames``; 0 without frames."""
         return self.fresh / self.frames if self.frames else 0.0
 
     @property
     def mean_delay(self) -> float:
-        """Mean age of the observation behind an applied action, in frames; nan if none was applied."""
+        """Mean delay of the applied actions, ``mean(e_j - s_j)``, in frames; nan if none was applied."""
         return sum(age * n for age, n in self.delay.items()) / self.fresh if self.fresh else float("nan")
 
     def delay_quantile(self, q: float) -> float:
-        """Return a quantile of that age, in frames; nan if no action was applied."""
+        """Return the least delay that a share `q` of the applied actions does not exceed, in frames; nan if none."""
         reached = 0
         for age in sorted(self.delay):
             reached += self.delay[age]
@@ -77,7 +79,7 @@ class Inference(NamedTuple):
 
 
 def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Conditions:
-    """Return what a strategy may know where latencies come from a model: quantiles are those of 10,000 fixed draws."""
+    """Return the conditions of workers whose latencies come from a model; quantiles are those of 10,000 fixed draws."""
 
     def quantile(q: float) -> int:
         stream = latency.stream(np.random.SeedSequence(0))
@@ -88,7 +90,7 @@ def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Co
 
 
 def worker_count(workers: Any) -> int:
-    """Return a number of workers as an int, or raise a ValueError.
+    """Return a number of workers as an int from 1 to a million, or raise a ValueError.
 
     Raises:
         ValueError: It is not a whole number, less than one, or more than anybody has.
@@ -99,9 +101,9 @@ def worker_count(workers: Any) -> int:
 class SimulatedSchedule:
     """The schedule of N workers under a latency model, a stagger strategy and a frame rate; deterministic by seed.
 
-    One frame applies one action: of those due, the newest start, then the earliest finish, then the lowest worker. An
-    inference takes effect only if its start is later than that of every action applied before. A worker never infers
-    the same frame twice. A reset discards what is in flight; the latencies and the strategy's estimates go on.
+    `async_wrappers.schedule.dispatch` has the rules: one frame applies one action, of those due the one with the newest
+    start; an inference takes effect only if its start is later than that of every action applied before; a worker never
+    infers the same frame twice. A reset discards what is in flight; the latencies and the strategy's estimates go on.
 
     Args:
         latency: A model, or a number of seconds.
@@ -143,7 +145,8 @@ class SimulatedSchedule:
             raise ValueError(f"seed must be a whole number >= 0, or None, got {seed!r}") from None
         latencies = self.latency.stream(entropy)
         self._simulation: _Simulation
-        if type(self.stagger) is Tickets:  # not a subclass, which may decide otherwise
+        # A subclass of `Tickets` may override any rule, so it is simulated event by event.
+        if type(self.stagger) is Tickets:
             self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies)
         else:
             self._simulation = _EventSimulation(self.clock, self.workers, self.stagger, latencies)
@@ -178,7 +181,7 @@ class SimulatedSchedule:
         return self._simulation.frames()
 
     def steps(self, seed: int | None = None) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
-        """Begin an episode and tell, frame by frame, who does what.
+        """Begin an episode, frame by frame.
 
         Yields:
             (start, worker) of the action applied on the frame, or None; and the workers that read the frame.
@@ -205,11 +208,11 @@ class SimulatedSchedule:
 
 
 class _Draws:
-    """Latencies, one after the other, that can be looked at before they are drawn; a deep copy goes on identically."""
+    """Latencies, one after the other, with a look at those to come; a deep copy goes on identically."""
 
     def __init__(self, latencies: LatencyStream) -> None:
         self._draw = latencies.draw
-        self._ahead: deque[int] = deque()  # what was looked at
+        self._ahead: deque[int] = deque()  # drawn for a look, and not yet taken
 
     def __iter__(self) -> Self:
         return self
@@ -218,7 +221,7 @@ class _Draws:
         return self._ahead.popleft() if self._ahead else self._draw()
 
     def ahead(self) -> Iterator[int]:
-        """Yield the next draws without taking them; not to be used once one is taken."""
+        """Yield the next draws without taking them; invalid once one is taken."""
         for place in count():
             if place == len(self._ahead):
                 self._ahead.append(self._draw())
@@ -226,7 +229,7 @@ class _Draws:
 
 
 class _Simulation:
-    """One episode after another, frame by frame; copied to look ahead. A subclass says what happens on a frame."""
+    """One episode after another, frame by frame; copied to look ahead. A subclass simulates the frames."""
 
     frame: int  # the next one
 
@@ -238,7 +241,7 @@ class _Simulation:
         self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
-        """Forget all that was learned, and go on with these latencies."""
+        """Forget all estimates, and go on with these latencies."""
         self._latencies = _Draws(latencies)
 
     def begin(self) -> None:
@@ -246,11 +249,11 @@ class _Simulation:
         raise NotImplementedError
 
     def frames(self) -> Iterator[tuple[int | None, bool]]:
-        """Tell the frames from the present one on; see `Schedule.frames`."""
+        """Yield the frames from the present one on; see `Schedule.frames`."""
         raise NotImplementedError
 
     def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
-        """Tell the frames from the present one on; see `SimulatedSchedule.steps`."""
+        """Yield the frames from the present one on; see `SimulatedSchedule.steps`."""
         raise NotImplementedError
 
     def finished(self) -> int:
@@ -258,11 +261,11 @@ class _Simulation:
         raise NotImplementedError
 
     def in_flight(self, after: int) -> int | None:
-        """Return the start, later than `after`, of what has begun and would be applied first."""
+        """Return the start, later than `after`, of the decision begun that would be applied first, or None."""
         raise NotImplementedError
 
     def copy(self) -> Self:
-        """Return what goes on in the same way, with the same draws, and changes nothing here, until this goes on."""
+        """Return a simulation with the same future and the same draws, valid until this one goes on."""
         future = copy(self)
         assert isinstance(self._latencies, _Draws)
         future._latencies = self._latencies.ahead()
@@ -274,7 +277,8 @@ class _Simulation:
         return self.copy().run_to_next_action()
 
     def run_to_next_action(self) -> tuple[int, int]:
-        """Run, jumping over frames on which nothing happens, until an action is applied; return (start, effect)."""
+        """Run until an action is applied, and jump over frames on which nothing happens; return (start, effect)."""
+        # With a latency of hours, that is millions of frames. A new `frames()` begins at `self.frame`.
         while True:
             for start, _ in self.frames():
                 if start is not None:
@@ -290,10 +294,17 @@ class _Simulation:
 
 
 class _TicketSimulation(_Simulation):
-    """`Tickets`: when a worker takes a ticket, all that comes of it is known, and no event has to be waited for.
+    """`Tickets` without events: the same frames, counts and log as `_EventSimulation`, in half the time.
 
-    It gives what `_EventSimulation` would, in less time.
+    When a worker takes a ticket, all consequences are known: when the inference ends, when the worker is free again,
+    and on which frame the action lands. So neither ends nor releases are events; there is a heap of workers by the time
+    at which they are free, and a table of actions by the frame on which they land.
     """
+
+    # Three facts make one entry per frame of that table enough. At most one worker starts on a frame, so starts are
+    # distinct and entries are made in their order: the newest action of a landing frame is the one entered last, and
+    # that one is applied, if any is. The others are dropped, so a number is enough for them. And an action that lands
+    # on a frame is dropped if a newer one was applied before: late ones may be.
 
     def __init__(self, clock: FrameClock, workers: int, tickets: Tickets, latencies: LatencyStream) -> None:
         assert tickets.playout is not None
@@ -325,7 +336,8 @@ class _TicketSimulation(_Simulation):
         for frame in count(self.frame):
             begin, end = end, next(begins)
             read = frame >= self._offered and free[0][0] < end
-            if read:  # by the worker that has been free for longest, or is free first
+            # The ticket goes to the worker that has been free for longest, else to the one that is free first.
+            if read:
                 since, worker = free[0]
                 latency = next(self._latencies)
                 started = since if since > begin else begin

@@ -1,10 +1,10 @@
 """Stagger strategies: when workers start, and when their actions are due.
 
-Plain objects that are fed times (in whole nanoseconds since the episode began) and return times. They hold no clock, no
-lock and never sleep, so that one object serves the simulation, the virtual clock and a real one.
+Plain objects that are given times (in whole nanoseconds since the episode began) and return times. They hold no clock,
+hold no lock and never sleep, so the same object serves the simulation, the virtual clock and a real one.
 
 ================= ===================================== ====================== =========================================
-name              a worker starts                       its action is due      what that gives
+name              a worker starts                       its action is due      result
 ================= ===================================== ====================== =========================================
 ``sequential``    on the frame after the last action's  when it has finished   the paper's baseline: one at a time
 ``none``          as soon as it is free                 when it has finished   the contrast: equal latencies bunch up
@@ -12,8 +12,8 @@ name              a worker starts                       its action is due      w
                   has passed                            latency so far         been seen; every action is that late
 ``expected_time`` as soon as it is free and its offset  when it has finished   fewer workers; spacing is even on average
                   has passed                                                   only, and phases drift
-``tickets``       when the loop offers a ticket         start + playout frames even starts, one constant delay; what is
-                                                                               slower than the playout comes late
+``tickets``       when the loop offers a ticket         start + playout frames even starts, one constant delay; slower
+                                                                               inferences than the playout come late
 ================= ===================================== ====================== =========================================
 """
 
@@ -34,12 +34,14 @@ from async_wrappers.schedule.frames import FrameClock
 
 __all__ = ["Conditions", "ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Stagger", "Tickets", "make_stagger"]
 
-_LAG = 2  # nanoseconds after a frame's beginning, of which rounding a latency down may take one
+# Nanoseconds after a frame's beginning at which crowded starts lag; see the cases above `_Offsets`. Rounding the
+# latency down may take one of them, so one would not be enough.
+_LAG = 2
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a strategy may know before the first episode.
+    """The workers, the frames and the latency, as far as a strategy may know them before the first episode.
 
     Attributes:
         workers: How many there are.
@@ -57,8 +59,9 @@ class Conditions:
 class Stagger:
     """A strategy; this one lets every worker start when it is free, and apply its action when it has finished.
 
-    Override what differs. Times are whole nanoseconds since the episode began, workers are numbered from 0. Whatever a
-    strategy says, a worker reads the newest frame when it starts, and never the same frame twice.
+    A subclass overrides the methods in which it differs. Times are whole nanoseconds since the episode began, workers
+    are numbered from 0. Under every strategy a worker reads the newest frame when it starts, and never the same frame
+    twice.
     """
 
     playout: int | None = None
@@ -66,7 +69,7 @@ class Stagger:
     """
 
     def prepare(self, conditions: Conditions) -> None:
-        """Settle what depends on the conditions: before the first episode, and before each where they are measured."""
+        """Take the conditions: before the first episode and, if they are measured, before each."""
         self.workers = conditions.workers
 
     def restart(self) -> None:
@@ -90,7 +93,7 @@ class Stagger:
     def opens(self, frame: int) -> int | None:
         """Return the first frame, `frame` or later, on which a start may be offered; None: not before an action.
 
-        It only saves time where nothing happens for long: `frame` itself is always a right answer.
+        `frame` itself is always right. A later frame saves time, because the simulation jumps to it.
         """
         return frame
 
@@ -105,15 +108,15 @@ class Stagger:
 
     @property
     def granted(self) -> int | None:
-        """How many turns learners may have taken in all by now; None: they learn whenever they can."""
+        """Turns that learners may have taken in all by now; None: they learn whenever they can."""
         return None
 
     def learned(self, turns: int) -> None:
-        """Learners have taken so many turns in all."""
+        """Take note of the turns that learners have taken in all."""
 
 
 class NoStagger(Stagger):
-    """No staggering: the contrast. Workers with equal latencies start together and stay together for ever."""
+    """No staggering: the contrast. Workers with equal latencies start together and stay together."""
 
 
 class Sequential(Stagger):
@@ -141,11 +144,11 @@ class Sequential(Stagger):
 
     @property
     def granted(self) -> int | None:
-        """How many turns the learner may have taken by now."""
+        """Turns that the learner may have taken in all by now."""
         return None if self._learn is None else self._granted
 
     def learned(self, turns: int) -> None:
-        """Note how many turns the learner has taken."""
+        """Take note of the turns that the learner has taken in all."""
         self._turns = turns
 
     def begin(self) -> None:
@@ -177,28 +180,44 @@ class Sequential(Stagger):
         self._granted += self._learn == "before"
 
     def lost(self, frame: int) -> None:
-        """Offer again at once."""
+        """Offer again at once: without an action, nothing else would end the wait."""
         self._thinking = False
 
     def __repr__(self) -> str:
         return f"Sequential(learn={self._learn!r})"
 
 
+# Why a nanosecond matters to offsets
+# ===================================
+#
+# Worker p of N waits p / N of the latency L. Let L be exactly d frames: the usual case of a constant latency that
+# somebody wrote down. Then every start lies on the beginning of a frame, or at a fixed place between two, in every
+# cycle of the episode. A start that is one nanosecond early reads the frame before, and its action is a frame older, in
+# every cycle. So rounding must not decide where a start lies. With P nanoseconds per frame, frame k begins at
+# ceil(k P):
+#
+# 1. Offsets are kept as exact multiples of 1 / N nanosecond and rounded up once. An offset that belongs on frame k is
+#    at most k P, so its ceiling is at most ceil(k P): it is never too late for frame k.
+# 2. It may be too early: a latency is drawn as floor(d P). That makes the offset p floor(d P) / N smaller than p d P /
+#    N by less than a nanosecond, and each later start, an earlier one plus floor(d P), by less than another one.
+#    `FrameClock.aligned` moves a start that is up to two nanoseconds before a frame to the frame's beginning.
+#
+# By 1 and 2 a start that belongs on frame k is at begin(k), and the worker's next one is at begin(k + d): no drift.
+# Which frames receive an action then depends on the distance of two neighbours' starts, d / N frames:
+#
+# * N <= d. The distance is a frame or more: each start has a frame of its own, and N of every d frames receive an
+#   action.
+# * N > d and N is a multiple of d. One start in N / d lies at the beginning of a frame, so every frame has one. Its
+#   action lands d frames later, on a frame's beginning. Every frame receives an action.
+# * N > d otherwise. Every frame is read, but only some at their very beginning. Those actions land d frames later; an
+#   action that starts within its frame lands d + 1 frames later. So the action of a start at begin(k) lands on the same
+#   frame as that of frame k - 1 and replaces it, and the frame after may receive none. All starts at a frame's
+#   beginning therefore wait `_LAG`: every action lands d + 1 frames later, and every frame receives one, as with a
+#   latency just below d frames.
+
+
 class _Offsets(Stagger):
-    """What Algorithms 1 and 2 share: each worker waits for its own offset before it starts; offsets are corrected.
-
-    Where N workers serve a latency of exactly d frames, all starts lie on frames or between two, for ever, and a
-    nanosecond decides which frame is read. So offsets are exact multiples of 1 / N nanosecond and rounded up once, as
-    the beginnings of frames are: a start that belongs on frame k is then no later than k. A latency is rounded down,
-    so that start may be early by less than a nanosecond for it and one for its offset: `FrameClock.aligned` moves it
-    to the frame. From then on each worker's starts are d frames apart exactly, without drift:
-
-    * N <= d: all starts are on frames of their own, N of every d.
-    * N > d, a multiple of d: one start is at the beginning of each frame, and its action lands d frames later.
-    * N > d otherwise: each frame has a start, but only some have one at their very beginning, whose action lands a
-      frame earlier than the others' and takes the place of the one before. These wait `_LAG`, so that every action
-      lands d + 1 frames later, as it does where the latency is a little less than whole frames.
-    """
+    """The base of Algorithms 1 and 2: each worker waits for its own offset before it starts; offsets are corrected."""
 
     def __init__(self, initial_latency: float = 0.01) -> None:
         self.initial_latency = seconds_of("initial_latency", initial_latency)
@@ -215,25 +234,27 @@ class _Offsets(Stagger):
         self._latency = nanoseconds(self.initial_latency)
 
     def begin(self) -> None:
-        """Spread the starts over the latency as far as it is known: worker p waits p / N of it."""
-        # In nanoseconds, and in N-ths of one that come on top: their product would not fit into 64 bits.
+        """Spread the starts over the latency L as far as it is known: worker p of N waits ``p L / N``."""
+        # An offset is whole nanoseconds plus N-ths of one. As a single number of N-ths it would not fit into 64 bits.
         self._offsets = np.zeros(self.workers, np.int64)
-        self._parts = np.zeros(self.workers, np.int64)
+        self._nths = np.zeros(self.workers, np.int64)
         self._add(self._latency, self._cycle[: self.workers])
         self._lag = 0
         self._look_for_crowding()
 
     def start(self, worker: int, now: int) -> int:
-        """Let a worker wait for its offset; an offset below zero stays as a debt."""
-        offset = self._offsets.item(worker) + -(-self._parts.item(worker) // self.workers)
+        """Let a worker wait for its offset; a negative offset stays, and shortens the next ones."""
+        offset = self._offsets.item(worker) + -(-self._nths.item(worker) // self.workers)
         if offset <= 0:
-            return self._clock.aligned(now, self._lag)  # what this adds makes up for the latency's rounding: not owed
+            # The nanoseconds that aligning adds make up for the rounding of the latency. They are not taken off the
+            # offset: a worker would start earlier by them in its next cycle.
+            return self._clock.aligned(now, self._lag)
         ready = self._clock.aligned(now + offset, self._lag)
         self._offsets[worker] -= ready - now
         return ready
 
     def _correct(self, worker: int, change: int) -> None:
-        """Move every other worker by its distance behind this one in the cycle, so that spacings grow by change / N."""
+        """Move worker q by ``((q - p) mod N) change / N``, so that spacings grow by change / N and p stays."""
         self._latency += change
         if change:
             self._add(change, self._cycle[self.workers - worker : 2 * self.workers - worker])
@@ -241,12 +262,12 @@ class _Offsets(Stagger):
 
     def _add(self, latency: int, places: NDArray[np.int_]) -> None:
         """Add so many N-ths of a latency to the offsets."""
-        whole, parts = divmod(latency, self.workers)
+        whole, nths = divmod(latency, self.workers)
         self._offsets += whole * places
-        self._parts += parts * places
+        self._nths += nths * places
 
     def _look_for_crowding(self) -> None:
-        """Let starts lag from now on, to the end of the episode, if only some would be at the beginning of a frame."""
+        """Let starts lag for the rest of the episode, if only some frames would be read at their beginning."""
         frames = self._clock.whole(self._latency)
         if 0 < frames < self.workers and self.workers % frames:
             self._lag = _LAG
@@ -268,7 +289,7 @@ class MaxTime(_Offsets):
     """
 
     def finish(self, worker: int, started: int, now: int) -> int:
-        """Hold the action back until the longest latency so far has passed; a new maximum is released at once."""
+        """Release at ``started + max(latency, longest so far)``; a new maximum moves the other workers."""
         longer = now - started - self._latency
         if longer <= 0:
             return now - longer
@@ -294,24 +315,30 @@ class ExpectedTime(_Offsets):
         self._count = self._sum = 0
 
     def finish(self, worker: int, started: int, now: int) -> int:
-        """Update the mean, and move the other workers by the change."""
+        """Release at once; update the mean, and move the other workers by the change."""
         self._count += 1
         self._sum += now - started
-        change = self._sum // self._count - self._latency  # of the exact sum, so that roundings do not add up
+        # The mean of the exact sum: a running mean would add up its roundings.
+        change = self._sum // self._count - self._latency
         self._correct(worker, change)
         if self._count == 1 and change < 0 < self._latency:
             self._skip_cycles(-change * (self.workers - 1))
         return now
 
     def _skip_cycles(self, owed: int) -> None:
-        """Let all wait for whole cycles, by now and after these, where the guess was too long: none can start earlier.
+        """Let all workers skip whole cycles, because the first guess of the latency was too long.
+
+        The first latency shortens all offsets, and some become negative. But a worker whose start is in the past
+        cannot start earlier, so the phases would be wrong for as long as the debts last. If all wait for the same
+        whole number of cycles, more than the largest debt, the phases are right at once.
 
         Args:
-            owed: What the last worker's offset lacks, in N-ths of a nanosecond.
+            owed: The largest debt, that of the last worker in the cycle, in N-ths of a nanosecond.
         """
         cycles = 1 - (-owed // (self.workers * self._latency))
         frames = self._clock.whole(self._latency)
-        together = -self._clock.begin(-frames * cycles) if frames else self._latency * cycles  # rounded down once
+        # For a latency of whole frames, `cycles` of them are rounded down once, not once in each cycle.
+        together = -self._clock.begin(-frames * cycles) if frames else self._latency * cycles
         self._offsets += together - self._latency
 
 
@@ -352,7 +379,7 @@ class Tickets(Stagger):
             raise ValueError("slot must be >= 1 frame, got 0")
 
     def prepare(self, conditions: Conditions) -> None:
-        """Settle playout and slot."""
+        """Set ``playout = ceil(quantile * fps)`` and ``slot = max(1, ceil(mean latency * fps / workers))``."""
         super().prepare(conditions)
         if self._quantile is not None:
             self.playout = conditions.clock.frame_at(conditions.quantile(self._quantile))
@@ -360,11 +387,11 @@ class Tickets(Stagger):
         self.slot = self._slot or max(1, -(-busy_frames // conditions.workers))
 
     def begin(self) -> None:
-        """Offer the first ticket on frame 0."""
+        """Offer the first ticket on frame 0, as if the last one had been taken a slot before."""
         self._last = -self.slot
 
     def offers(self, frame: int) -> int:
-        """Offer one ticket, if a slot has passed."""
+        """Offer one ticket, if a slot has passed since the last was taken: ``frame - last >= slot``."""
         return int(frame - self._last >= self.slot)
 
     def opens(self, frame: int) -> int:

@@ -3,7 +3,7 @@
 * `async_wrappers.testing.backends.BackendContract`: what every backend of `AsyncRunner` keeps.
 * `async_wrappers.testing.staggers.StaggerContract`: what every stagger strategy keeps.
 
-Subclass one in a test module, tell it what to test, and pytest runs it.
+Subclass one in a test module, override the methods that make the object under test, and pytest runs it.
 """
 
 import pytest

@@ -100,17 +100,17 @@ EXAMPLES = settings(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
 )
-Told = list[tuple[tuple[int, int] | None, list[int]]]
+Frames = list[tuple[tuple[int, int] | None, list[int]]]
 
 
-def tell(schedule: SimulatedSchedule, frames: int = HORIZON, seed: int | None = None) -> Told:
-    """Return what a schedule tells of an episode's first frames."""
+def first_frames(schedule: SimulatedSchedule, frames: int = HORIZON, seed: int | None = None) -> Frames:
+    """Return an episode's first frames: (start, worker) that each receives, and the workers that read it."""
     return list(islice(schedule.steps(seed), frames))
 
 
-def applied_of(told: Told) -> list[tuple[int, int, int]]:
+def applied_of(shown: Frames) -> list[tuple[int, int, int]]:
     """Return (start, effect, worker) of the actions applied."""
-    return [(*applied, frame) for frame, (applied, _) in enumerate(told) if applied is not None]
+    return [(*applied, frame) for frame, (applied, _) in enumerate(shown) if applied is not None]
 
 
 class StaggerContract:
@@ -127,12 +127,12 @@ class StaggerContract:
     ) -> None:
         schedule = workshop.schedule(self.make_stagger())
         log = schedule.keep_log()
-        told = tell(schedule)
-        landed = applied_of(told)
+        shown = first_frames(schedule)
+        landed = applied_of(shown)
         assert all(before < after for (before, *_), (after, *_) in pairwise(landed))
         for start, worker, effect in landed:
             assert start <= effect
-            assert worker in told[start][1]  # only what was read can be applied
+            assert worker in shown[start][1]  # only what was read can be applied
         by_start = {(inference.start, inference.worker): inference for inference in log}
         for start, worker, effect in landed:
             assert by_start[start, worker].finished <= schedule.clock.begin(effect)
@@ -144,9 +144,9 @@ class StaggerContract:
     ) -> None:
         schedule = workshop.schedule(self.make_stagger())
         log = schedule.keep_log()
-        told = tell(schedule)
+        shown = first_frames(schedule)
         assert sorted((i.start, i.worker) for i in log) == sorted(
-            (frame, worker) for frame, (_, readers) in enumerate(told) for worker in readers
+            (frame, worker) for frame, (_, readers) in enumerate(shown) for worker in readers
         )
         for inference in log:
             assert inference.start == schedule.clock.frame_in(inference.started)
@@ -161,7 +161,7 @@ class StaggerContract:
     def test_latencies_are_drawn_in_the_order_of_the_starts(self, workshop: Workshop) -> None:
         schedule = workshop.schedule(self.make_stagger())
         log = schedule.keep_log()
-        tell(schedule)
+        first_frames(schedule)
         assert [inference.started for inference in log] == sorted(inference.started for inference in log)
         expected = (workshop.latency.nanoseconds * (len(log) + 1))[: len(log)]
         assert [inference.finished - inference.started for inference in log] == expected
@@ -171,14 +171,14 @@ class StaggerContract:
     def test_nothing_depends_on_the_future(self, workshop: Workshop, data: st.DataObject) -> None:
         same = data.draw(st.integers(0, 40), label="draws that stay the same")
         latency = ChangesLater(workshop.latency.nanoseconds, same, data.draw(played(workshop.fps), label="others"))
-        told = []
+        shown = []
         for changed in (False, True):
             latency.changed = False
             schedule = SimulatedSchedule(latency, workshop.workers, workshop.fps, self.make_stagger())
             latency.changed = changed
-            told.append(tell(schedule, seed=1))
+            shown.append(first_frames(schedule, seed=1))
         drawn = 0
-        for frame, (one, other) in enumerate(zip(*told, strict=True)):
+        for frame, (one, other) in enumerate(zip(*shown, strict=True)):
             drawn += len(one[1])
             if drawn > same:
                 break
@@ -187,18 +187,18 @@ class StaggerContract:
     @EXAMPLES
     @given(workshop=workshops())
     def test_a_longer_run_begins_as_a_shorter_one(self, workshop: Workshop) -> None:
-        longer = tell(workshop.schedule(self.make_stagger()), HORIZON)
-        assert tell(workshop.schedule(self.make_stagger()), HORIZON // 2) == longer[: HORIZON // 2]
+        longer = first_frames(workshop.schedule(self.make_stagger()), HORIZON)
+        assert first_frames(workshop.schedule(self.make_stagger()), HORIZON // 2) == longer[: HORIZON // 2]
 
     @EXAMPLES
     @given(workshop=workshops())
     def test_first_is_the_first_decision_that_the_frames_then_tell(self, workshop: Workshop) -> None:
         schedule = workshop.schedule(self.make_stagger())
         expected = next(decisions(workshop.schedule(self.make_stagger())))
-        told = schedule.steps()
+        shown = schedule.steps()
         assert schedule.first() == expected
         assert schedule.first() == expected  # asking changes nothing
-        landed = applied_of(list(islice(told, expected[1] + 1)))
+        landed = applied_of(list(islice(shown, expected[1] + 1)))
         assert [(start, effect) for start, _, effect in landed] == [expected]
 
     @EXAMPLES
@@ -214,7 +214,7 @@ class StaggerContract:
         twin = workshop.schedule(Closing(self.make_stagger()))
         assert isinstance(twin.stagger, Closing)
         twin.stagger.closed_from = frames
-        landed = applied_of(tell(twin, FAR))
+        landed = applied_of(first_frames(twin, FAR))
         expected = next((start for start, _, effect in landed if effect >= frames and start > newest), None)
         assert schedule.in_flight(newest, frames) == expected
         if expected is not None:
@@ -227,15 +227,15 @@ class StaggerContract:
         log = schedule.keep_log()
         steps = schedule.steps()
         schedule.first()
-        told: Told = []
+        shown: Frames = []
         for frame in range(HORIZON):
-            told.append(next(steps))
+            shown.append(next(steps))
             if frame in asked:
-                newest = max((start for start, *_ in applied_of(told)), default=-1)
+                newest = max((start for start, *_ in applied_of(shown)), default=-1)
                 schedule.in_flight(newest, frame + 1)
         twin = workshop.schedule(self.make_stagger())
         twin_log = twin.keep_log()
-        assert tell(twin) == told
+        assert first_frames(twin) == shown
         assert (twin.counts, twin_log) == (schedule.counts, log)
 
     @EXAMPLES
@@ -245,11 +245,11 @@ class StaggerContract:
     ) -> None:
         workshop = Workshop(latency, workers, fps)
         schedule = workshop.schedule(self.make_stagger())
-        tell(schedule, before)
-        again = tell(schedule, seed=seed)
-        assert tell(workshop.schedule(self.make_stagger()), seed=seed) == again
-        tell(schedule, before)
-        assert tell(schedule, seed=seed) == again
+        first_frames(schedule, before)
+        again = first_frames(schedule, seed=seed)
+        assert first_frames(workshop.schedule(self.make_stagger()), seed=seed) == again
+        first_frames(schedule, before)
+        assert first_frames(schedule, seed=seed) == again
 
     @EXAMPLES
     @given(workshop=workshops(), frames=st.integers(0, 30))
@@ -258,9 +258,9 @@ class StaggerContract:
     ) -> None:
         schedule = workshop.schedule(self.make_stagger())
         log = schedule.keep_log()
-        tell(schedule, frames)
+        first_frames(schedule, frames)
         before = len(log)
-        tell(schedule, frames)
+        first_frames(schedule, frames)
         drawn = [inference.finished - inference.started for inference in log]
         assert drawn == (workshop.latency.nanoseconds * (len(log) + 1))[: len(log)]
         second: list[Inference] = log[before:]
@@ -274,8 +274,8 @@ class StaggerContract:
     def test_counts_are_of_what_happened(self, workshop: Workshop) -> None:
         schedule = workshop.schedule(self.make_stagger())
         log = schedule.keep_log()
-        told = tell(schedule)
-        counts, landed = schedule.counts, applied_of(told)
+        shown = first_frames(schedule)
+        counts, landed = schedule.counts, applied_of(shown)
         assert (counts.frames, counts.fresh) == (HORIZON, len(landed))
         assert counts.fresh_share == len(landed) / HORIZON
         ages = [effect - start for start, _, effect in landed]

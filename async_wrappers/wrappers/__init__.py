@@ -1,1 +1,1 @@
-"""Gymnasium wrappers: the delay itself, for one environment and for a vector, and what a policy may know of it."""
+"""Gymnasium wrappers: the delay, for one environment and for a vector, and observations that include it."""

@@ -1,15 +1,15 @@
-"""Telling the policy about its delay.
+"""Observations that include the delay.
 
-* `AppliedActions`: what was applied.
-* `CommittedActions`: what is on its way.
+* `AppliedActions`: the actions applied before the observation's frame.
+* `CommittedActions`: the actions on their way.
 * `DecisionDelay`: how old the observation behind the last applied action was, or how old it is promised to be.
 
-Under delay the observation alone is not Markov: what comes after it depends on the actions that land between it and
-the action being chosen (Katsikopoulos and Engelbrecht, "Markov decision processes with delays and asynchronous cost
+Under delay the observation alone is not Markov: the next one depends also on the actions that land between it and the
+action being chosen (Katsikopoulos and Engelbrecht, "Markov decision processes with delays and asynchronous cost
 collection", 2003). `CommittedActions` shows those of them that are known. `AppliedActions` shows the ones before it,
-which tell what the environment was doing when it was looked at; under sequential interaction with ``"repeat"`` the last
-of them is also what the environment receives until the next action lands. `DecisionDelay` shows how far ahead the
-action being chosen will land, where that varies.
+which describe the motion of the environment at the observation's frame; under sequential interaction with ``"repeat"``
+the last of them is also the one that the environment receives until the next action lands. `DecisionDelay` shows how
+far ahead the action being chosen will land, where that varies.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         return self._join(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Run one decision and show what is on its way when the next one starts."""
+        """Run one decision and show the actions that are on their way when the next one starts."""
         row = self._encode(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         realtime = info["realtime"]
@@ -192,11 +192,11 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
     Put it *outside* the delay, ``DecisionDelay(RealtimeDelay(env, latency=..., ...))``.
 
     ``of="last"`` shows the delay of the newest action that was applied before the observation's frame; it was known
-    then. Until the episode's first action has been applied it is 0. What varies little from one inference to the next
-    (a slow machine, `async_wrappers.latency.Correlated`) can be told from it.
+    then. Until the episode's first action has been applied it is 0. Delays that change
+    little from one inference to the next (a slow machine, `async_wrappers.latency.Correlated`) can be foreseen from it.
 
     ``of="playout"`` shows the same number always: that by which each action is due. With constants it is the delay,
-    with tickets the playout. It tells a policy that is trained under several delays which one it lives with.
+    with tickets the playout. A policy that is trained under several delays can see which one it has.
 
     Example:
         >>> import gymnasium as gym
@@ -275,7 +275,7 @@ def _delay_inside(wrapper: str, env: gym.Env[Any, Any]) -> RealtimeDelay:
 
 
 def _one_of(space: gym.Space[Any], action_space: gym.Space[Any]) -> Any:
-    """Return what stands for one in a flat observation: 1, or the largest number of a type of whole numbers."""
+    """Return the value of "yes" in a flat observation: 1, or the largest number of a type of whole numbers."""
     number = _number_type(space)
     if not np.issubdtype(number, np.integer):
         return number(1)
@@ -285,7 +285,7 @@ def _one_of(space: gym.Space[Any], action_space: gym.Space[Any]) -> Any:
 
 
 def _frame_of(space: gym.Space[Any], longest: int) -> Any:
-    """Return what stands for a frame in a flat observation: 1, or as much as whole numbers hold `longest` times."""
+    """Return the value of one frame in a flat observation: 1, or the largest whole number ``// longest``."""
     number = _number_type(space)
     if not np.issubdtype(number, np.integer):
         return number(1)

@@ -1,4 +1,4 @@
-"""The default action: what the environment receives on frames where no agent action lands (beta in the paper).
+"""The default action: the environment receives it on frames where no agent action lands (beta in the paper).
 
 Riemer, Subbaraj, Berseth, Rish, "Enabling Realtime Reinforcement Learning at Scale with Staggered Asynchronous
 Inference", arXiv 2412.14355, Definition 1: an asynchronous MDP is an MDP plus a default behaviour policy.
@@ -110,8 +110,8 @@ def find_noop(env: gym.Env[Any, Any]) -> Any | None:
 
 def _meant(env: gym.Env[Any, Any], space: Discrete) -> Any | None:
     """Return the discrete action that the environment, or its documentation, calls doing nothing."""
-    tell = _said_of_actions(env, "get_action_meanings")
-    meanings = [] if tell is None else [str(meaning).upper() for meaning in tell()]
+    get_meanings = _said_of_actions(env, "get_action_meanings")
+    meanings = [] if get_meanings is None else [str(meaning).upper() for meaning in get_meanings()]
     for meaning in _MEANINGS:
         if len(meanings) == space.n and meaning in meanings:
             return space.start + meanings.index(meaning)
@@ -152,7 +152,7 @@ def _name(env: gym.Env[Any, Any]) -> str:
 
 
 def written_call(name: str, *arguments: str, **keywords: Any) -> str:
-    """Return a call as one writes it, with a place for one more argument; what has no such form stands as its name."""
+    """Return a call as one writes it, with room for one more argument; values without a literal stand as names."""
     written = {key: repr(value) for key, value in keywords.items()}
     named = (f"{key}={key if text.startswith('<') else text}" for key, text in written.items())
     return f"{name}({', '.join([*arguments, *(text.replace('{', '{{').replace('}', '}}') for text in named), '{}'])})"
@@ -165,13 +165,14 @@ def _element(space: gym.Space[Any], action: Any) -> Any | None:
         if not np.can_cast(array.dtype, space.dtype, "same_kind"):
             return None
         action = array.astype(space.dtype)
-        if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):  # it wrapped around
+        # Of whole numbers, a cast to a smaller type wraps around: 256 becomes a uint8 of 0.
+        if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):
             return None
     return action if space.contains(action) else None
 
 
 def _own(action: Any) -> Any:
-    """Return what may be handed out: an environment may change the array that it receives."""
+    """Return an action that may be handed out: an environment may change the array that it receives."""
     return action if isinstance(action, (int, np.integer)) or action is None else deepcopy(action)
 
 
@@ -204,12 +205,14 @@ class _Repeat:
 
 class _Random:
     def __init__(self, space: gym.Space[Any]) -> None:
-        self._space = deepcopy(space)  # a generator of its own: the environment's draws stay as they are
+        # A copy has a generator of its own: the environment's draws stay as they are without a default action.
+        self._space = deepcopy(space)
         self._space.seed(None)
 
     def reset(self, seed: int | None) -> None:
         if seed is not None:
-            own = np.random.SeedSequence((seed, 0xDEFA))  # not the stream that the environment makes of this seed
+            # Not the stream that the environment makes of this seed: the two must be independent.
+            own = np.random.SeedSequence((seed, 0xDEFA))
             self._space.seed(int(own.generate_state(1)[0]))
 
     def __call__(self, observation: Any, last_action: Any) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
-from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -13,6 +11,7 @@ from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import whole_frames
 from async_wrappers.schedule.plain import PlainSchedule, Schedule
+from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ __all__ = ["RealtimeDelay"]
 
 _OF_A_LATENCY = {"workers": None, "fps": None, "stagger": "tickets", "playout": "p99", "slot": None}  # and defaults
 
-# What the environment showed at the beginning of a frame: (frame, observation, info). A plain tuple, for speed.
+# The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]
 
 
@@ -40,7 +39,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
       is the one that the next decision would have read, ``o_min(s_{j+1}, T)``: still a delayed one. A truncated
       transition bootstraps on it.
     * ``info`` and ``render()`` are of the *newest* frame: they show what a policy that takes time cannot know yet, so
-      a policy that reads ``info`` cheats. What the environment said along with the delayed observation is
+      a policy that reads ``info`` cheats. The info that came with the delayed observation is
       ``info["realtime"]["observation_info"]``.
     * Observations are copied, deeply, when the environment shows them: it may reuse its arrays.
     * A ``copy.deepcopy`` of the wrapper, where the environment can be copied, goes on from the same frame by itself,
@@ -71,7 +70,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         (4.0, 4, 2)
 
     Instead of the two constants, a latency model gives the schedule of N workers whose inferences take random times
-    (`async_wrappers.schedule.simulated`); it is seeded by ``reset(seed=)``, and ``counts`` counts how inferences ended.
+    (`async_wrappers.schedule.simulated`). It is seeded by ``reset(seed=)``; ``counts`` has figures of frames and
+    inferences.
 
         >>> from async_wrappers.latency import LogNormal
         >>> env = RealtimeDelay(gym.make("CartPole-v1"), latency=LogNormal(mean=0.120, cv=0.2), workers=10, fps=60,
@@ -135,7 +135,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
             self._schedule = PlainSchedule(delay, noops)
         else:
-            from async_wrappers.latency import as_latency  # half of the package's import time
+            # Imported here, because it is half of the package's import time and constants need none of it.
+            from async_wrappers.latency import as_latency
             from async_wrappers.schedule.simulated import SimulatedSchedule
 
             if given:
@@ -168,13 +169,19 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._frame = 0
         self._reward: Any = 0.0
         self._last_action: Any = None
-        self._seen: deque[_Sight] = deque()  # by decisions in flight
+        # The sights that decisions in flight were computed from, oldest first. Starts increase, so a sight older than
+        # the one that is looked up is never needed again.
+        self._seen: deque[_Sight] = deque()
         self._over = False
         self._newest: tuple[Any, Any, bool, bool, dict[str, Any]] = (observation, 0.0, False, False, info)
-        self._due, read = next(self._schedule_frames)  # the start of the action that the frame receives, if it is one
+        # The schedule is asked for a frame before the frame is played: `_due` is the start of the action that it
+        # receives, None for the default action. A step ends when the next action is due, so this is one frame ahead.
+        self._due, read = next(self._schedule_frames)
         if read:
-            self._seen.append((0, _own(observation), _own_info(info)))
-        while self._frame < self._start and not self._over:  # the first inferences were too slow to take effect
+            self._seen.append((0, own_copy(observation), own_info(info)))
+        # The agent needs the observation of the first decision that takes effect. With random latencies that may not be
+        # frame 0: the first inferences may be overtaken by newer ones.
+        while self._frame < self._start and not self._over:
             self._step_default()
         self._running = True
         start, observation, info_then = self._now() if self._over else self._look_back(self._start)
@@ -198,17 +205,20 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             raise ResetNeeded("RealtimeDelay: call reset() before step(): no episode is running")
         self._running = False  # an exception in the environment ends the episode
         first, start, delay = self._frame, self._start, self._delay
-        while self._due is None and not self._over:  # only in the first step: later ones begin on their effect
+        # Only the first step has frames before its effect: every later one begins where the step before ended.
+        while self._due is None and not self._over:
             self._step_default()
         applied, effect = not self._over, self._frame
         finished = effect if self._simulated is None or not applied else self._simulated.finished()
         if applied:
-            self._last_action = action if type(action) is int else _own(action)
+            self._last_action = action if type(action) is int else own_copy(action)
             self._step_frame(action)
             while self._due is None and not self._over:
                 self._step_default()
         frame, due, reward = self._frame, self._due, self._reward
-        if self._over:  # what the decision in flight that would be due first saw; where none is in flight, the end
+        # At the end of an episode there is no next decision, but a truncated transition bootstraps on its observation:
+        # that of the decision in flight that would be applied first. If none is in flight, it is the last observation.
+        if self._over:
             due = self._schedule.in_flight(start, self._frame)
             seen, observation, info_then = self._now() if due is None else self._look_back(due)
         else:
@@ -240,15 +250,15 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     @property
     def counts(self) -> Counts | None:
-        """What became of the frames and inferences so far, with a latency; None with constants."""
+        """Frames, actions and inferences so far, with a latency; None with constants."""
         return None if self._simulated is None else self._simulated.counts
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle is made of: all but the iterator over the schedule's frames."""
+        """Return the state of a copy or a pickle: all but the iterator over the schedule's frames."""
         return {name: value for name, value in vars(self).items() if name != "_schedule_frames"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Go on where the original was, by itself and in the same way."""
+        """Take a state, and begin an iterator at its frame: the schedule holds the rest."""
         vars(self).update(state)
         if "_frame" in state:  # it has been reset
             self._schedule_frames = self._schedule.frames_from(self._frame + (not self._over))
@@ -258,8 +268,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._step_frame(self._default_action(self._newest[0], self._last_action))
 
     def _step_frame(self, action: Any) -> None:
-        """Run one frame; then learn which action the next one receives, and keep what a decision that reads it sees."""
+        """Run one frame; ask the schedule about the next one, and keep its observation if a decision reads it."""
         self._newest = observation, reward, terminated, truncated, info = self.env.step(action)
+        # Exact types are compared for speed: this runs on every frame, and `float()` of a float costs a call.
         self._reward += reward if type(reward) is float else _exact(reward)
         self._frame += 1
         if terminated or truncated:
@@ -267,44 +278,24 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             return
         self._due, read = next(self._schedule_frames)
         if read:
-            copy = observation.copy() if type(observation) is np.ndarray else _own(observation)
-            self._seen.append((self._frame, copy, _own_info(info) if info else {}))
+            copy = observation.copy() if type(observation) is np.ndarray else own_copy(observation)
+            self._seen.append((self._frame, copy, own_info(info) if info else {}))
 
     def _look_back(self, start: int) -> _Sight:
-        """Return what a decision saw, and forget what was seen before."""
+        """Return the sight of a decision, and forget older ones."""
         while (sight := self._seen.popleft())[0] != start:
             pass
         return sight
 
     def _now(self) -> _Sight:
-        return self._frame, _own(self._newest[0]), _own_info(self._newest[4])
+        return self._frame, own_copy(self._newest[0]), own_info(self._newest[4])
 
 
 def _is(value: Any, default: Any) -> bool:
-    """Return whether an argument was left at its default; of arrays there is no telling by ``==``."""
+    """Return whether an argument was left at its default; ``==`` alone would give an array for an array."""
     return value is default or (type(value) is type(default) and value == default)
-
-
-_UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None)})
-
-
-def _own(value: Any) -> Any:
-    """Return a deep copy; numbers and arrays are the common cases, and fast."""
-    if type(value) in _UNCHANGEABLE:
-        return value
-    return value.copy() if type(value) is np.ndarray and not value.dtype.hasobject else deepcopy(value)
 
 
 def _exact(reward: Any) -> Any:
     """Return a reward in double precision, so that a sum loses nothing."""
     return np.asarray(reward, np.float64) if isinstance(reward, np.ndarray) else float(reward)
-
-
-def _own_info(info: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy; what cannot be copied (a lock, a handle) is passed on as it is."""
-    copy = dict(info)
-    for key, value in info.items():
-        if type(value) not in _UNCHANGEABLE:
-            with suppress(Exception):
-                copy[key] = deepcopy(value)
-    return copy

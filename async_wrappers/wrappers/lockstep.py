@@ -2,7 +2,7 @@
 
 Gymnasium's three modes differ in what `step` returns when an episode ends: its last observation (``NEXT_STEP``, whose
 next step resets; ``DISABLED``, where the caller resets), or the next episode's first one (``SAME_STEP``, the last one
-then being in ``info["final_obs"]``). `Lockstep` tells ends in one form.
+then being in ``info["final_obs"]``). `Lockstep` reports ends in one form.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-from async_wrappers.wrappers.delay import _own, _own_info
+from async_wrappers.wrappers.copies import own_copy, own_info
 
 __all__ = ["End", "Frame", "Lockstep", "autoreset_mode", "batch", "clear", "put", "row", "rows", "with_row"]
 
@@ -33,7 +33,7 @@ class End(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What a frame has brought. Rows of sub-environments that begin a new episode hold its first observation."""
+    """The result of a frame. Rows of sub-environments that begin a new episode hold its first observation."""
 
     observations: Any
     rewards: Any
@@ -71,7 +71,7 @@ class Lockstep:
         info = {key: value for key, value in info.items() if key not in _FINALS}
         if self._resets:
             observations, reset_info = self._env.reset(options={"reset_mask": over})
-            info = _own_info(info)
+            info = own_info(info)
             for i in np.flatnonzero(over).tolist():
                 put(self._env, info, i, row(reset_info, i, self._env.num_envs))
         return Frame(observations, rewards, info, ends)
@@ -80,12 +80,12 @@ class Lockstep:
         """Return copies of the last observation and info of sub-environment `i`, which has ended."""
         n = self._env.num_envs
         if self._mode is not AutoresetMode.SAME_STEP:
-            return _own(rows(self._env.observation_space, observations)[i]), _own_info(row(info, i, n))
+            return own_copy(rows(self._env.observation_space, observations)[i]), own_info(row(info, i, n))
         if "final_obs" not in info:
             raise ValueError(f"env must give info['final_obs'] at an end, as it resets in the same step: {self._env}")
         finals = info["final_obs"]
         self.batches_finals = isinstance(finals, np.ndarray) and not finals.dtype.hasobject
-        return _own(finals[i]), _own_info(row(info.get("final_info", {}), i, n))
+        return own_copy(finals[i]), own_info(row(info.get("final_info", {}), i, n))
 
 
 _FINALS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
@@ -95,13 +95,15 @@ def autoreset_mode(env: VectorEnv) -> AutoresetMode:
     """Return the autoreset mode of `env`.
 
     Raises:
-        ValueError: Its metadata does not tell.
+        ValueError: Its metadata has no autoreset mode.
     """
     mode = env.metadata.get("autoreset_mode")
-    if env.metadata is env.unwrapped.metadata:  # AtariVectorEnv writes into a dict that all of them share
+    # AtariVectorEnv writes its mode into a dictionary that all AtariVectorEnvs share: the last one made wins. Its
+    # attribute is its own.
+    if env.metadata is env.unwrapped.metadata:
         mode = getattr(env.unwrapped, "autoreset_mode", mode)
     if not isinstance(mode, AutoresetMode):
-        raise ValueError(f"env must tell its AutoresetMode in metadata['autoreset_mode'], got {mode!r} from {env}")
+        raise ValueError(f"env must have its AutoresetMode in metadata['autoreset_mode'], got {mode!r} from {env}")
     return mode
 
 
@@ -127,7 +129,7 @@ def with_row(env: VectorEnv, observations: Any, i: int, observation: Any) -> Any
 
 
 def row(info: Info, i: int, num_envs: int) -> Info:
-    """Return what `info`, which is of all sub-environments, says of number `i`."""
+    """Return the info of sub-environment `i` alone; `info` is of all."""
     single: Info = {}
     for key, value in info.items():
         mask = info.get(f"_{key}")
@@ -141,7 +143,7 @@ def row(info: Info, i: int, num_envs: int) -> Info:
 
 
 def put(env: VectorEnv, info: Info, i: int, single: Info) -> None:
-    """Let `info`, which is of all sub-environments, say `single` of number `i`, and nothing else."""
+    """Make `single` the info of sub-environment `i` in `info`, which is of all."""
     clear(info, i)
     for key, value in single.items():
         if key not in info or f"_{key}" in info:
@@ -153,7 +155,7 @@ def put(env: VectorEnv, info: Info, i: int, single: Info) -> None:
 
 
 def clear(info: Info, i: int) -> None:
-    """Let `info` say nothing of sub-environment `i`, where it has a mask for that."""
+    """Remove sub-environment `i` from `info`, as far as it has masks."""
     for key, value in info.items():
         if _is_mask(key, info):
             value[i] = False

@@ -14,8 +14,8 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole_frames
+from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
-from async_wrappers.wrappers.delay import _own, _own_info
 from async_wrappers.wrappers.lockstep import (
     End,
     Frame,
@@ -37,7 +37,7 @@ NO_STEP = -9
 
 
 class _Sight(NamedTuple):
-    """What the environment showed at a boundary."""
+    """The observations and infos of a boundary."""
 
     boundary: int
     observations: Any
@@ -45,7 +45,7 @@ class _Sight(NamedTuple):
 
 
 class _Final(NamedTuple):
-    """What a step tells of an episode that ended in it."""
+    """The end of an episode, as the step in which it ended reports it."""
 
     observation: Any  # o_min(s_{j+1}, T)
     observation_info: Info
@@ -55,7 +55,7 @@ class _Final(NamedTuple):
 
 
 class _Report:
-    """What a step tells, of each sub-environment."""
+    """The values that a step returns, for each sub-environment."""
 
     def __init__(self, num_envs: int) -> None:
         self.applied = np.zeros(num_envs, bool)
@@ -64,8 +64,8 @@ class _Report:
         self.truncated = np.zeros(num_envs, bool)
         self.interval = np.zeros(num_envs, np.int64)
         self.default_frames = np.zeros(num_envs, np.int64)
-        self.untold_episodes = np.zeros(num_envs, np.int64)
-        self.untold_reward = np.zeros(num_envs)
+        self.unreported_episodes = np.zeros(num_envs, np.int64)
+        self.unreported_reward = np.zeros(num_envs)
         self.finals: dict[int, _Final] = {}
 
 
@@ -91,11 +91,11 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
       whose next action counts, ``["applied"]`` whose action did: a learner takes the rows with ``applied``.
     * An action based on an episode that is over when it would land is never applied.
     * At the end of an episode of T frames the final observation is the one that the next decision would have read,
-      ``o_min(s_{j+1}, T)``, as in `RealtimeDelay`. An episode that ends before ``e_0`` is told by the step in which it
-      ends, with its rewards, ``o_min(s_1, T)`` and ``applied`` False.
-    * A step has one flag per sub-environment. Episodes that begin and end in the same step as an end that it tells
-      (with ``NEXT_STEP``, also in the step after it) are counted in ``untold_episodes``, and their reward in
-      ``untold_reward``: what is returned, told there and still carried sums up to what the environment paid.
+      ``o_min(s_{j+1}, T)``, as in `RealtimeDelay`. An episode that ends before ``e_0`` is reported by the step in which
+      it ends, with its rewards, ``o_min(s_1, T)`` and ``applied`` False.
+    * A step can report one end per sub-environment. If a second episode begins and ends in the same step (with
+      ``NEXT_STEP``, also in the step after it), it is counted in ``unreported_episodes``, and its reward in
+      ``unreported_reward``. Returned, unreported and carried rewards sum up to what the environment paid.
     * The frame on which a ``NEXT_STEP`` environment resets belongs to no episode.
 
     ``metadata["autoreset_mode"]`` of this wrapper, by that of the wrapped environment. ``NEXT_STEP`` is kept where an
@@ -114,7 +114,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
     is reset at once when it ends. Without delay and noops nothing is changed, and ``info`` only added to.
 
     One exception to "the first boundary": where the wrapper is ``NEXT_STEP``, the next decision is at least two
-    steps after the one that tells of an end, as the one in between is the reset's. Only a first episode that is over
+    steps after the one that reports an end, as the one in between is the reset's. Only a first episode that is over
     within its first ``noops`` frames can make this later.
 
     ``info`` and ``render()`` are of the newest frame (in ``NEXT_STEP``, where an episode ended, of its last): they
@@ -122,19 +122,19 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
 
     ``info["realtime"]`` after a step holds arrays over the sub-environments:
 
-    ==================== =======================================================================================
-    ``delay``            age of the observation behind an action, in frames
-    ``applied``          this step's action was applied
-    ``deciding``         the next step's action will be used (but for an end before frame `delay` after a reset)
-    ``interval``         frames from this action's effect to the next one's, or to the end of the episode; else 0
-    ``default_frames``   frames credited to this step on which the sub-environment received the default action
-    ``frame``            frames stepped so far in the episode
-    ``start``            frame of the returned observation in its episode, -1 where nobody decides on it
-    ``observation_info`` the environment's info at the frame of the returned observation, a dictionary like `info`
-    ``carried_reward``   reward of the running episode that no step has returned yet
-    ``untold_episodes``  episodes that ended in this step and that no flag tells of
-    ``untold_reward``    their reward
-    ==================== =======================================================================================
+    ======================= ===========================================================================================
+    ``delay``               age of the observation behind an action, in frames
+    ``applied``             this step's action was applied
+    ``deciding``            the next step's action will be used (but for an end before frame `delay` after a reset)
+    ``interval``            frames from this action's effect to the next one's, or to the end of the episode; else 0
+    ``default_frames``      frames credited to this step on which the sub-environment received the default action
+    ``frame``               frames stepped so far in the episode
+    ``start``               frame of the returned observation in its episode, -1 where nobody decides on it
+    ``observation_info``    the environment's info at the frame of the returned observation, a dictionary like `info`
+    ``carried_reward``      reward of the running episode that no step has returned yet
+    ``unreported_episodes`` episodes that ended in this step without being reported
+    ``unreported_reward``   their reward
+    ======================= ===========================================================================================
 
     In ``SAME_STEP``, where an episode ended, ``frame``, ``start`` and ``observation_info`` are of the next episode, as
     the returned observation; those of the ended one are in ``info["final_info"]["realtime"]``. After ``reset`` there
@@ -164,8 +164,8 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
             each sub-environment by itself.
 
     Raises:
-        ValueError: `env` is not a vector environment in lockstep that tells its autoreset mode, negative or fractional
-            frames, an unknown default action, or ``"noop"`` where the environment has none.
+        ValueError: `env` is not a vector environment in lockstep with an autoreset mode in its metadata, negative or
+            fractional frames, an unknown default action, or ``"noop"`` where the environment has none.
     """
 
     def __init__(self, env: VectorEnv, delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
@@ -181,10 +181,14 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         self._delay, self._interval = whole_frames("delay", delay), whole_frames("noops", noops) + 1
         self._delayed = delay > 0 or noops > 0
         inner = self._mode = autoreset_mode(env)
+        # NEXT_STEP has room for one observation in a step: the last of an episode or the first of the next. Step k
+        # begins with frame k m + delay and returns the observation of boundary (k + 1) m, where m = noops + 1. After an
+        # end on its first frame and the frame of the reset, the next episode begins on frame k m + delay + 2. That is
+        # after the boundary if noops <= delay; otherwise both may fall into the step.
         if self._delayed and not (inner is AutoresetMode.NEXT_STEP and noops <= delay):
             self._mode = AutoresetMode.SAME_STEP
         self.metadata = {**env.metadata, "autoreset_mode": self._mode}
-        self._silent_steps = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that tells of an end
+        self._steps_without_report = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that reports an end
         self._lockstep = Lockstep(env, inner, resets=self._delayed)
         given = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
         line = written_call("VectorRealtimeDelay", "env", **given)
@@ -211,7 +215,8 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         if chosen is not None and not self._running:
             raise ResetNeeded("VectorRealtimeDelay: call reset() without a reset_mask first: no episodes are running")
         self._running = False
-        passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}  # it may take the mask out
+        # A copy of the options, because Gymnasium's vectors take the mask out of the dictionary that they receive.
+        passed_on: Any = {"seed": seed, "options": None if options is None else {**options}}
         observations, info = self.env.reset(**passed_on)
         if chosen is None:
             chosen = np.ones(self.num_envs, bool)
@@ -219,13 +224,13 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         for default_action, its_seed in zip(self._default_actions, _seeds(seed, chosen), strict=False):
             default_action.reset(its_seed)
         for i in np.flatnonzero(chosen).tolist():
-            self._told_in[i] = NO_STEP
+            self._reported_in[i] = NO_STEP
             self._begin_episode(i, self._frame)
         self._newest = Frame(observations, np.zeros(self.num_envs), info, [])
         self._see_again(observations, info, chosen)
         self._running = True
         _, observations, observation_info = self._seen[0]
-        return _own(observations), {**info, "realtime": self._now(_own_info(observation_info))}
+        return own_copy(observations), {**info, "realtime": self._now(own_info(observation_info))}
 
     def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Run one decision of each sub-environment that has one to make, and as many frames of the others.
@@ -244,13 +249,15 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         self._running = False  # an exception in the environment ends all episodes
         report = self._report = _Report(self.num_envs)
         self._effect = self._step * self._interval + self._delay
-        while self._frame < self._effect:  # only in the first step: later ones begin on their effect
+        # Only the first step has frames before its effect: every later one begins where the step before ended.
+        while self._frame < self._effect:
             self._step_frame(None)
         report.applied = self._first <= self._step
         self._step_frame(actions)
         while self._frame < self._effect + self._interval:
             self._step_frame(None)
-        self._close(report.applied & (self._told_in < self._step))
+        # Rows whose episode ended in this step have been credited by `_end`.
+        self._close(report.applied & (self._reported_in < self._step))
         self._step += 1
         while self._seen[0].boundary < self._step:
             self._seen.popleft()
@@ -265,22 +272,25 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         self._seen: deque[_Sight] = deque()  # from that boundary on
         self._begin = np.zeros(n, np.int64)  # first frame of the running episode
         self._first = np.zeros(n, np.int64)  # its first boundary
-        self._since = np.zeros(n, np.int64)  # first frame of it that no step has told of
+        self._since = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
         self._carried = np.zeros(n)  # reward since then
         self._last_actions: list[Any] = [None] * n
-        self._told_in = np.full(n, NO_STEP)  # last step that told of an end
+        self._reported_in = np.full(n, NO_STEP)  # last step that reported an end
 
     def _begin_episode(self, i: int, frame: int) -> None:
         self._begin[i] = self._since[i] = frame
         self._first[i] = -(-frame // self._interval)
+        # The step after a reported end is the reset's in this mode: its action does not count.
         if self._mode is AutoresetMode.NEXT_STEP:
-            self._first[i] = max(self._first[i], self._told_in[i] + 2)
+            self._first[i] = max(self._first[i], self._reported_in[i] + 2)
         self._carried[i] = 0.0
         self._last_actions[i] = None
 
     def _step_frame(self, actions: Any) -> None:
         """Run one frame, on which the agent's `actions` are applied unless they are None."""
-        running = self._begin <= self._frame  # not: the frame on which a NEXT_STEP environment resets
+        # On the frame on which a NEXT_STEP environment resets, its next episode has not begun: the reward is no
+        # episode's.
+        running = self._begin <= self._frame
         self._newest = self._lockstep.step(self._sent(actions, running) if self._delayed else actions)
         self._carried += np.where(running, self._newest.rewards, 0.0)
         self._frame += 1
@@ -293,9 +303,10 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         n = self.num_envs
         applied = np.zeros(n, bool)
         if actions is not None:
-            given = rows(self.action_space, _own(actions))
+            given = rows(self.action_space, own_copy(actions))
             if len(given) != n:
                 raise ValueError(f"actions must be one for each of {n} sub-environments, got {len(given)}")
+            # A row without an action of the agent's keeps its last one, for "repeat"; it receives the default action.
             applied = self._report.applied
             for i in np.flatnonzero(applied).tolist():
                 self._last_actions[i] = given[i]
@@ -315,9 +326,9 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         return batch(self.single_action_space, sent)
 
     def _see(self, observations: Any, info: Info) -> None:
-        """Keep what decisions that start on this frame read."""
+        """Keep this frame, if decisions start on it."""
         if self._frame % self._interval == 0:
-            self._seen.append(_Sight(self._frame // self._interval, _own(observations), _own_info(info)))
+            self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), own_info(info)))
 
     def _see_again(self, observations: Any, info: Info, chosen: NDArray[np.bool_]) -> None:
         """Look at this frame once more: some sub-environments have been reset on it, and `info` is of those."""
@@ -329,10 +340,10 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         self._see(observations, info)
 
     def _end(self, end: End) -> None:
-        """Tell of an end, if the step still can, and wait for the next episode."""
+        """Report an end, if the step has not reported one yet, and wait for the next episode."""
         i, report = end.env, self._report
-        if self._told_in[i] + self._silent_steps < self._step:
-            self._told_in[i] = self._step
+        if self._reported_in[i] + self._steps_without_report < self._step:
+            self._reported_in[i] = self._step
             applied = bool(report.applied[i])
             report.finals[i] = self._final(end)
             report.rewards[i] = self._carried[i]
@@ -340,24 +351,24 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
             report.interval[i] = self._frame - self._effect if applied else 0
             report.default_frames[i] = self._frame - self._since[i] - applied
         else:
-            report.untold_episodes[i] += 1
-            report.untold_reward[i] += self._carried[i]
+            report.unreported_episodes[i] += 1
+            report.unreported_reward[i] += self._carried[i]
         resets = self._mode is not AutoresetMode.DISABLED
         self._begin_episode(i, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
 
     def _final(self, end: End) -> _Final:
-        """Return what the next decision would have read: at its boundary, or at the end where that comes before."""
+        """Return the sight of the next decision: at its boundary, or at the end if the episode ended before it."""
         i, begin = end.env, int(self._begin[end.env])
         boundary = max(self._step, int(self._first[i])) + 1
         start, frames = boundary * self._interval - begin, self._frame - begin
         if start >= frames:
             return _Final(end.observation, end.info, end.info, frames, frames)
         _, observations, info = self._seen[boundary - self._step]
-        observation = _own(rows(self.observation_space, observations)[i])
-        return _Final(observation, _own_info(row(info, i, self.num_envs)), end.info, frames, start)
+        observation = own_copy(rows(self.observation_space, observations)[i])
+        return _Final(observation, own_info(row(info, i, self.num_envs)), end.info, frames, start)
 
     def _close(self, going_on: NDArray[np.bool_]) -> None:
-        """Credit what the frames since the last report paid to decisions of episodes that go on."""
+        """Credit the rewards of the frames since the last report to decisions of episodes that go on."""
         report = self._report
         report.rewards[going_on] = self._carried[going_on]
         report.interval[going_on] = self._interval
@@ -387,14 +398,14 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
             "default_frames": report.default_frames,
             **self._now(observation_info),
             "carried_reward": self._carried.copy(),
-            "untold_episodes": report.untold_episodes,
-            "untold_reward": report.untold_reward,
+            "unreported_episodes": report.unreported_episodes,
+            "unreported_reward": report.unreported_reward,
         }
         info = {**self._newest.info}
         if self._mode is AutoresetMode.SAME_STEP:
             self._add_finals(info, realtime)
         elif report.finals:
-            info = _own_info(info)
+            info = own_info(info)
             for i, final in report.finals.items():
                 observations = with_row(self.env, observations, i, final.observation)
                 realtime["frame"][i], realtime["start"][i] = final.frame, final.start
@@ -403,11 +414,11 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         return observations, rewards, report.terminated, report.truncated, {**info, "realtime": realtime}
 
     def _add_finals(self, info: Info, realtime: Info) -> None:
-        """Put what is told of ended episodes where Gymnasium puts it in SAME_STEP mode."""
+        """Put the ends of episodes where Gymnasium puts them in SAME_STEP mode."""
         for i, final in self._report.finals.items():
-            told: Info = {key: realtime[key][i].item() for key in ("delay", "applied", "interval", "default_frames")}
-            told |= {"frame": final.frame, "start": final.start, "observation_info": final.observation_info}
-            final_info = {**final.info, "realtime": told}
+            ended: Info = {key: realtime[key][i].item() for key in ("delay", "applied", "interval", "default_frames")}
+            ended |= {"frame": final.frame, "start": final.start, "observation_info": final.observation_info}
+            final_info = {**final.info, "realtime": ended}
             self._add_info(info, {"final_obs": final.observation, "final_info": final_info}, i)
         if self._report.finals and self._lockstep.batches_finals:
             finals = info["final_obs"]
@@ -458,12 +469,14 @@ def _default_actions(default_action: Any, env: VectorEnv, line: str) -> list[Def
     def made(sub_environments: Iterable[Any]) -> list[DefaultAction]:
         return [make_default_action(default_action, each, line) for each in sub_environments]
 
-    if env.single_action_space is not base.single_action_space:  # a wrapper gives the actions another meaning
+    # A wrapper with another action space gives the actions another meaning: the base's no-op may be none of them.
+    if env.single_action_space is not base.single_action_space:
         return made([_SubEnvironment(env, None)] * n)
     if isinstance(base, SyncVectorEnv):
         return made(base.envs)
     if isinstance(base, AsyncVectorEnv) and isinstance(default_action, str) and default_action in _NEED_MEANINGS:
-        single = base.env_fns[0]()  # the others are in other processes; AsyncVectorEnv learns its spaces this way too
+        # The sub-environments are in other processes. AsyncVectorEnv makes one here too, to learn its spaces.
+        single = base.env_fns[0]()
         try:
             return made([single] * n)
         finally:

@@ -37,7 +37,9 @@ def peers_network(agent: str) -> Any:
     """Return a factory of the network that the agent's peers have."""
     from torch import nn
 
-    from agents.networks.q_network import DuelingHead, NatureTorso, create_network
+    from agents.networks.heads import DuelingHead
+    from agents.networks.q_network import create_network
+    from agents.networks.torsos import NatureTorso
 
     class Convolutions(NatureTorso):
         def __init__(self, observation_shape: Any) -> None:

@@ -18,7 +18,9 @@ from agents.agent import Agent
 from agents.compute import Compute
 from agents.decision import Decision
 from agents.divergence import DivergedError
-from agents.networks.q_network import DictTorso, ImpalaTorso, MLPTorso, NatureTorso, create_network, output_size
+from agents.networks.dict_torso import DictTorso
+from agents.networks.q_network import create_network
+from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
 from agents.observations import Reader, are_equal, copied, stacked
 from async_wrappers import AppliedActions, AsyncRunner, CommittedActions, DecisionDelay, RealtimeDelay
 from tests.contracts.agent_contract import WORLDS, World, play

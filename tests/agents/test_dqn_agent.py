@@ -93,7 +93,7 @@ class Transition(NamedTuple):
     interval: int
     terminal: bool
     truncated: bool
-    final: list[float] | None  # the observation after the end, if this was the last decision
+    following: list[float]  # the observation that it led to
     closed: int  # frame of the episode on which it was complete
 
 
@@ -113,7 +113,7 @@ def transitions(life: Life, delay: int, noops: int) -> list[Transition]:
                 interval=next_effect - effect,
                 terminal=last and life.terminated,
                 truncated=last and not life.terminated,
-                final=life.observations[min(start + noops + 1, end)].tolist() if last else None,
+                following=life.observations[min(start + noops + 1, end)].tolist(),
                 closed=next_effect,
             )
         )
@@ -156,7 +156,6 @@ def spy(agent: TurnBasedAgent) -> list[Any]:
     observe, act = agent.learner.observe, agent.policy.act
 
     def observe_and_tell(transition: Any) -> None:
-        final = transition["next_observation"]
         told.append(
             Transition(
                 observation=transition["observation"].tolist(),
@@ -165,7 +164,7 @@ def spy(agent: TurnBasedAgent) -> list[Any]:
                 interval=transition["interval"],
                 terminal=transition["terminal"],
                 truncated=transition["truncated"],
-                final=None if final is None else final.tolist(),
+                following=transition["next_observation"].tolist(),
                 closed=0,
             )
         )
@@ -227,7 +226,8 @@ class TestAgainstTheRules:
             asked, lived = starts(life, world.delay, world.noops), transitions(life, world.delay, world.noops)
             for j, transition in enumerate(lived):
                 saw = stack(life, asked[: j + 1], world.stack_size)
-                finals = [*saw, transition.final] if transition.final else stack(life, asked[: j + 2], world.stack_size)
+                ended = transition.terminal or transition.truncated
+                finals = [*saw, transition.following] if ended else stack(life, asked[: j + 2], world.stack_size)
                 expected[slot + j] = (saw, finals[-world.stack_size :], transition)
             slot += len(lived) + bool(lived)  # the final observation takes a slot too
         assert agent.learner.replay.valid_slots().tolist() == sorted(expected)

@@ -79,7 +79,7 @@ def test_a_loss_that_is_not_finite_raises_before_anything_is_given_away(asked: s
     for _ in range(3):
         learner.update()
     learner.finish_update()
-    priorities = learner.replay._tree.leaves.copy()  # type: ignore[attr-defined]
+    priorities = learner.replay.state_dict()["snapshot"]  # type: ignore[attr-defined]
     spoil(learner)
     learner.update()  # nobody has looked
     with pytest.raises(
@@ -92,7 +92,7 @@ def test_a_loss_that_is_not_finite_raises_before_anything_is_given_away(asked: s
     assert saved["batch"]["reward"].isnan().all()
     assert all(weight.isfinite().all() for weight in saved["learner"]["network"].values())
     assert not (tmp_path / "replay").exists()
-    assert_identical(learner.replay._tree.leaves, priorities)  # type: ignore[attr-defined]
+    assert_identical(learner.replay.state_dict()["snapshot"], priorities)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("clip", [None, 10.0])

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from agents.compute import Compute
 from agents.learner import Learner, Loss, LossOutput, Networks
-from agents.replay import RingReplay
+from agents.replay import create_replay
 from agents.value_based.dqn import DQN
 from tests.worlds.plain_data import assert_identical, differs
 
 CPU = Compute("cpu")
+PAIRS = Box(-np.inf, np.inf, (2,))
 
 
 def q_learning(double: bool = False, loss_type: str = "huber") -> Loss:
@@ -243,7 +244,7 @@ class TestState:
                 told = {"observation": one_hot(state), "next_observation": one_hot(following), "reward": reward}
                 learner.observe({**told, "action": 0, "interval": 1, "terminal": False, "truncated": False})
 
-        replays = [RingReplay((2,), np.float32, update_horizon=3, gamma=0.5, capacity=50, seed=n) for n in range(2)]
+        replays = [create_replay(PAIRS, update_horizon=3, gamma=0.5, capacity=50, seed=n) for n in range(2)]
         one, other = (
             make_learner(Table([[0.0, 0.0]] * 2), replay, optimizer=sgd(0.1), compute=CPU) for replay in replays
         )
@@ -263,7 +264,7 @@ class TestState:
     def test_what_it_observes_goes_to_the_replay(self) -> None:
         replay = OneBatch()
         learner, _ = learner_with_another_target(replay)
-        transition = {"reward": 1.0, "action": 2, "terminal": True, "truncated": False}
+        transition = {"observation": 0, "reward": 1.0, "action": 2, "terminal": True, "truncated": False}
         learner.observe(transition)
         assert replay.seen == [transition]
         learner.close()
@@ -324,7 +325,7 @@ def test_a_world_of_two_states_is_solved_exactly(double: bool, loss_type: str) -
     # gamma 1/2. State 0: action 0 ends, paying 1; action 1 leads to state 1.
     # State 1: action 0 pays 2 and is cut in state 0; action 1 ends, paying 3.
     # Q(1, 1) = 3, Q(0, 1) = 3 / 2, Q(0, 0) = 1, and the cut one goes on: Q(1, 0) = 2 + Q(0, 1) / 2 = 2.75.
-    replay = RingReplay((2,), np.float32, capacity=100, gamma=0.5, batch_size=64, seed=0)
+    replay = create_replay(PAIRS, capacity=100, gamma=0.5, batch_size=64, seed=0)
     for state, action, reward, terminal, truncated, following in [
         (0, 1, 0.0, False, False, 1),
         (1, 0, 2.0, False, True, 0),

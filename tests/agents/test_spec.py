@@ -15,7 +15,7 @@ import torch
 import agents.configurables  # noqa: F401 - the gin names
 import async_wrappers.configurables  # noqa: F401
 from agents.decision import Decision
-from agents.gin_values import resolved
+from agents.gin_values import with_gin_values
 from agents.optimizers import create_optimizer
 from agents.registry import create_spec
 from agents.turn_based import TurnBasedAgent
@@ -306,16 +306,16 @@ def test_each_worker_has_an_epsilon_of_its_own_where_it_depends_on_the_actor() -
             assert share == pytest.approx(expected, abs=4 * np.sqrt(expected / 600))
 
 
-class TestResolved:
+class TestWithGinValues:
     def test_a_callable_that_gin_does_not_know_is_left_alone(self) -> None:
         def function() -> None: ...
 
-        assert resolved(function) is function
-        assert resolved(torch.optim.SGD) is torch.optim.SGD
+        assert with_gin_values(function) is function
+        assert with_gin_values(torch.optim.SGD) is torch.optim.SGD
 
     def test_the_callers_arguments_win_over_what_was_bound(self) -> None:
         gin.parse_config("create_optimizer.learning_rate = 0.5\ncreate_optimizer.name = 'sgd'")
-        make = resolved(create_optimizer)
+        make = with_gin_values(create_optimizer)
         gin.clear_config()
         parameter = [torch.nn.Parameter(torch.zeros(1))]
         assert make(parameter).defaults["lr"] == 0.5
@@ -329,7 +329,7 @@ class TestResolved:
             f"create_gym_environment.wrappers = [@{scope}AppliedActions]\n"
             f"AppliedActions.length = 2\nwide/AppliedActions.length = 5"
         )
-        make = resolved(gin.get_configurable("create_gym_environment"))
+        make = with_gin_values(gin.get_configurable("create_gym_environment"))
         payload = cloudpickle.dumps(make)
         gin.clear_config()
         length = 5 if scope else 2

@@ -74,13 +74,13 @@ class Made:
         call: Takes the arguments.
         right: Values that it takes.
         work: Arguments that say how long it is at work: a huge number is no mistake, and not tried.
-        told_as: What a message calls an argument, where another function's name stands for it.
+        called: What a message calls an argument, where another function's name stands for it.
     """
 
     call: Callable[..., Any]
     right: dict[str, Any]
     work: tuple[str, ...] = ()
-    told_as: dict[str, str] | None = None
+    called: dict[str, str] | None = None
 
 
 def with_env(kind: Any, **fixed: Any) -> Callable[..., Any]:
@@ -112,13 +112,13 @@ RUNNER = {
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
 MADE = {
     "RealtimeDelay": Made(with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop"}),
-    "RealtimeDelay, simulated": Made(with_env(RealtimeDelay), SIMULATED, told_as={"latency": "latency|needs a"}),
+    "RealtimeDelay, simulated": Made(with_env(RealtimeDelay), SIMULATED, called={"latency": "latency|needs a"}),
     "VectorRealtimeDelay": Made(of_vector, {"delay": 1, "noops": 1, "default_action": "noop"}),
     "AsyncRunner": Made(runner, RUNNER),
     "AsyncRunner, virtual": Made(
         runner,
         {**RUNNER, "backend": "virtual", "make_learner": None, "learners": None},
-        told_as={"make_learner": "learners"},
+        called={"make_learner": "learners"},
     ),
     "run(frames)": Made(
         run,
@@ -174,7 +174,7 @@ def is_taken_or_refused_well(made: Made, name: str, value: Any) -> str | None:
             made.call(**{**made.right, name: value})
     except (TypeError, ValueError) as error:
         sentence = str(error)
-        names = [name, *((made.told_as or {}).get(name, name)).split("|")]
+        names = [name, *((made.called or {}).get(name, name)).split("|")]
         if not any(each in sentence for each in names):
             return f"{name}={value!r}: {sentence!r} does not name it"
         shown = [repr(value), str(value), repr(value)[:30]]
@@ -244,7 +244,7 @@ def test_planning_refuses_by_name(observed: Any) -> None:
         "memory_gbs": 1.0,
         "seed": 0,
     }
-    quick = Made(plan, right, told_as={"latency_or_policy": "latency|policy"})
+    quick = Made(plan, right, called={"latency_or_policy": "latency|policy"})
     for name in ("learn_ms", "cores", "model_mb", "memory_gbs", "seed", "fps"):
         for value in (-1, 0.5j, "x", math.nan, [], Thing()):
             assert is_taken_or_refused_well(quick, name, value) is None

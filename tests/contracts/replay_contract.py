@@ -1,7 +1,11 @@
 """What every replay keeps, whatever it draws and forgets: subclass `ReplayContract` and give it `make_replay`.
 
+    class TestMyReplay(ReplayContract):
+        def make_replay(self, config, *, seed=0, batch_size=32, space=SPACE):
+            return Replay(MyStorage(TransitionSchema(space, config.extras), ...), MySelector(), seed=seed, ...)
+
 A plain list of episodes, `Oracle`, knows every valid transition. Every observation in a stream has a value of its own
-and none is zero, so that an observation tells which transition it belongs to and is never taken for padding.
+and none is zero: the value names the transition, and padding is never mistaken for an observation.
 """
 
 from __future__ import annotations
@@ -12,9 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import pytest
+from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +28,14 @@ from agents import __version__
 from agents.formats import FORMAT, OtherFormat
 from agents.replay.log.saved import DamagedReplay
 from agents.replay.log.segments import read_index
+from agents.trees import each_array
 from tests.worlds.plain_data import assert_identical
 
 SHAPE = (2, 3)
+SPACE = Box(-(2**15), 2**15 - 1, SHAPE, np.int16)
+TWO = Dict(a=SPACE, b=Box(-np.inf, np.inf, (), np.float64))
+EXTRAS = Dict(log_prob=Box(-np.inf, 0, ()), core=Dict(h=Box(-np.inf, np.inf, (2,))))
+KEYED = Dict(image=SPACE, history=Dict(delay=Discrete(2**40), actions=Box(-np.inf, np.inf, (2,))))
 Batch = dict[str, Any]
 Transition = dict[str, Any]
 
@@ -34,6 +45,8 @@ class Replay(Protocol):
 
     @property
     def add_count(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
     def observe(self, transition: Transition) -> None: ...
     def sample(self, batch_size: int | None = None) -> Batch: ...
@@ -54,6 +67,7 @@ class Config:
     update_horizon: int = 1
     gamma: float = 0.9
     discount_by: Literal["decision", "frame"] = "decision"
+    extras: Dict | None = None
 
 
 @dataclass(frozen=True)
@@ -80,13 +94,19 @@ def transitions(episodes: list[Episode]) -> Iterator[Transition]:
                 "terminal": last and episode.end == "terminal",
                 "truncated": last and episode.end == "truncated",
                 "next_observation": frame(value + 1),
+                "extras": extras_of(value),
             }
         value += 1
 
 
 def frame(value: int) -> npt.NDArray[np.int16]:
-    """An observation whose pixels tell its value."""
+    """An observation from whose pixels its value can be read."""
     return np.full(SHAPE, value, np.int16) * np.array([1, 2, 3], np.int16)
+
+
+def extras_of(value: int) -> dict[str, Any]:
+    """What the policy left beside its action on the observation of that value."""
+    return {"log_prob": np.float32(-value / 8), "core": {"h": np.array([value, value + 1], np.float32)}}
 
 
 @dataclass
@@ -151,6 +171,7 @@ class Oracle:
             "discount": discount,
             "next_observation": self._stack(episode, end),
             "interval": episode["steps"][t]["interval"],
+            **({"extras": episode["steps"][t]["extras"]} if self.config.extras else {}),
         }
 
     def _stack(self, episode: dict[str, Any], t: int) -> npt.NDArray[np.int16]:
@@ -166,15 +187,20 @@ def assert_same_transition(batch: Batch, row: int, expected: Transition) -> None
     assert batch["interval"][row] == expected["interval"]
     assert batch["reward"][row] == pytest.approx(expected["reward"], rel=1e-5, abs=1e-5)
     assert batch["discount"][row] == pytest.approx(expected["discount"], rel=1e-5)
+    assert ("extras" in batch) == ("extras" in expected)
+    if "extras" in expected:
+        np.testing.assert_equal(row_of(batch["extras"], row), expected["extras"])
+
+
+def row_of(batch: Any, row: int) -> Any:
+    """One row of a batch, in dicts like the batch's."""
+    return each_array(lambda array: array[row], batch)
 
 
 def assert_same_batches(one: Replay, other: Replay, count: int = 3) -> None:
     """Samples from both replays and compares bit for bit."""
     for _ in range(count):
-        first, second = one.sample(16), other.sample(16)
-        assert first.keys() == second.keys()
-        for name in first:
-            np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        assert_identical(one.sample(16), other.sample(16))
 
 
 def assert_same_state(one: Replay, other: Replay) -> None:
@@ -190,6 +216,7 @@ configs = st.builds(
     update_horizon=st.integers(1, 4),
     gamma=st.sampled_from([0.5, 0.9, 1.0]),
     discount_by=st.sampled_from(["decision", "frame"]),
+    extras=st.sampled_from([None, EXTRAS]),
 )
 
 
@@ -227,7 +254,12 @@ class ReplayContract:
     )
 
     def make_replay(
-        self, config: Config, *, seed: int = 0, batch_size: int = 32, shape: Any = SHAPE, dtype: Any = np.int16
+        self,
+        config: Config,
+        *,
+        seed: int = 0,
+        batch_size: int = 32,
+        space: gym.Space[Any] = SPACE,
     ) -> Any:
         """A new, empty replay."""
         raise NotImplementedError
@@ -237,7 +269,7 @@ class ReplayContract:
         return config
 
     def learn(self, replay: Any) -> Batch | None:
-        """Does what a learner does: draws a batch, if there is one, and tells the replay what it found."""
+        """Does what a learner does: draws a batch, if there is one, and gives the replay new priorities."""
         return replay.sample(4) if len(replay) else None
 
     def filled(self, config: Config, stream: list[Transition], seed: int = 0) -> Any:
@@ -353,9 +385,7 @@ class ReplayContract:
     def test_a_dict_is_kept_key_by_key(self, config: Config, stream: list[Transition]) -> None:
         config = self.possible(config)
         plain = self.make_replay(config)
-        shape = {"image": SHAPE, "told": {"delay": (), "actions": (2,)}}
-        dtype = {"image": np.int16, "told": {"delay": np.int64, "actions": np.float32}}
-        keyed = self.make_replay(config, shape=shape, dtype=dtype)
+        keyed = self.make_replay(config, space=KEYED)
         for transition in stream:
             plain.observe(transition)
             keyed.observe({**transition, **{name: _keyed(transition[name]) for name in _OBSERVATIONS}})
@@ -366,17 +396,16 @@ class ReplayContract:
             return
         one, other = plain.sample(16), keyed.sample(16)
         for name in one.keys() - set(_OBSERVATIONS):
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+            assert_identical(one[name], other[name], name)
         for name in _OBSERVATIONS:
-            image, told = one[name], other[name]["told"]
+            image, history = one[name], other[name]["history"]
             np.testing.assert_array_equal(other[name]["image"], image)
-            np.testing.assert_array_equal(told["delay"], image[..., 0, 0])
-            np.testing.assert_array_equal(told["actions"], image[..., 0, :2] / 2)
-            assert (told["delay"].dtype, told["actions"].dtype) == (np.int64, np.float32)
+            np.testing.assert_array_equal(history["delay"], image[..., 0, 0])
+            np.testing.assert_array_equal(history["actions"], image[..., 0, :2] / 2)
+            assert (history["delay"].dtype, history["actions"].dtype) == (np.int64, np.float32)
 
     def test_a_dict_continues_from_its_files(self, tmp_path: Path) -> None:
-        arguments = {"shape": {"a": SHAPE, "b": ()}, "dtype": {"a": np.int16, "b": np.float64}}
-        replay, resumed = (self.make_replay(Config(), seed=seed, **arguments) for seed in (0, 5))
+        replay, resumed = (self.make_replay(Config(), seed=seed, space=TWO) for seed in (0, 5))
         for transition in some_stream():
             both = {name: {"a": transition[name], "b": transition[name].sum()} for name in _OBSERVATIONS}
             replay.observe({**transition, **both})
@@ -396,10 +425,69 @@ class ReplayContract:
         ],
     )
     def test_a_dict_that_does_not_fit_is_refused(self, observation: Any, message: str) -> None:
-        replay = self.make_replay(Config(), shape={"a": SHAPE, "b": ()}, dtype={"a": np.int16, "b": np.float64})
+        replay = self.make_replay(Config(), space=TWO)
         with pytest.raises(ValueError, match=message):
             replay.observe({**some_stream()[0], "observation": observation})
         assert replay.add_count == 0
+
+    # Extras.
+
+    @given(configs, streams())
+    @contract_settings
+    def test_extras_change_nothing_else(self, config: Config, stream: list[Transition]) -> None:
+        plain, extended = (self.make_replay(self.possible(replace(config, extras=each))) for each in (None, EXTRAS))
+        for transition in stream:
+            plain.observe(transition)
+            extended.observe(transition)
+            one, other = self.learn(plain), self.learn(extended)
+            assert (one is None) == (other is None)
+            if one is None or other is None:
+                continue
+            extras, value = other.pop("extras"), one["observation"][:, -1, 0, 0]
+            assert_identical(one, other)
+            np.testing.assert_array_equal(extras["log_prob"], -value / 8)
+            np.testing.assert_array_equal(extras["core"]["h"], np.stack([value, value + 1], axis=1))
+            assert (extras["log_prob"].dtype, extras["core"]["h"].dtype) == (np.float32, np.float32)
+
+    def test_extras_take_their_own_bytes_alone(self) -> None:
+        plain, extended = (self.make_replay(Config(capacity=100, extras=each)) for each in (None, EXTRAS))
+        assert extended.nbytes - plain.nbytes == 100 * 4 * (1 + 2)
+        for replay in (plain, extended):
+            for transition in some_stream():
+                replay.observe(transition)
+        names = {"extras/log_prob", "extras/core/h"}
+        assert extended.state_dict()["slots"].keys() - plain.state_dict()["slots"].keys() == names
+
+    @pytest.mark.parametrize(
+        ("extras", "error", "message"),
+        [
+            (None, KeyError, "extras"),
+            ({"log_prob": 0.0}, ValueError, r"extras must be a dict with the keys \['core', 'log_prob'\], got"),
+            (
+                {"log_prob": 0.0, "core": {"h": np.zeros(3)}},
+                ValueError,
+                r"extras\['core'\]\['h'\] must have shape \(2,\), got \(3,\)",
+            ),
+        ],
+    )
+    def test_extras_that_do_not_fit_are_refused(self, extras: Any, error: type[Exception], message: str) -> None:
+        replay = self.filled(Config(extras=EXTRAS), some_stream(episodes=1))
+        before = replay.state_dict()
+        transition = {name: value for name, value in some_stream()[0].items() if name != "extras"}
+        with pytest.raises(error, match=message):
+            replay.observe(transition if extras is None else {**transition, "extras": extras})
+        assert_identical(replay.state_dict(), before)
+
+    def test_files_with_other_extras_are_refused(self, tmp_path: Path) -> None:
+        for name, extras in (("without", None), ("with", EXTRAS)):
+            self.filled(Config(extras=extras), some_stream()).save(tmp_path / name, 0)
+        message = "must be of the same kind, but only one of the two has extras_dtype, extras_shape"
+        with pytest.raises(ValueError, match=message):
+            self.make_replay(Config()).load(tmp_path / "with", 0)
+        with pytest.raises(ValueError, match=message):
+            self.make_replay(Config(extras=EXTRAS)).load(tmp_path / "without", 0)
+        with pytest.raises(ValueError, match="extras_shape must be as in the saved replay"):
+            self.make_replay(Config(extras=Dict(h=Box(-1, 1, (2,))))).load(tmp_path / "with", 0)
 
     # Errors.
 
@@ -426,8 +514,8 @@ class ReplayContract:
         assert_identical(replay.state_dict(), before)
 
     def test_objects_cannot_be_stored(self) -> None:
-        with pytest.raises(ValueError, match="observation_dtype must be a plain dtype"):
-            self.make_replay(Config(), dtype=object)
+        with pytest.raises(ValueError, match="observation must have a plain dtype such as uint8, got object"):
+            self.make_replay(Config(), space=gym.Space(SHAPE, object))
 
     # State in memory.
 
@@ -560,7 +648,7 @@ class ReplayContract:
         if not len(replay):
             return {}
         batch = replay.transitions(replay.valid_slots())
-        return {index: {name: batch[name][row] for name in batch} for row, index in enumerate(batch["index"].tolist())}
+        return {index: row_of(batch, row) for row, index in enumerate(batch["index"].tolist())}
 
     def survivors(self, replay: Any, oracle: Oracle, lost: set[int]) -> set[int]:
         """The indexes of what can still be drawn from a replay that has lost these slots or, a reservoir, entries."""
@@ -773,9 +861,9 @@ class ReplayContract:
     def test_files_of_other_observations_are_refused(self, tmp_path: Path) -> None:
         self.filled(Config(), some_stream()).save(tmp_path, 0)
         with pytest.raises(ValueError, match=r"observation_shape must be as in the saved replay, \[2, 3\], got \[3\]"):
-            self.make_replay(Config(), shape=(3,)).load(tmp_path, 0)
+            self.make_replay(Config(), space=Box(0, 1, (3,), np.int16)).load(tmp_path, 0)
         with pytest.raises(ValueError, match=r"observation_dtype must be .*, '<i2', got '\|u1'"):
-            self.make_replay(Config(), dtype=np.uint8).load(tmp_path, 0)
+            self.make_replay(Config(), space=Box(0, 255, SHAPE, np.uint8)).load(tmp_path, 0)
 
     def test_files_hold_no_pickles_and_no_unfinished_work(self, tmp_path: Path) -> None:
         names = self.filled(Config(), some_stream()).save(tmp_path, 7)
@@ -801,5 +889,5 @@ _OBSERVATIONS = ("observation", "next_observation")
 
 def _keyed(observation: npt.NDArray[np.int16]) -> dict[str, Any]:
     """The observation in a nested dict, with two keys that can be worked out from it."""
-    told = {"actions": (observation[0, :2] / 2).astype(np.float32), "delay": int(observation[0, 0])}
-    return {"told": told, "image": observation}
+    history = {"actions": (observation[0, :2] / 2).astype(np.float32), "delay": int(observation[0, 0])}
+    return {"history": history, "image": observation}

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from agents.exploration import identity_epsilon
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.policy import OneRow
 from agents.registry import AGENTS
 from agents.turn_based import TurnBasedAgent

@@ -29,7 +29,7 @@ class Life:
 class DriftingEnv(gym.Env[Any, Any]):
     """A point that drifts with noise of the environment's own generator, pushed by each action.
 
-    The observation is float32 ``[drift, action, frame]``: its drift tells the episode and all actions before it.
+    The observation is float32 ``[drift, action, frame]``: its drift encodes the episode and all actions before it.
     Rewards are multiples of 1/8, so that their sums are exact.
 
     Args:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from agents.sweep.grid import make_points, parse_axis, plain
-from agents.sweep.plan import SweepPlan, write_plan
-from agents.sweep.results import write_manifest, write_results
+from agents.sweep.plan import SweepPlan, read_plan, write_plan
+from agents.sweep.results import read_rows, write_manifest, write_results
+from agents.sweep.view import View, make_view
 
 D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"
 BOTH = (f"{D} = 1, 8, 70", f"{N} = 0, {D}")
+# The baselines of the runs' closing tables, as a view names them.
+ALL_TRIALS = ["random, over all trials", "no-op, over all trials"]
 
 
 def a_score(point: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -52,3 +55,8 @@ def made_up_sweep(
     write_manifest(base_dir, jobs=1)
     write_results(base_dir, plan)
     return base_dir
+
+
+def view(base_dir: Path, **arguments: Any) -> View:
+    """Return a view of a sweep."""
+    return make_view(read_plan(base_dir), read_rows(base_dir), **arguments)

@@ -26,10 +26,10 @@ def mixed(*numbers: int) -> int:
 
 
 class RecordingEnv(gym.Env[Any, Any]):
-    """Ends when told to, pays what it is told to and remembers each action that it receives.
+    """Ends and pays as it was made to, and remembers each action that it receives.
 
     The observation is int64 ``[episode, frame, history]``; history depends on each action since the reset, so that one
-    wrong action changes all observations after it. The info tells the frame too, also in nested containers.
+    wrong action changes all observations after it. The info has the frame too, also in nested containers.
 
     Args:
         length: Frames per episode; a list gives one number for each episode, then starts again. None: endless.

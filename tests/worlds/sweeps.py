@@ -8,19 +8,6 @@ from typing import Any
 
 from agents.sweep.results import is_wall_time, read_rows
 
-# A gin file of a short sweep, which includes the `mine.gin` of command-line tests.
-SHORT = """
-include "mine.gin"
-Runner.num_iterations = 1
-Runner.report_episodes = 2
-Sweep.grid = ["RealtimeDelay.delay = 0, 2", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]
-Sweep.arms = {"learner": ["create_agent.agent_name = 'dqn'"],
-              "random": ["create_agent.agent_name = 'random'", "RealtimeDelay.delay, RealtimeDelay.noops = (0, 0)"]}
-Sweep.exclude = [["RealtimeDelay.delay = 0", "create_agent.agent_name = 'dqn'"]]
-Sweep.seeds = 1
-Sweep.trial_seconds = 60
-"""
-
 GRID = {"delay": [1, 8], "agent": ["dqn", "random"]}
 
 

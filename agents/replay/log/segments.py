@@ -1,7 +1,7 @@
-"""Append-only files of a replay: segments of slots, and indexes that list the segments of one moment.
+"""Append-only files of a replay: segments of slots, and indexes that list the segments of one save.
 
 A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. What
-changes from moment to moment, such as priorities, is written anew for each index, as a segment that it alone lists.
+changes from save to save, such as priorities, is written anew for each index, as a segment that it alone lists.
 Every file appears under its final name only when it is complete and on disk.
 
 An index holds its number, its own SHA-256, and for each segment the SHA-256 of the names, lengths and CRC-32s of the
@@ -41,13 +41,13 @@ class Segment:
     arrays: str
 
     def is_whole(self, directory: Path) -> bool:
-        """Whether the file lies in `directory` with the length it was written with."""
+        """Return whether the file lies in `directory` with the length that it was written with."""
         path = directory / self.name
         return path.is_file() and path.stat().st_size == self.size
 
 
 def write_segment(directory: Path, first: int, stop: int, pieces: Iterable[Arrays]) -> Segment:
-    """Writes the slots `first <= slot < stop` into a new file.
+    """Write the slots `first <= slot < stop` into a new file.
 
     Args:
         directory: where the file goes; it must exist.
@@ -69,7 +69,7 @@ def write_segment(directory: Path, first: int, stop: int, pieces: Iterable[Array
 
 
 def check_segment(directory: Path, segment: Segment) -> None:
-    """Checks, without reading its arrays, that the file is there in full and is the one that was listed.
+    """Check that the file has its full length and is the one that was listed; its arrays are not read.
 
     Raises:
         FileNotFoundError: the file is missing.
@@ -84,7 +84,7 @@ def check_segment(directory: Path, segment: Segment) -> None:
 
 
 def read_segment(directory: Path, segment: Segment) -> Iterator[Arrays]:
-    """Yields the pieces of `segment` as `write_segment` got them, one at a time in memory.
+    """Yield the pieces of `segment` that `write_segment` was given, one at a time in memory.
 
     Raises:
         ValueError: the file cannot be read, it is altered, or it is not the one that was listed.
@@ -106,7 +106,7 @@ def _opened(directory: Path, segment: Segment) -> Iterator[zipfile.ZipFile]:
 
 
 def _identity(archive: zipfile.ZipFile) -> str:
-    """What tells a segment from every other: the SHA-256 of its arrays' names, lengths and CRC-32s."""
+    """Return what identifies a segment: the SHA-256 of its arrays' names, lengths and CRC-32s."""
     members = [[member.filename, member.file_size, member.CRC] for member in archive.infolist()]
     return hashlib.sha256(json.dumps(members).encode()).hexdigest()
 
@@ -120,21 +120,21 @@ def _array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
 
 
 def write_index(
-    directory: Path, number: int, segments: list[Segment], moment: list[Segment], facts: Mapping[str, Any]
+    directory: Path, number: int, segments: list[Segment], snapshot: list[Segment], facts: Mapping[str, Any]
 ) -> str:
-    """Writes `index_{number}.json` over an older one; returns its name.
+    """Write `index_{number}.json` over an older one; return its name.
 
     Args:
         directory: where the file goes; it must exist.
-        number: names the moment.
+        number: names the save.
         segments: what other indexes may list too, oldest first.
-        moment: what this index alone lists.
+        snapshot: what this index alone lists.
         facts: plain data.
 
     Raises:
         OSError: the file could not be written.
     """
-    listed = {"segments": [asdict(segment) for segment in segments], "moment": [asdict(each) for each in moment]}
+    listed = {"segments": [asdict(segment) for segment in segments], "moment": [asdict(each) for each in snapshot]}
     content = {**facts, **listed, **stamp(), "number": number}
     text = json.dumps({**content, "sha256": _sha256(content)}, indent=1, sort_keys=True).encode()
     write_atomically(directory / _index_name(number), lambda file: file.write(text))
@@ -142,7 +142,7 @@ def write_index(
 
 
 def read_index(directory: Path, number: int) -> tuple[list[Segment], list[Segment], dict[str, Any]]:
-    """Reads what `write_index` wrote: the segments, those of the moment, and the facts.
+    """Read an index; return the segments, those of the snapshot, and the facts.
 
     Raises:
         FileNotFoundError: there is no such index.
@@ -170,7 +170,7 @@ def read_index(directory: Path, number: int) -> tuple[list[Segment], list[Segmen
 
 
 def prune(directory: Path, keep: Iterable[int]) -> None:
-    """Deletes the indexes whose number is not in `keep`, then every segment that no kept index lists.
+    """Delete the indexes whose number is not in `keep`, then every segment that no kept index lists.
 
     Where a kept index cannot be read, nobody knows what it needs: a warning is logged, and nothing is deleted.
 
@@ -192,7 +192,7 @@ def prune(directory: Path, keep: Iterable[int]) -> None:
 
 
 def _write_pieces(file: IO[bytes], pieces: Iterable[Arrays]) -> None:
-    """Writes what np.savez would write of all pieces, but needs no more than one of them in memory."""
+    """Write all pieces as np.savez would, with no more than one of them in memory."""
     with zipfile.ZipFile(file, "w") as archive:
         for number, piece in enumerate(pieces):
             for field, values in piece.items():
@@ -201,7 +201,7 @@ def _write_pieces(file: IO[bytes], pieces: Iterable[Arrays]) -> None:
 
 
 def _pieces(names: list[str]) -> Iterator[list[str]]:
-    """Groups array names `field_0, ..., field_1, ...` by their number, in order."""
+    """Group array names `field_0, ..., field_1, ...` by their number, in order."""
     by_number: dict[int, list[str]] = {}
     for name in names:
         by_number.setdefault(int(name.rpartition("_")[2]), []).append(name)

@@ -33,7 +33,7 @@ def tetris(parity: bool = False) -> Spec:
     Args:
         parity: As published: the score modulo 10,000 (the script reads four of its six digits, so that passing 10,000
             costs 10,000 points), a press of A where START and A are meant (START is filtered), and the begin of the
-            game told by the picture. Otherwise all digits, both buttons, and the begin told by the memory.
+            game recognised in the picture. Otherwise all digits, both buttons, and the begin read from the memory.
     """
     return Spec(
         title="Tetris, type A",

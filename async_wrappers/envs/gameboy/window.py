@@ -24,8 +24,8 @@ _PROGRAM = 0xFF80  # where high RAM begins
 def window_lines(layout: Layout, state: bytes) -> int:
     """Return how many lines of the window are drawn already, in the frame in the middle of which a state was taken.
 
-    0 for a state from between two frames, as almost all are. A game that switched the window on or off on the way down
-    the screen cannot be told from one that did not: the window counts as it is at the end.
+    0 for a state from between two frames, as almost all are. A state does not say whether the game switched the window
+    on or off on the way down the screen: the window counts as it is at the end.
     """
     lcdc, line = (layout.read(state, name)[0] for name in ("lcdc", "ly"))
     drawn = line + (layout.read(state, "stat")[0] & 3 == 0)  # a line is drawn when its horizontal blank begins

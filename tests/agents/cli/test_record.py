@@ -16,7 +16,7 @@ import pytest
 from agents.demonstrations.dataset import read_demonstrations
 from agents.experiment.record_demonstrations import import_demonstrations
 from agents.experiment.runner import Runner
-from tests.agents.cli.test_train import call, place
+from tests.worlds.command_line import call, place
 
 __all__ = ["call", "place"]
 

@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from agents.sweep.results import read_rows
-from tests.agents.cli.test_train import call, place, refused, start
-from tests.worlds.sweeps import SHORT, facts
+from agents.sweep.run import sweep
+from tests.worlds.command_line import SWEEP, call, place, refused, start
+from tests.worlds.sweeps import facts
 
 __all__ = ["call", "place"]
 
 
 @pytest.fixture
 def short(place: Path) -> str:
-    (place / "short.gin").write_text(SHORT)
+    (place / "short.gin").write_text(SWEEP)
     return "short.gin"
 
 
@@ -60,7 +61,7 @@ def test_a_failed_trial_makes_the_exit_code_1_and_names_it(call: Any, place: Pat
 
 
 def test_a_finished_trial_without_its_replay_can_still_be_evaluated(call: Any, place: Path) -> None:
-    (place / "short.gin").write_text(SHORT + "Sweep.keep_checkpoints = False")
+    (place / "short.gin").write_text(SWEEP + "Sweep.keep_checkpoints = False")
     grid = ("--grid", "RealtimeDelay.delay = 2")
     assert call("sweep", "--gin_files", "short.gin", "--base_dir", "s", "--jobs", "2", *grid).code == 0
     trial = place / "s" / "trials" / "0000"
@@ -112,6 +113,14 @@ def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Pat
         (["--grid", "RealtimeDelay.delay = 1", "--seed", "3"], "--seed is for one run"),
         (["--grid", "RealtimeDelay.delay = 1", "--seeds", "0"], "seeds"),
         (["--grid", "RealtimeDelay.delay = 1", "--jobs", "0"], "jobs"),
+        (
+            ["--grid", "C51Agent.vmax = 1.0, 2.0"],
+            "--grid: nothing reads C51Agent.vmax, as create_agent.agent_name is 'dqn'",
+        ),
+        (
+            ["--grid", "RealtimeDelay.delay = 1, 2", "--gin_bindings", "C51Agent.vmax = 1.0"],
+            "--gin_bindings 'C51Agent.vmax = 1.0': nothing reads C51Agent.vmax, as create_agent.agent_name is 'dqn'",
+        ),
         (["--gin_bindings", "Sweep.grd = 1"], "Sweep has no parameter 'grd'; did you mean Sweep.grid"),
         (["--gin_bindings", "Sweep.seeds = 0"], "Sweep.seeds must be a whole number >= 1, got 0"),
     ],
@@ -165,9 +174,16 @@ def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Pa
     assert len(json.loads((place / "killed" / "manifest.json").read_text())["starts"]) == 6
 
 
-def test_a_sweep_in_python_is_not_continued_on_the_command_line(call: Any, place: Path) -> None:
-    from agents.sweep.run import sweep
-    from tests.worlds.sweeps import play
+def test_what_one_trial_reads_is_read(call: Any, place: Path) -> None:
+    bindings = ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "C51Agent.vmax = 20.0")
+    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    grid = ("--grid", "create_agent.agent_name = 'dqn', 'c51', 'random'", "--seeds", "1", "--jobs", "2")
+    done = call("sweep", "--gin_files", "mine.gin", "--base_dir", "s", *grid, *words)
+    assert done.code == 0, done.out + done.err
+    assert len({row["trial"] for row in read_rows(place / "s")}) == 3
+    assert call("sweep", "--base_dir", "s", "--trust").code == 0
 
-    sweep(play, {"delay": [1]}, 1, place / "s")
+
+def test_a_sweep_in_python_is_not_continued_on_the_command_line(call: Any, place: Path) -> None:
+    sweep(lambda point, seed, directory: {"score": 1.0}, {"delay": [1]}, 1, place / "s")
     assert "go on with it in Python" in refused(call("sweep", "--base_dir", "s", "--trust"))

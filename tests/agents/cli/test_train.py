@@ -3,126 +3,26 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import re
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import gin
 import matplotlib.image
 import pytest
-import torch
 
 from agents.experiment.runner import Runner
-from tests.agents.experiment.test_lock import holder
+from tests.worlds.command_line import call, in_a_process, iterations, place, refused, start
+from tests.worlds.lock_holder import holder
 
-ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "train.py"
-
-MODULE = """
-import gymnasium as gym
-from tests.worlds.drifting_env import DriftingEnv
-
-
-class Broken(DriftingEnv):
-    def step(self, action):
-        if len(self.lives) == 2:
-            raise ZeroDivisionError("the game broke")
-        return super().step(action)
-
-
-for name, entry_point in (("Mine-v0", DriftingEnv), ("Broken-v0", Broken)):
-    if name not in gym.registry:  # each test has a module of its own
-        gym.register(name, entry_point=entry_point)
-"""
-EXPERIMENT = """
-import {module}
-include "configs/dqn/cartpole.gin"
-
-create_gym_environment.environment_id = "Mine-v0"
-RealtimeDelay.delay = 2  # frames
-RealtimeDelay.noops = 1  # frames
-RealtimeDelay.default_action = "random"
-Runner.num_iterations = 2
-Runner.training_steps = 40  # frames
-Runner.evaluation_steps = 20  # frames
-Runner.max_steps_per_episode = 15  # frames
-Runner.report_episodes = 3
-DQNAgent.min_replay_history = 10
-DQNAgent.update_period = 2
-DQNAgent.replay_capacity = 500
-DQNAgent.batch_size = 4
-MLPTorso.hidden = (8,)
-"""
-
-
-class Done(NamedTuple):
-    """What a call of train.py came to."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory of the user's, with an environment and an experiment."""
-    module = "module_" + tmp_path.name
-    (tmp_path / f"{module}.py").write_text(MODULE)
-    (tmp_path / "mine.gin").write_text(EXPERIMENT.format(module=module))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
-    threads = torch.get_num_threads()
-    gin.clear_config()
-    yield tmp_path
-    gin.clear_config()
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Calls train.py in this process; each call has flags of its own, as a command line has."""
-
-    def call_train(*words: str) -> Done:
-        spec = importlib.util.spec_from_file_location("train_script", SCRIPT)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        capsys.readouterr()
-        code = module.main(["train.py", *words])
-        return Done(code, *capsys.readouterr())
-
-    return call_train
-
-
-def start(place: Path, *words: str, path: str = "", interrupt: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
-    """Start train.py in a process that knows nothing but the directory.
-
-    Args:
-        place: The directory.
-        words: The command line.
-        path: Of further modules.
-        interrupt: What SIGINT does there; what runs the tests may ignore it, and a child inherits that.
-    """
-    variables = {"PATH": "/usr/bin:/bin", "HOME": str(place), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), *words],
-        cwd=place,
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupt),
-    )
+__all__ = ["call", "place"]
 
 
 @contextmanager
@@ -139,28 +39,6 @@ def importing(place: Path, **how: Any) -> Iterator[tuple[subprocess.Popen[str], 
     finally:
         process.kill()
         process.communicate(timeout=200)
-
-
-def in_a_process(place: Path, *words: str) -> Done:
-    process = start(place, *words)
-    try:
-        out, err = process.communicate(timeout=200)
-    finally:
-        process.kill()
-        process.wait()
-    return Done(process.returncode, out, err)
-
-
-def lines(base_dir: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (base_dir / "metrics" / "iterations.jsonl").read_text().splitlines()]
-
-
-def refused(done: Done) -> str:
-    """The one line with which a command is refused, without the script's name."""
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "Traceback" not in done.err
-    assert done.err.startswith("train.py: ")
-    return done.err.removeprefix("train.py: ").rstrip("\n")
 
 
 class TestARun:
@@ -180,7 +58,7 @@ class TestARun:
         assert "RealtimeDelay.delay = 2" in config
         assert "Runner.seed = 5" in config
         assert "import module_" in config
-        assert [line["iteration"] for line in lines(base_dir)] == [0, 1]
+        assert [line["iteration"] for line in iterations(base_dir)] == [0, 1]
         assert list((base_dir / "metrics" / "tensorboard").iterdir())
         assert matplotlib.image.imread(base_dir / "learning_curve.png").ndim == 3
         assert [row["agent"] for row in json.loads((base_dir / "report.json").read_text())] == ["random", "trained"]
@@ -197,7 +75,7 @@ class TestARun:
         # What it says does go on, and writes a report anew.
         more = call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 3")
         assert more.code == 0
-        assert [line["iteration"] for line in lines(base_dir)] == [0, 1, 2]
+        assert [line["iteration"] for line in iterations(base_dir)] == [0, 1, 2]
         assert "iteration 2:" in more.out and "iteration 1:" not in more.out
         assert (base_dir / "report.json").read_bytes() != before[base_dir / "report.json"]
 
@@ -217,29 +95,10 @@ class TestARun:
         message = refused(call("evaluate", "--base_dir", "run", "--trust", "--video"))
         assert message == "render_mode of 'Mine-v0' must be None, got 'rgb_array'"
 
-    def test_an_evaluation_with_videos_gives_the_same_scores_as_without(self, place: Path, call: Any) -> None:
-        pytest.importorskip("moviepy")
-        bindings = ("create_gym_environment.environment_id = 'async_wrappers/FallingBlocks-v0'",)
-        bindings += ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "Runner.evaluation_steps = 0")
-        words = [word for binding in bindings for word in ("--gin_bindings", binding)]
-        assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
-        told = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2")
-        facts = json.loads((place / "run" / "evaluation.json").read_text())
-        assert {"mean", "median", "iqm", "iqm_interval", "interval"} <= set(facts)
-        assert re.search(r"median .*, interquartile mean \S+ \(95 % interval \S+ to \S+\); written to", told.out)
-        again = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2", "--video")
-        assert again.out == told.out.rstrip("\n") + ", videos to run/videos\n"
-        assert json.loads((place / "run" / "evaluation.json").read_text()) == facts
-        videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
-        assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
-        assert "--render and --video" in refused(
-            call("evaluate", "--base_dir", "run", "--trust", "--render", "--video")
-        )
-
     def test_the_word_train_is_the_default(self, call: Any, place: Path) -> None:
         short = ("--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
         assert call("--base_dir", "one", *short).code == call("train", "--base_dir", "other", *short).code == 0
-        scores = [[line["train_episode_returns"] for line in lines(place / name)] for name in ("one", "other")]
+        scores = [[line["train_episode_returns"] for line in iterations(place / name)] for name in ("one", "other")]
         assert scores[0] == scores[1]
 
     def test_without_a_base_dir_one_is_made_of_the_configurations_name(self, call: Any, place: Path) -> None:
@@ -266,7 +125,7 @@ class TestARun:
         (place / "run" / "report.json").unlink()
         assert call("--base_dir", "run", "--trust").code == 0
         assert (place / "run" / "report.json").is_file()
-        assert len(lines(place / "run")) == 1
+        assert len(iterations(place / "run")) == 1
 
     def test_a_report_of_fewer_iterations_is_not_left_for_that_of_more(
         self, call: Any, place: Path, monkeypatch: pytest.MonkeyPatch
@@ -283,7 +142,7 @@ class TestARun:
         assert not (place / "run" / "report.json").exists()
         assert call("--base_dir", "run", "--trust").code == 0
         assert (place / "run" / "report.json").is_file()
-        assert len(lines(place / "run")) == 2
+        assert len(iterations(place / "run")) == 2
 
 
 class TestExitCodes:
@@ -305,7 +164,7 @@ class TestExitCodes:
         assert "Traceback" in done.err
         assert done.err.rstrip().endswith("ZeroDivisionError: the game broke")
         assert (place / "run" / "config.gin").is_file()
-        assert [line["iteration"] for line in lines(place / "run")] == [0]
+        assert [line["iteration"] for line in iterations(place / "run")] == [0]
 
     def test_1_in_one_sentence_when_the_loss_is_not_finite(self, place: Path, call: Any) -> None:
         rate = "create_optimizer.learning_rate = 1e30"
@@ -332,14 +191,14 @@ class TestExitCodes:
         assert process.returncode == 130
         assert "Traceback" not in err
         assert "\ninterrupted: the same --base_dir goes on from its last checkpoint; without the --gin_files add" in err
-        done = len(lines(place / "run"))
+        done = len(iterations(place / "run"))
         assert done >= 1
         resumed = call("--base_dir", "run", "--trust", "--gin_bindings", f"Runner.num_iterations = {done + 1}")
         assert resumed.code == 0
-        assert [line["iteration"] for line in lines(place / "run")] == list(range(done + 1))
+        assert [line["iteration"] for line in iterations(place / "run")] == list(range(done + 1))
         as_many = ("--gin_bindings", f"Runner.num_iterations = {done + 1}")
         assert call("--base_dir", "straight", "--gin_files", "mine.gin", *as_many).code == 0
-        for resumed_line, straight_line in zip(lines(place / "run"), lines(place / "straight"), strict=True):
+        for resumed_line, straight_line in zip(iterations(place / "run"), iterations(place / "straight"), strict=True):
             assert resumed_line["train_episode_returns"] == straight_line["train_episode_returns"]
             assert resumed_line["eval_episode_returns"] == straight_line["eval_episode_returns"]
 
@@ -383,7 +242,7 @@ class TestExitCodes:
         finally:
             process.kill()
             process.communicate(timeout=200)
-        done = len(lines(place / "run"))
+        done = len(iterations(place / "run"))
         again = ("--gin_bindings", f"Runner.num_iterations = {done + 1}", "--trust")
         assert call("--base_dir", "run", *again).code == 0
 
@@ -440,9 +299,9 @@ class TestExitCodes:
         assert re.fullmatch(rf"train\.py: File too large, writing run/checkpoints/\S+: {remedy}\n", done.err)
         assert not list(place.rglob("*.tmp"))
         assert call(*arguments[:-1], arguments[-1].format(2)).code == 0
-        assert [line["iteration"] for line in lines(place / "run")] == [0, 1]
+        assert [line["iteration"] for line in iterations(place / "run")] == [0, 1]
         assert call("--base_dir", "straight", *arguments[2:-1], arguments[-1].format(2)).code == 0
-        scores = [[line["train_episode_returns"] for line in lines(place / name)] for name in ("run", "straight")]
+        scores = [[line["train_episode_returns"] for line in iterations(place / name)] for name in ("run", "straight")]
         assert scores[0] == scores[1]
 
     @pytest.mark.parametrize(
@@ -530,14 +389,12 @@ class TestExitCodes:
             (["--gin_files", "configs/dqn/cartpol.gin"], "did you mean configs/dqn/cartpole.gin"),
             (["sweeps"], "no command 'sweeps': use one of train, evaluate"),
             (["mine.gin"], "no command 'mine.gin'"),
-            (["--gin_files", "mine.gin", "other.gin"], "'other.gin' belongs to no option"),
+            (["--gin_files", "mine.gin", "other.gin"], "'other.gin' belongs to no flag"),
             (["--gin_file", "mine.gin"], "gin_file"),
             (["--base_dir", "mine.gin", "--gin_files", "mine.gin"], "base_dir"),
             (["--seed", "-1"], "seed"),
             (["--seed", "x"], "seed"),
             (["--episodes", "0"], "episodes"),
-            (["evaluate"], "evaluate needs --base_dir"),
-            (["evaluate", "--base_dir", "nowhere"], "evaluate needs --base_dir"),
         ],
     )
     def test_two_with_one_line_where_the_command_line_is_wrong(
@@ -547,6 +404,51 @@ class TestExitCodes:
         assert named in refused(call(*words))
         assert sorted(place.iterdir()) == before
 
+    @pytest.mark.parametrize(
+        ("bindings", "reason"),
+        [
+            (["C51Agent.vmax = 3.0"], "nothing reads C51Agent.vmax, as create_agent.agent_name is 'dqn'"),
+            (["LiveRunner.standing_at = 3"], "nothing reads LiveRunner.standing_at, as create_runner.schedule is"),
+            (["AppliedActions.length = 3"], "nothing reads AppliedActions.length, as nothing that is made refers to"),
+            (
+                ["create_agent.agent_name = 'rainbow'", "DQNAgent.update_horizon = 2"],
+                "nothing reads DQNAgent.update_horizon, as RainbowAgent has a default of its own for it (3): bind "
+                "RainbowAgent.update_horizon instead",
+            ),
+        ],
+    )
+    def test_two_where_nothing_reads_a_binding(self, call: Any, place: Path, bindings: list[str], reason: str) -> None:
+        words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+        short = ("--gin_bindings", "Runner.num_iterations = 1")
+        message = refused(call("--base_dir", "run", "--gin_files", "mine.gin", *words))
+        assert message.startswith(f"--gin_bindings {bindings[-1]!r}: {reason}")
+        assert message.endswith("(--allow_unread accepts it)")
+        assert not (place / "run").exists()
+
+        # Accepted, included, or saved with the run, it is without effect.
+        assert call("--base_dir", "run", "--gin_files", "mine.gin", *words, *short, "--allow-unread").code == 0
+        assert call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2").code == 0
+        assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "1").code == 0
+
+    def test_a_binding_of_an_evaluation_that_nothing_reads_is_refused(self, call: Any) -> None:
+        short = ("--gin_bindings", "Runner.num_iterations = 1")
+        assert call("--base_dir", "run", "--gin_files", "mine.gin", *short).code == 0
+        message = refused(call("evaluate", "--base_dir", "run", "--trust", "--gin_bindings", "C51Agent.vmax = 3.0"))
+        assert message.startswith("--gin_bindings 'C51Agent.vmax = 3.0': nothing reads C51Agent.vmax")
+
+    def test_a_file_of_ones_own_is_refused_for_what_nothing_reads_but_not_for_its_includes(
+        self, call: Any, place: Path
+    ) -> None:
+        (place / "top.gin").write_text('include "mine.gin"\nC51Agent.vmax = 3.0\n')
+        (place / "above.gin").write_text('include "top.gin"\nRunner.num_iterations = 1\n')
+        message = refused(call("--base_dir", "run", "--gin_files", "top.gin"))
+        assert message.startswith(
+            "--gin_files top.gin: nothing reads C51Agent.vmax, as create_agent.agent_name is 'dqn'"
+        )
+        assert call("--base_dir", "run", "--gin_files", "above.gin").code == 0
+        chosen = ("--gin_bindings", "create_agent.agent_name = 'random'", "--gin_bindings", "Runner.num_iterations = 1")
+        assert call("--base_dir", "other", "--gin_files", "mine.gin", *chosen).code == 0
+
     def test_two_where_the_base_dir_holds_another_experiment(self, call: Any, place: Path) -> None:
         arguments = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
         assert call(*arguments).code == 0
@@ -555,34 +457,3 @@ class TestExitCodes:
         message = refused(call("--base_dir", "run", "--trust", "--gin_bindings", "DQNAgent.gamma = 0.5"))
         assert "gamma" in message
         assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
-
-    def test_two_where_there_is_nothing_to_evaluate(self, call: Any, place: Path) -> None:
-        assert (
-            call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1").code
-            == 0
-        )
-        for path in (place / "run" / "checkpoints").glob("ckpt.*"):
-            path.unlink()
-        assert "holds no good checkpoint" in refused(call("evaluate", "--base_dir", "run", "--trust"))
-        before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
-        message = refused(call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2"))
-        assert "holds 1 checkpoint of which none loads (checkpoint 0: " in message
-        assert "restore the files, or choose another --base_dir" in message
-        assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
-
-
-class TestHelp:
-    def test_help_says_how_to_call_it_and_lists_the_options(self, call: Any) -> None:
-        for word in ("--help", "-h"):
-            done = call(word)
-            assert done.code == 0
-            assert "python train.py [train]" in done.out
-            for option in ("base_dir", "gin_files", "gin_bindings", "seed", "episodes", "render", "list"):
-                assert f"--{option}" in done.out.replace("--[no]", "--")
-
-    def test_the_list_names_agents_games_environments_and_configurations(self, call: Any) -> None:
-        done = call("--list")
-        assert done.code == 0
-        words = set(done.out.split())
-        assert {"dqn", "noop", "random", "Boxing", "Pong", "CartPole-v1", "configs/dqn/cartpole.gin"} <= words
-        assert "configs/paper/asynchronous_8.gin" in words

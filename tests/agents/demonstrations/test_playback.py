@@ -64,7 +64,7 @@ def play(env: gym.Env[Any, Any], actions: list[int]) -> Demonstration:
     return kept[0]
 
 
-def lived(world: World) -> list[dict[str, Any]]:
+def played_live(world: World) -> list[dict[str, Any]]:
     """The transitions of an agent under the delay, from what `RealtimeDelay` returns."""
     env = RealtimeDelay(world.make(), world.delay, world.noops, "noop")
     observation, _ = env.reset()
@@ -133,7 +133,7 @@ def test_a_player_that_acts_on_effect_frames_alone_gives_the_very_transitions_of
     world: World,
 ) -> None:
     found, off_schedule_frames = played_back(world, play(world.make(), world.spaced()))
-    assert found == lived(world)
+    assert found == played_live(world)
     assert off_schedule_frames == 0
 
 

@@ -10,11 +10,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.experiment.episode import Phase, episode_seed
-from agents.experiment.evaluate import bootstrap_interval, difference_interval, evaluate
+from agents.experiment.evaluate import (
+    STATISTICS,
+    bootstrap_interval,
+    difference_interval,
+    evaluate,
+    interquartile_mean,
+)
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.scripted_agent import ScriptedAgent
 
 SCORES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20)
+
+
+class TestInterquartileMean:
+    @pytest.mark.parametrize(
+        ("scores", "value"),
+        [([5.0], 5.0), ([1.0, 2.0, 9.0], 4.0), ([0.0, 1.0, 3.0, 100.0], 2.0), ([9, 0, 1, 2, 3, 4, 5, 100], 3.5)],
+    )
+    def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(self, scores: list[float], value: float) -> None:
+        assert interquartile_mean(scores) == value
+
+    def test_it_is_taken_along_the_last_axis(self) -> None:
+        assert interquartile_mean([[0.0, 1.0, 3.0, 100.0], [4.0, 4.0, 4.0, 4.0]]).tolist() == [2.0, 4.0]
+
+    def test_intervals_are_those_of_the_statistic(self) -> None:
+        scores, iqm = [*[1.0] * 15, 1000.0], STATISTICS["iqm"]
+        assert bootstrap_interval(scores, iqm) == (1.0, 1.0)
+        assert bootstrap_interval(scores)[1] > 100
+        low, high = difference_interval([value + 5 for value in scores], scores, iqm)
+        assert (low, high) == (5.0, 5.0)
 
 
 class TestIntervals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 
@@ -15,17 +15,17 @@ import pytest
 import torch
 from torch import nn
 
-import agents.configurables
-import async_wrappers.configurables
-from agents.experiment.config import load_config, save_config
+from agents.experiment.config import save_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.networks.noisy import noisy_layers
-from agents.networks.q_network import ImpalaTorso, count_parameters, create_network
+from agents.networks.q_network import count_parameters, create_network
+from agents.networks.torsos import ImpalaTorso
 from agents.registry import AGENTS, create_spec
 from agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
-from tests.async_wrappers.envs.gameboy.test_games import own, pokemon_like, tetris_like, written
+from tests.worlds.experiments import load_gin
+from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
@@ -38,18 +38,8 @@ SMALL = ("DQNAgent.replay_capacity = 1_000", "DQNAgent.batch_size = 2")
 BUILT_LARGE = ("configs/live/paper_10m.gin", "configs/live/paper_100m.gin", "configs/live/falling_blocks_10m.gin")
 
 
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    gin.clear_config()
-    yield
-    gin.clear_config()
-    torch.set_num_threads(threads)
-
-
 def load(name: str, *bindings: str) -> None:
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config([name], bindings, names, search_paths=[ROOT])
+    load_gin(name, bindings=bindings)
 
 
 def game_of(name: str) -> str | None:

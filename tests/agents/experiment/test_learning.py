@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import gin
 import pytest
-import torch
 
 import agents.configurables
 import async_wrappers.configurables
@@ -20,15 +17,6 @@ from agents.experiment.runner import Runner
 ROOT = Path(__file__).parents[3]
 SEEDS = (0, 1, 2)
 SOLVED = 195.0  # Gymnasium's mark for CartPole, there over 100 episodes of at most 200 frames
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    gin.clear_config()
-    yield
-    gin.clear_config()
-    torch.set_num_threads(threads)
 
 
 def trained(base_dir: Path, seed: int, *bindings: str, agent: str = "dqn") -> list[float]:

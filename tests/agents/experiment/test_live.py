@@ -9,64 +9,34 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import cloudpickle
-import gin
 import numpy as np
 import psutil
 import pytest
-import torch
+from gymnasium.spaces import Box
 
-import agents.configurables
-import async_wrappers.configurables
 from agents.experiment import runner as runner_module
 from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
-from agents.experiment.config import load_config
-from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import DifferentExperiment, Runner
-from agents.replay import RingReplay
+from agents.replay import create_replay
 from agents.replay.log.segments import read_index
 from async_wrappers import AsyncRunner
 from async_wrappers.live.report.measurements import Measurements
 from async_wrappers.live.report.spans import EpisodeTiming
 from async_wrappers.live.report.timing import TimingReport
 from tests.worlds.duels_env import FRAMES, won_by
+from tests.worlds.experiments import QUICK_LIVE
+from tests.worlds.experiments import build_live as build
 from tests.worlds.plain_data import assert_identical, differs
 
 ROOT = Path(__file__).parents[3]
-QUICK = (
-    "AsyncRunner.fps = 500",  # ten times faster than the game is meant
-    "AsyncRunner.calibration_time = 0.2",
-    "Runner.training_steps = 300",
-    "Runner.evaluation_steps = 60",
-    "DQNAgent.min_replay_history = 20",
-    "DQNAgent.batch_size = 8",
-    "MLPTorso.hidden = (8,)",
-)
 pytestmark = pytest.mark.timeout(240)
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    gin.clear_config()
-    yield
-    gin.clear_config()
-    torch.set_num_threads(threads)
-
-
-def build(base_dir: Path, *bindings: str) -> Runner:
-    gin.clear_config()
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(["configs/live/cartpole.gin"], [*QUICK, *bindings], names, search_paths=[ROOT])
-    runner: Runner = create_runner(base_dir)
-    return runner
 
 
 @pytest.mark.parametrize("agent", ["dqn", "rainbow"])
@@ -198,7 +168,7 @@ class Interrupted:
 
     def save(self, directory: Path, iteration: int) -> None:
         self._count("save")
-        RingReplay((4,), np.float32, capacity=10).save(directory / "replay_0", iteration)
+        create_replay(Box(-np.inf, np.inf, (4,)), capacity=10).save(directory / "replay_0", iteration)
 
     def take_states(self, *where: object) -> list[dict]:
         self._count("take_states")
@@ -566,7 +536,7 @@ def shared_memory() -> set[str]:
 
 def test_an_environment_killed_in_a_live_run_ends_it_with_a_sentence_and_its_last_checkpoint(tmp_path: Path) -> None:
     shared = shared_memory()
-    bindings = [*QUICK, "Runner.num_iterations = 100_000", "Runner.training_steps = 50"]
+    bindings = [*QUICK_LIVE, "Runner.num_iterations = 100_000", "Runner.training_steps = 50"]
     command = [sys.executable, "train.py", "--base_dir", str(tmp_path), "--gin_files", "configs/live/cartpole.gin"]
     command += [word for binding in bindings for word in ("--gin_bindings", binding)]
     process = subprocess.Popen(

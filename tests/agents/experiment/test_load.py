@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ import torch
 import agents.configurables
 import async_wrappers.configurables
 from agents.experiment import load_agent, play_episode
-from agents.experiment.config import ConfigError, gin_of_its_own, load_config, save_config
+from agents.experiment.config import ConfigError, empty_gin, save_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed
 from async_wrappers import RealtimeDelay
+from tests.worlds.experiments import load_gin
 
 ROOT = Path(__file__).parents[3]
 MODULES = (agents.configurables, async_wrappers.configurables)
@@ -36,20 +36,10 @@ QUICK = (
 )
 
 
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    gin.clear_config()
-    yield
-    gin.clear_config()
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> tuple[Path, list[Any]]:
     """A run's directory, and four episodes of its evaluation."""
-    names = [name for module in MODULES for name in module.CONFIGURABLES]
-    load_config(["configs/dqn/cartpole.gin"], QUICK, names, search_paths=[ROOT])
+    load_gin("configs/dqn/cartpole.gin", bindings=QUICK)
     runner = create_runner(tmp_path / "run")
     save_config(tmp_path / "run")
     runner.run_experiment()
@@ -103,7 +93,7 @@ def test_gin_and_threads_are_the_callers_before_and_after(run: tuple[Path, list[
 
 def test_an_empty_gin_is_given_even_inside_a_scope() -> None:
     gin.parse_config("mine/RealtimeDelay.delay = 9")
-    with gin.config_scope("mine"), gin_of_its_own():
+    with gin.config_scope("mine"), empty_gin():
         assert gin.current_scope() == [] and gin.config_str() == ""
 
 

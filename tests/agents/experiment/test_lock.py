@@ -7,10 +7,7 @@ import multiprocessing
 import os
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,42 +18,11 @@ from agents.experiment import lock as lock_module
 from agents.experiment.lock import DirectoryInUse, alone_in
 from agents.experiment.runner import Runner
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.lock_holder import holder
 from tests.worlds.scripted_agent import ScriptedAgent
 
 ROOT = Path(__file__).parents[3]
-HOLD = """
-import sys, time
-from pathlib import Path
-from agents.experiment.lock import alone_in
-with alone_in(Path(sys.argv[1])) as descriptor:
-    {work}
-    print("held", flush=True)
-    time.sleep(600)
-"""
 FORK = "import os; child = os.fork(); (time.sleep(600), os._exit(0)) if not child else print(child, flush=True)"
-
-
-@contextmanager
-def holder(directory: Path, work: str = "pass") -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """A process that holds the directory, and what it has said."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD.format(work=work), str(directory)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        said: list[str] = []
-        while not said or said[-1] != "held":
-            line = process.stdout.readline()
-            assert line, "the holder has died"
-            said.append(line.strip())
-        yield process, said
-    finally:
-        process.kill()
-        process.communicate(timeout=60)
 
 
 def test_a_second_process_is_refused_with_the_first_ones_number_and_nothing_is_touched(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from agents.experiment.metrics import read_iterations
 from agents.experiment.phase_stats import Played, StandingAt, closing_line, facts
 from agents.experiment.runner import Runner
 from async_wrappers import AsyncRunner, RealtimeDelay
-from tests.agents.experiment.test_runner import make_dqn
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.duels_env import FRAMES, Duels, won_by
+from tests.worlds.experiments import make_dqn
 
 EPISODES = 6  # of a phase
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gin
 import numpy as np
 import pytest
 
@@ -21,22 +19,15 @@ from agents.experiment.pretraining import Pretraining
 from agents.experiment.runner import DifferentExperiment, Runner
 from agents.turn_based import TurnBasedAgent
 from agents.value_based.dqn import DQN
-from tests.agents.experiment.test_live import build
-from tests.agents.experiment.test_runner import drifting, make_dqn, make_runner, run, state
 from tests.worlds.agents import FAMILY, make_agent
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.experiments import build_live as build
+from tests.worlds.experiments import drifting, make_dqn, make_runner, run, state
 from tests.worlds.plain_data import assert_identical, differs
 
 pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
 UPDATES = 12
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
 
 
 def record(path: Path, episodes: int = 3, frames: int = 12) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,96 +21,31 @@ from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import read_iterations
-from agents.experiment.runner import DifferentExperiment, Runner, TrainRunner, newest_bundle
+from agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
 from agents.exploration import identity_epsilon
 from agents.formats import OtherFormat
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.replay.log.segments import read_index
 from agents.turn_based import TurnBasedAgent
-from agents.value_based.dqn import DQN
 from async_wrappers import RealtimeDelay
 from async_wrappers.envs import ClipReward, create_atari_environment
 from tests.worlds.agents import tiny_network
-from tests.worlds.drifting_env import DriftingEnv, Life
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.experiments import (
+    ITERATIONS,
+    Environment,
+    drifting,
+    lives,
+    make_dqn,
+    make_runner,
+    run,
+    state,
+)
 from tests.worlds.plain_data import assert_identical, differs
 from tests.worlds.scripted_agent import ScriptedAgent
 
-Environment = gym.Env[Any, Any]
-ITERATIONS = 3
 small_mlp = partial(create_network, torso=partial(MLPTorso, hidden=(8,)))
-
-
-@pytest.fixture(autouse=True)
-def no_bindings() -> Iterator[None]:
-    gin.clear_config()
-    yield
-    gin.clear_config()
-
-
-def drifting(delay: int = 2, noops: int = 1, name: str = "Drifting-v0", **arguments: Any) -> Environment:
-    return RealtimeDelay(gym.make(name, **arguments), delay, noops, "random")
-
-
-def lives(runner: Runner) -> list[Life]:
-    """What happened in the runner's environment."""
-    return runner.environment.unwrapped.lives  # type: ignore[no-any-return, attr-defined]
-
-
-make_dqn = partial(
-    TurnBasedAgent.playing,
-    DQN,
-    stack_size=2,
-    network=tiny_network,
-    min_replay_history=10,
-    update_period=2,
-    target_update_period=14,
-    epsilon_decay_period=100,
-    replay_capacity=60,  # the ring is full before the end
-    batch_size=4,
-    optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.01),
-    epsilon_eval=0.1,
-    device="cpu",
-    summary_writing_frequency=5,
-)
-
-
-def make_runner(base_dir: Path, **arguments: Any) -> Runner:
-    small: dict[str, Any] = {
-        "create_environment_fn": drifting,
-        "create_agent_fn": make_dqn,
-        "num_iterations": ITERATIONS,
-        "training_steps": 40,
-        "evaluation_steps": 20,
-        "max_steps_per_episode": 15,
-    }
-    return Runner(base_dir, **{**small, **arguments})
-
-
-def run(base_dir: Path, **arguments: Any) -> Runner:
-    runner = make_runner(base_dir, **arguments)
-    runner.run_experiment()
-    return runner
-
-
-def timeless(line: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if not name.endswith("_per_second")}
-
-
-def state(runner: Runner) -> dict[str, Any]:
-    """All that a run is, between two iterations."""
-    agent = runner.agent
-    assert isinstance(agent, TurnBasedAgent)
-    return {
-        "learner": agent.learner.state_dict(),
-        "replay": agent.learner.replay.state_dict(),
-        "turns": agent._clock.state_dict(),
-        "training_steps": agent._training_steps,
-        "waiting": list(agent._closed),
-        "episodes": runner._episodes,
-        "frames": runner._frames,
-        "statistics": [timeless(line) for line in runner._history],
-        "lines": [timeless(line) for line in read_iterations(runner.base_dir)],
-    }
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from agents.experiment.config import ConfigError
 from agents.experiment.load import load_agent
 from agents.experiment.runner import Runner
 from agents.experiment.trust import code_in, strangers
-from tests.agents.cli.test_train import call, in_a_process, place, refused
+from tests.worlds.command_line import call, in_a_process, place, refused
 
 __all__ = ["call", "place"]
 

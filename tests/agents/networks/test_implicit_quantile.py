@@ -10,7 +10,8 @@ from torch import nn
 
 from agents.networks.implicit_quantile import CosineEmbedding, ImplicitQuantileNetwork
 from agents.networks.noisy import make_noisy
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 
 
 def test_the_embedding_is_a_rectified_sum_of_cosines() -> None:
@@ -67,3 +68,16 @@ def test_an_embedding_of_no_cosines_is_refused() -> None:
 def test_an_observation_of_another_shape_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^observation must have the shape \[B, 3\], got \[2, 4\]"):
         ImplicitQuantileNetwork(create_network((3,), 2))(torch.zeros(2, 4), torch.rand(2, 1))
+
+
+def test_a_call_is_encode_core_values() -> None:
+    network = ImplicitQuantileNetwork(create_network((1, 40, 40), 3))
+    observation, tau = torch.rand(2, 1, 40, 40), torch.rand(2, 5)
+    psi = network.encode(observation)
+    assert psi.shape == (2, network.embedding.linear.out_features)
+    same, state = network.core(psi)
+    assert same is psi
+    assert state == ()
+    assert torch.equal(network.values(psi, tau), network(observation, tau))
+    # psi holds for every tau, so the torso runs once for several sets of them.
+    assert torch.equal(network.values(psi, tau[:, :2]), network(observation, tau[:, :2]))

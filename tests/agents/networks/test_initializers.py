@@ -17,7 +17,8 @@ from torch import nn
 
 from agents.networks.initializers import INITIALIZERS, initialize, variance_scaling
 from agents.networks.noisy import make_noisy
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 
 SHAPES = {"linear": (300, 200), "convolution": (64, 32, 4, 4), "one kernel": (48, 40, 3)}
 

@@ -1,4 +1,4 @@
-"""Tests of agents/networks/q_network.py."""
+"""Q-networks, and the torsos and heads that they are made of."""
 
 import copy
 import itertools
@@ -12,17 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.networks.q_network import (
-    PRESETS,
-    DuelingHead,
-    ImpalaTorso,
-    LinearHead,
-    MLPTorso,
-    NatureTorso,
-    QNetwork,
-    count_parameters,
-    create_network,
-)
+from agents.networks.heads import DuelingHead, LinearHead
+from agents.networks.q_network import PRESETS, QNetwork, count_parameters, create_network
+from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso
 
 ATARI = (1, 84, 84)
 PUBLISHED_COUNTS = {
@@ -52,7 +44,7 @@ def seeded_network(torso: str, head: str = "linear", shape: tuple[int, ...] = AT
 
 
 def sentence(caught: pytest.ExceptionInfo[Exception]) -> str:
-    """The message without gin's second line, which tells the configurable in whose call it was raised."""
+    """The message without gin's second line, which names the configurable that raised it."""
     return str(caught.value).splitlines()[0]
 
 
@@ -418,3 +410,30 @@ def test_hidden_layers_that_are_no_whole_numbers_are_refused_by_name(hidden: Any
     sentence = f"MLPTorso.hidden must be a list of whole numbers of units, got {hidden!r}"
     with pytest.raises(ValueError, match=re.escape(sentence)):
         MLPTorso((4,), hidden)
+
+
+class TestSteps:
+    @pytest.mark.parametrize("head", ["linear", "dueling"])
+    @pytest.mark.parametrize(
+        ("shape", "outputs"), [((4, 3), None), ((1, 40, 40), 5), ({"a": (1, 40, 40), "b": (2,)}, None)]
+    )
+    def test_a_call_is_encode_core_values(self, shape: Any, outputs: int | None, head: str) -> None:
+        network = create_network(shape, 3, outputs, head=head)
+        shapes = shape if isinstance(shape, dict) else {"": shape}
+        tensors = {key: torch.rand(2, *each) for key, each in shapes.items()}
+        observation = tensors if isinstance(shape, dict) else tensors[""]
+        features = network.encode(observation)
+        assert features.shape == (2, network.torso.output_size)
+        same, state = network.core(features, state=(), first=torch.tensor([True, False]))
+        assert same is features
+        assert state == ()
+        assert torch.equal(network.values(features), network(observation))
+
+    def test_encode_checks_the_observation(self) -> None:
+        with pytest.raises(ValueError, match=r"observation must have the shape \[B, 4\], got \[4\]"):
+            create_network((4,), 2).encode(torch.zeros(4))
+
+    def test_values_are_float32_under_autocast(self) -> None:
+        network = create_network((4,), 2)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert network.values(network.encode(torch.rand(3, 4))).dtype == torch.float32

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay import PrioritizedReplay, RingReplay
+from agents.replay import Replay, create_replay
 from tests.contracts.replay_contract import (
-    SHAPE,
+    SPACE,
     Batch,
     Config,
     Episode,
@@ -40,16 +42,16 @@ Sampling = Literal["stratified", "iid"]
 def prioritized(
     config: Config,
     *,
-    shape: Any = SHAPE,
-    dtype: Any = np.int16,
+    space: gym.Space[Any] = SPACE,
     alpha: float = 0.7,
     beta: float = 0.6,
     **arguments: Any,
-) -> PrioritizedReplay:
+) -> Replay:
     """A replay of the oracle's observations."""
-    return PrioritizedReplay(
-        shape,
-        dtype,
+    return create_replay(
+        space,
+        extras=config.extras,
+        prioritized=True,
         capacity=config.capacity,
         stack_size=config.stack_size,
         update_horizon=config.update_horizon,
@@ -61,7 +63,7 @@ def prioritized(
     )
 
 
-def filled(stream: list[Transition], **arguments: Any) -> PrioritizedReplay:
+def filled(stream: list[Transition], **arguments: Any) -> Replay:
     """A replay, one step, no stack, that has observed a stream."""
     replay = prioritized(Config(), **arguments)
     for transition in stream:
@@ -69,7 +71,7 @@ def filled(stream: list[Transition], **arguments: Any) -> PrioritizedReplay:
     return replay
 
 
-def probabilities(replay: PrioritizedReplay) -> dict[int, float]:
+def probabilities(replay: Replay) -> dict[int, float]:
     """P(i) of every transition that comes up in many draws, by its index."""
     batch = replay.sample(4096)
     return dict(zip(batch["index"].tolist(), batch["probability"].tolist(), strict=True))
@@ -79,10 +81,10 @@ class Contract(ReplayContract):
     batch_keys = ReplayContract.batch_keys | {"probability", "weight"}
     sampling: Sampling
 
-    def make_replay(self, config: Config, **arguments: Any) -> PrioritizedReplay:
+    def make_replay(self, config: Config, **arguments: Any) -> Replay:
         return prioritized(config, sampling=self.sampling, **arguments)
 
-    def learn(self, replay: PrioritizedReplay) -> Batch | None:
+    def learn(self, replay: Replay) -> Batch | None:
         if not len(replay):
             return None
         batch = replay.sample(4)
@@ -196,7 +198,7 @@ class TestAgainstTheSlowReference:
             elif name == "sample" and any(p**alpha for p in slow.priority.values()):
                 batches.append(self._compare(replay, slow, arguments[0]))
 
-    def _compare(self, replay: PrioritizedReplay, slow: Slow, batch_size: int) -> list[int]:
+    def _compare(self, replay: Replay, slow: Slow, batch_size: int) -> list[int]:
         batch = replay.sample(batch_size)
         index, probability, weight = slow.sample(batch_size)
         assert batch["index"].tolist() == index
@@ -212,7 +214,7 @@ class TestFrequencies:
     """A million draws; the statistic of right frequencies has mean `freedom` and variance 2 `freedom`."""
 
     def setup_method(self) -> None:
-        self.replay: dict[Sampling, PrioritizedReplay] = {}
+        self.replay: dict[Sampling, Replay] = {}
         self.expected: dict[int, float] = {}
         stream = some_stream(episodes=30)
         for sampling in ("stratified", "iid"):
@@ -397,7 +399,7 @@ class TestPriorities:
             prioritized(Config(), **arguments)
 
     def test_bytes(self) -> None:
-        replay = PrioritizedReplay((84, 84), np.uint8, capacity=10_000, stack_size=4)
+        replay = create_replay(Box(0, 255, (84, 84), np.uint8), prioritized=True, capacity=10_000, stack_size=4)
         assert replay.nbytes * 100 <= 7.2e9
 
 
@@ -438,15 +440,13 @@ class TestFiles:
             prioritized(Config(), **loaded).load(tmp_path, 0)
 
     def test_files_of_another_kind_of_replay_are_refused(self, tmp_path: Path) -> None:
-        uniform = RingReplay(SHAPE, np.int16, capacity=1000, gamma=0.9)
+        uniform = create_replay(SPACE, capacity=1000, gamma=0.9)
         for transition in some_stream():
             uniform.observe(transition)
         uniform.save(tmp_path / "uniform", 0)
         filled(some_stream()).save(tmp_path / "prioritized", 0)
-        with pytest.raises(
-            ValueError, match=r"saved replay must be a PrioritizedReplay, but .* priority_exponent, sampl"
-        ):
+        with pytest.raises(ValueError, match=r"saved replay must be of the same kind, but .* priority_exponent, sampl"):
             prioritized(Config()).load(tmp_path / "uniform", 0)
-        with pytest.raises(ValueError, match=r"saved replay must be a RingReplay, but .* priority_exponent, sampling"):
+        with pytest.raises(ValueError, match=r"saved replay must be of the same kind, .* priority_exponent, sampling"):
             uniform.load(tmp_path / "prioritized", 0)
         assert uniform.add_count == 70

@@ -7,15 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay import PrioritizedReplay, ReservoirReplay, RingReplay, create_replay, observation_schema
+from agents.replay import Replay, create_replay
 from tests.contracts.replay_contract import (
-    SHAPE,
+    SPACE,
     Config,
     Episode,
     Oracle,
@@ -30,11 +31,12 @@ from tests.contracts.replay_contract import (
 )
 
 
-def reservoir(config: Config, *, shape: Any = SHAPE, dtype: Any = np.int16, **arguments: Any) -> ReservoirReplay:
+def reservoir(config: Config, *, space: gym.Space[Any] = SPACE, **arguments: Any) -> Replay:
     """A reservoir of the oracle's observations."""
-    return ReservoirReplay(
-        shape,
-        dtype,
+    return create_replay(
+        space,
+        extras=config.extras,
+        eviction="reservoir",
         capacity=config.capacity,
         update_horizon=config.update_horizon,
         gamma=config.gamma,
@@ -43,13 +45,13 @@ def reservoir(config: Config, *, shape: Any = SHAPE, dtype: Any = np.int16, **ar
     )
 
 
-def kept(replay: ReservoirReplay) -> set[int]:
+def kept(replay: Replay) -> set[int]:
     """Indexes of all transitions that the reservoir holds."""
     return set(replay.state_dict()["slots"]["index"].tolist()) if len(replay) else set()
 
 
 class TestReservoirKeepsTheContract(ReplayContract):
-    def make_replay(self, config: Config, **arguments: Any) -> ReservoirReplay:
+    def make_replay(self, config: Config, **arguments: Any) -> Replay:
         return reservoir(config, **arguments)
 
     def possible(self, config: Config) -> Config:
@@ -114,8 +116,8 @@ class TestReservoir:
         assert abs(sum((count - mean) ** 2 / mean for count in counts.values()) - 24) < 4 * np.sqrt(2 * 24)
 
     def test_saves_stay_within_a_few_times_the_memory(self, tmp_path: Path) -> None:
-        config, shape = Config(capacity=100), (32, 32)
-        replay = reservoir(config, shape=shape)
+        config, shape, space = Config(capacity=100), (32, 32), Box(-(2**15), 2**15 - 1, (32, 32), np.int16)
+        replay = reservoir(config, space=space)
         written, listed = [], []
         transition = {**some_stream()[0], "terminal": False, "truncated": False}
         for number in range(40):
@@ -127,14 +129,16 @@ class TestReservoir:
             names = replay.save(tmp_path, number)
             written.append(sum(path.stat().st_size for path in set(tmp_path.iterdir()) - before))
             listed.append(sum((tmp_path / name).stat().st_size for name in names))
-            resumed = reservoir(config, shape=shape)
+            resumed = reservoir(config, space=space)
             resumed.load(tmp_path, number)
             assert_same_state(resumed, replay)
         assert max(listed) <= 3.1 * replay.nbytes
         assert np.median(written) <= 0.1 * replay.nbytes  # of 2,000, few of the newest 50 get in
 
     def test_bytes(self) -> None:
-        assert ReservoirReplay((84, 84), np.uint8, capacity=1000).nbytes * 1000 == pytest.approx(14.2e9, rel=0.01)
+        assert reservoir(Config(), space=Box(0, 255, (84, 84), np.uint8)).nbytes * 1000 == pytest.approx(
+            14.2e9, rel=0.01
+        )
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -149,36 +153,44 @@ class TestReservoir:
     )
     def test_wrong_arguments_are_refused(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            ReservoirReplay(SHAPE, np.int16, **arguments)
+            create_replay(SPACE, eviction="reservoir", **arguments)
 
     def test_files_of_a_ring_are_refused(self, tmp_path: Path) -> None:
-        RingReplay(SHAPE, np.int16, capacity=1000, gamma=0.9).save(tmp_path, 0)
-        with pytest.raises(ValueError, match=r"saved replay must be a ReservoirReplay, but only one .* eviction"):
+        create_replay(SPACE, capacity=1000, gamma=0.9).save(tmp_path, 0)
+        with pytest.raises(ValueError, match=r"saved replay must be of the same kind, but only one .* eviction"):
             reservoir(Config()).load(tmp_path, 0)
 
 
 class TestCreateReplay:
     @pytest.mark.parametrize(
-        ("arguments", "kind"),
+        ("arguments", "own_facts", "drawn"),
         [
-            ({}, RingReplay),
-            ({"eviction": "oldest", "stack_size": 4}, RingReplay),
-            ({"prioritized": True, "priority_exponent": 0.2, "sampling": "iid"}, PrioritizedReplay),
-            ({"eviction": "reservoir"}, ReservoirReplay),
+            ({}, set(), set()),
+            ({"eviction": "oldest", "stack_size": 4}, set(), set()),
+            (
+                {"prioritized": True, "priority_exponent": 0.2, "sampling": "iid"},
+                {"priority_exponent", "importance_exponent", "sampling"},
+                {"probability", "weight"},
+            ),
+            ({"eviction": "reservoir"}, {"eviction"}, set()),
         ],
     )
-    def test_arguments_choose_the_kind(self, arguments: dict[str, Any], kind: type) -> None:
-        replay = create_replay(Box(0, 255, (5, 6), np.uint8), capacity=50, **arguments)
-        assert type(replay) is kind
+    def test_arguments_choose_the_kind(self, arguments: dict[str, Any], own_facts: set[str], drawn: set[str]) -> None:
+        replay = create_replay(SPACE, capacity=50, **arguments)
         facts = replay.facts()
-        assert (facts["observation_shape"], facts["observation_dtype"]) == ([5, 6], "|u1")
-        assert facts["capacity"] == 50
+        assert (facts["observation_shape"], facts["observation_dtype"], facts["capacity"]) == ([2, 3], "<i2", 50)
+        assert facts.items() >= {name: value for name, value in arguments.items() if name in facts}.items()
+        common = {"stack_size", "update_horizon", "gamma", "discount_by", "batch_size"}
+        assert facts.keys() == {"observation_shape", "observation_dtype", "capacity"} | common | own_facts
+        for transition in some_stream():
+            replay.observe(transition)
+        assert replay.sample().keys() == ReplayContract.batch_keys | drawn
 
     @pytest.mark.parametrize("arguments", [{}, {"prioritized": True}, {"eviction": "reservoir"}])
     def test_samples_of_a_dict_space_lie_in_it(self, arguments: dict[str, Any]) -> None:
         space = Dict(
             camera=Box(0, 255, (4, 4), np.uint8),
-            told=Dict(delay=Discrete(9, start=3), buttons=MultiBinary(5), modes=MultiDiscrete([2, 3])),
+            inner=Dict(delay=Discrete(9, start=3), buttons=MultiBinary(5), modes=MultiDiscrete([2, 3])),
             applied_actions=Box(0.0, 1.0, (3, 6)),
         )
         space.seed(0)
@@ -199,8 +211,8 @@ class TestCreateReplay:
         batch = replay.sample(30)
         for name in ("observation", "next_observation"):
             for row in range(30):
-                told = {key: values[row, 0] for key, values in batch[name]["told"].items()}
-                one = {"told": told, **{key: batch[name][key][row, 0] for key in ("camera", "applied_actions")}}
+                inner = {key: values[row, 0] for key, values in batch[name]["inner"].items()}
+                one = {"inner": inner, **{key: batch[name][key][row, 0] for key in ("camera", "applied_actions")}}
                 assert space.contains(one)
 
     def test_wrong_arguments_are_refused(self) -> None:
@@ -209,26 +221,5 @@ class TestCreateReplay:
             create_replay(space, eviction="newest")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="eviction must be 'oldest' where prioritized=True, got 'reservoir'"):
             create_replay(space, eviction="reservoir", prioritized=True)
-
-
-class TestObservationSchema:
-    @pytest.mark.parametrize(
-        "space", [Tuple([Discrete(2)]), Text(5), Sequence(Discrete(2)), Dict(a=Discrete(2), b=Dict(c=Text(3)))]
-    )
-    def test_spaces_without_a_shape_are_refused(self, space: Any) -> None:
-        with pytest.raises(ValueError, match=r"observations must be arrays or a Dict of arrays, got \w+\(.*flatten"):
-            observation_schema(space)
-
-    @pytest.mark.parametrize(
-        ("shape", "dtype", "message"),
-        [
-            ({"a": (2,)}, np.int16, r"observation_dtype must have the keys \['a'\], got "),
-            ({"a": (2,)}, {"b": np.int16}, r"observation_dtype must have the keys \['a'\], got "),
-            ({"a": {"b": ()}}, {"a": {"b": object}}, r"observation_dtype\['a'\]\['b'\] must be a plain dtype"),
-            ({"a": {}}, {"a": {}}, r"observation_shape\['a'\] must hold an array, got an empty dict"),
-            ({"a/b": (), "a": {"b": ()}}, {"a/b": int, "a": {"b": int}}, "must have no two keys alike when joined"),
-        ],
-    )
-    def test_schemas_that_make_no_sense_are_refused(self, shape: Any, dtype: Any, message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            RingReplay(shape, dtype, capacity=10)
+        with pytest.raises(TypeError, match="sampling must not be given without prioritized=True"):
+            create_replay(space, sampling="iid")

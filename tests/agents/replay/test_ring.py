@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay import RingReplay
+from agents.replay import Replay, create_replay
+from agents.replay.ring import FINAL
 from tests.contracts.replay_contract import (
-    SHAPE,
+    EXTRAS,
+    SPACE,
     Batch,
     Config,
     Episode,
@@ -28,24 +32,21 @@ from tests.contracts.replay_contract import (
 )
 
 
-def ring(
-    config: Config, *, seed: int = 0, batch_size: int = 32, shape: Any = SHAPE, dtype: Any = np.int16
-) -> RingReplay:
-    """A ring of the oracle's observations."""
-    return RingReplay(
-        shape,
-        dtype,
+def ring(config: Config, *, space: gym.Space[Any] = SPACE, **arguments: Any) -> Replay:
+    """A uniform replay of the oracle's observations."""
+    return create_replay(
+        space,
+        extras=config.extras,
         capacity=config.capacity,
         stack_size=config.stack_size,
         update_horizon=config.update_horizon,
         gamma=config.gamma,
         discount_by=config.discount_by,
-        batch_size=batch_size,
-        seed=seed,
+        **arguments,
     )
 
 
-def filled(config: Config, stream: list[Transition], seed: int = 0) -> RingReplay:
+def filled(config: Config, stream: list[Transition], seed: int = 0) -> Replay:
     """A ring that has observed a stream."""
     replay = ring(config, seed=seed)
     for transition in stream:
@@ -54,7 +55,7 @@ def filled(config: Config, stream: list[Transition], seed: int = 0) -> RingRepla
 
 
 class TestRingKeepsTheContract(ReplayContract):
-    def make_replay(self, config: Config, **arguments: Any) -> RingReplay:
+    def make_replay(self, config: Config, **arguments: Any) -> Replay:
         return ring(config, **arguments)
 
 
@@ -114,12 +115,22 @@ class TestRing:
             with pytest.raises(ValueError, match=f"slots must be those of valid transitions, got {slot}"):
                 replay.transitions(np.array([slots[0], slot]))
 
+    def test_a_final_slot_holds_no_extras(self) -> None:
+        # The ring is full and its final slots lie where decisions were.
+        replay = filled(Config(capacity=12, extras=EXTRAS), some_stream(length=4) + some_stream(length=6))
+        slots = replay.state_dict()["slots"]
+        final = slots["kind"] == FINAL
+        assert 0 < final.sum() < 12
+        for name in ("extras/log_prob", "extras/core/h"):
+            assert (slots[name][final] == 0).all()
+            assert (slots[name][~final] != 0).all()
+
     def test_truncated_and_terminal_is_terminal(self) -> None:
         transition = next(transitions([Episode([1.0], [1], "terminal")]))
         assert filled(Config(), [{**transition, "truncated": True}]).sample(1)["discount"] == 0.0
 
     def test_bytes(self) -> None:
-        replay = RingReplay((84, 84), np.uint8, capacity=1000, stack_size=4)
+        replay = create_replay(Box(0, 255, (84, 84), np.uint8), capacity=1000, stack_size=4)
         assert replay.nbytes / 1000 - 84 * 84 <= 100
         assert replay.nbytes * 1000 <= 7.2e9
 
@@ -137,7 +148,7 @@ class TestRing:
     )
     def test_wrong_arguments_are_refused(self, arguments: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            RingReplay(SHAPE, np.int16, **arguments)
+            create_replay(SPACE, **arguments)
 
 
 class TestSavedRing:

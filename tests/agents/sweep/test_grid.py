@@ -66,7 +66,16 @@ class TestAxis:
             parse_axis(text)
         assert repr(text) in str(error.value)
 
-    @given(st.lists(st.one_of(st.integers(), st.text(max_size=5), st.tuples(st.integers(), st.text(max_size=3)))))
+    @given(
+        st.lists(
+            st.one_of(
+                st.integers(),
+                st.text(max_size=5),
+                st.text("'\"\\,()[]\n", max_size=8),
+                st.tuples(st.integers(), st.text(max_size=3)),
+            )
+        )
+    )
     def test_the_values_written_are_the_values_read(self, values: list[Any]) -> None:
         if not values:
             return

@@ -24,8 +24,8 @@ from agents.sweep.grid import make_points
 from agents.sweep.results import read_rows
 from agents.sweep.run import sweep
 from agents.sweep.trial import python_path
-from tests.agents.cli.test_train import call, place
-from tests.worlds.sweeps import GRID, SHORT, facts, play, play_but_fail_at_8, play_slowly
+from tests.worlds.command_line import SWEEP, call, place
+from tests.worlds.sweeps import GRID, facts, play, play_but_fail_at_8, play_slowly
 
 __all__ = ["call", "place"]
 
@@ -107,7 +107,7 @@ class TestOnRay:
         assert starts == ["x"] * 4
 
     def test_a_gin_trial_has_the_numbers_of_the_pool(self, call: Any, place: Path) -> None:
-        (place / "short.gin").write_text(SHORT)
+        (place / "short.gin").write_text(SWEEP)
         words = ("sweep", "--gin_files", "short.gin", "--jobs", "2", "--base_dir")
         done = call(*words, "ray", "--engine", "ray")
         assert done.code == 0, done.out + done.err

@@ -77,7 +77,7 @@ def test_a_ray_at_an_address_is_left_as_it_is(fake: tuple[FakeRay, Any]) -> None
     assert clusters
 
 
-def test_a_ray_that_listens_elsewhere_all_the_same_is_told_of(
+def test_a_ray_that_still_listens_elsewhere_is_warned_of(
     fake: tuple[FakeRay, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     ray, engine = fake

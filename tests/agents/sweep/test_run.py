@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import re
@@ -12,25 +11,17 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agents.experiment.config import ConfigError
 from agents.experiment.lock import DirectoryInUse, alone_in
-from agents.experiment.metrics import add_iteration
 from agents.experiment.prune import forget_replay
-from agents.sweep.grid import Point
-from agents.sweep.page import write_report
-from agents.sweep.plan import SweepPlan, read_plan
-from agents.sweep.results import read_csv, read_rows, write_results
+from agents.sweep.plan import read_plan
+from agents.sweep.results import read_rows
 from agents.sweep.run import Sweep, duration, estimated_seconds, sweep
-from agents.sweep.trial import record_stop, run_metrics
-from agents.sweep.view import make_view
 from tests.worlds.sweeps import GRID, facts, play, play_and_count, play_but_fail_at_8
 
 ROOT = Path(__file__).parents[3]
@@ -107,14 +98,6 @@ class TestSweep:
         assert [row["value"] for row in facts(tmp_path / "s")] == [1.0]
 
 
-def test_the_table_is_written_as_parquet_too_where_pyarrow_is_installed(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
-    sweep(play, {"delay": [1, 8], "agent": ["dqn", 5]}, 1, tmp_path, jobs=2)
-    table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
-    expected = [{**row, "agent": str(row["agent"])} for row in read_rows(tmp_path)]
-    assert table == expected
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to write to")
 def test_a_disk_that_is_too_full_to_record_a_failure_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -148,53 +131,6 @@ def test_a_trial_that_is_killed_just_after_its_result_is_finished(tmp_path: Path
     assert (directory / "result.json").is_file()
     assert not (directory / "failure.json").exists()
     assert {row["value"] for row in read_rows(tmp_path) if row["metric"] == "score"} == {1.0}
-
-
-def test_a_report_lists_no_trial_with_a_result_as_failed(tmp_path: Path) -> None:
-    sweep(play, {"delay": [1, 8]}, 1, tmp_path)
-    plan = read_plan(tmp_path)
-    view = make_view(plan, read_rows(tmp_path), metric="score", statistic="mean", x=None)
-    (tmp_path / "trials" / "0001" / "failure.json").write_text('{"error": "killed by SIGKILL"}')  # of earlier versions
-    assert "killed by SIGKILL" not in write_report(tmp_path, view, {}).read_text()
-    (tmp_path / "trials" / "0001" / "result.json").unlink()
-    assert "killed by SIGKILL" in write_report(tmp_path, view, {}).read_text()
-
-
-FORMULAS = ["=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "'=1", "''-x", "- 3"]
-NO_FORMULAS = ["", "a=b", "-3.5", "+1e-3", "-inf", "'", "'a", "3", 'quoted, "text"', " =1"]
-
-
-def written(tmp_path: Path, texts: list[str]) -> tuple[str, list[dict[str, str]]]:
-    """The table of a sweep over texts, as a text and as it is read."""
-    tmp_path.mkdir(parents=True, exist_ok=True)
-    points = [Point("", {"=key": repr(text)}) for text in texts]
-    plan = SweepPlan(points, ["=key"], 1, [], "f")
-    for trial in plan.trials():
-        directory = tmp_path / "trials" / trial.name
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "result.json").write_text(json.dumps({"metrics": {"=metric": -3.5}, "seconds": 1.0}))
-    path = write_results(tmp_path, plan)
-    return path.read_bytes().decode(), read_csv(path)
-
-
-def test_no_cell_of_the_table_is_a_formula_and_numbers_stay_numbers(tmp_path: Path) -> None:
-    texts = [*FORMULAS, *NO_FORMULAS]
-    text, rows = written(tmp_path, texts)
-    cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
-    for cell in cells:
-        with suppress(ValueError):
-            float(cell)
-            continue
-        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
-    assert "-3.5" in cells and "'-3.5" not in cells
-    assert [row["=key"] for row in rows[::2]] == texts
-    assert {(row["metric"], row["value"]) for row in rows[::2]} == {("=metric", "-3.5")}
-
-
-@given(st.lists(st.text("='+-@\t\r\nae1. ,\"", max_size=6), min_size=1, max_size=5))
-def test_what_is_read_from_the_table_is_what_was_written(tmp_path_factory: Any, texts: list[str]) -> None:
-    _, rows = written(tmp_path_factory.mktemp("table"), texts)
-    assert [row["=key"] for row in rows[::2]] == texts
 
 
 def test_a_trial_whose_log_cannot_be_opened_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -321,23 +257,6 @@ class TestRefusals:
         assert not (tmp_path / "s").exists()
 
 
-class TestSeeds:
-    def plan(self, *points: Point) -> SweepPlan:
-        return SweepPlan(list(points), [], 3, [], "f")
-
-    def test_a_seed_depends_on_the_point_and_its_number_and_not_on_the_rest_of_the_grid(self) -> None:
-        one, other = Point("", {"delay": "1", "noops": "0"}), Point("", {"delay": "8", "noops": "0"})
-        alone, both = self.plan(one).trials(), self.plan(other, one).trials()
-        assert [trial.seed for trial in alone] == [trial.seed for trial in both if trial.bindings == one.bindings]
-        assert len({trial.seed for trial in both}) == 6
-        assert all(0 <= trial.seed < 2**31 for trial in both)
-
-    def test_more_seeds_leave_the_trials_that_there_are_where_they_are(self) -> None:
-        points = [Point("", {"delay": str(delay)}) for delay in range(3)]
-        few, many = SweepPlan(points, [], 1, [], "f").trials(), SweepPlan(points, [], 2, [], "f").trials()
-        assert many[:3] == few
-
-
 class TestCheckpoints:
     def keep(self, _: Any, __: int, directory: Path) -> dict[str, float]:
         """Leave what a run of two iterations does, but for what is in the files."""
@@ -369,7 +288,7 @@ class TestCheckpoints:
         assert own.is_file()
 
 
-def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path) -> None:
+def test_the_estimate_comes_from_finished_trials_or_else_from_the_settings(tmp_path: Path) -> None:
     assert estimated_seconds(tmp_path, 10, 2, None) is None
     assert estimated_seconds(tmp_path, 10, 2, 60.0) == 300.0
     for number, seconds in enumerate((10.0, 20.0)):
@@ -380,34 +299,11 @@ def test_the_estimate_is_that_of_the_trials_done_or_what_was_told(tmp_path: Path
     assert estimated_seconds(tmp_path, 1, 2, 60.0) == 15.0
 
 
-def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp_path: Path) -> None:
-    add_iteration(tmp_path, skill=0.25)
-    add_iteration(tmp_path, skill=0.5, wins=1)
-    record_stop(tmp_path, 3.0)
-    facts_there = json.loads((tmp_path / "result.json").read_text())
-    assert facts_there == {"metrics": {"skill": [0.25, 0.5]}, "seconds": 3.0, "stopped_after": 1}
-
-
-def test_the_metrics_of_a_run_are_its_iterations_and_its_closing_table(tmp_path: Path) -> None:
-    (tmp_path / "metrics").mkdir()
-    lines = [
-        {"iteration": n, "frames": 10 * n, "train_episode_returns": [n, n + 4.0], "train_average_return": n + 2.0}
-        for n in range(2)
-    ]
-    (tmp_path / "metrics" / "iterations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert run_metrics(tmp_path) == {"frames": [0, 10], "train_average_return": [2.0, 3.0], "training_return": 2.5}
-    (tmp_path / "report.json").write_text(
-        json.dumps([{"agent": "no-op", "mean": 1.0}, {"agent": "trained", "mean": 5.0}])
-    )
-    assert run_metrics(tmp_path)["noop_return"] == 1.0
-    assert run_metrics(tmp_path)["final_return"] == 5.0
-
-
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(119, "119 s"), (7100, "118 min"), (7300, "2 h"), (55_000_000, "637 days")],
 )
-def test_the_estimate_is_told_in_a_unit_that_can_be_read(seconds: float, words: str) -> None:
+def test_the_estimate_has_a_unit_that_can_be_read(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 

@@ -1,42 +1,27 @@
-"""How a sweep is looked at: curves, panels, baselines; the figures, the page and the comparison made of them."""
+"""A sweep as curves, panels and baselines, and the commands that show it."""
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Mapping
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import matplotlib.image
 import pytest
 
-from agents.experiment.evaluate import STATISTICS, bootstrap_interval, difference_interval, interquartile_mean
-from agents.sweep.compare import compare, comparison_table
-from agents.sweep.figures import draw_learning_curves, draw_scores, draw_workers, write_figure
-from agents.sweep.page import write_report
-from agents.sweep.plan import read_plan
-from agents.sweep.results import read_rows
-from agents.sweep.view import Score, View, make_view
-from tests.agents.cli.test_train import call, place, refused
-from tests.worlds.made_up_sweep import BOTH, D, N, a_score, made_up_sweep
+from agents.experiment.evaluate import bootstrap_interval
+from agents.sweep.view import Score, View
+from tests.worlds.command_line import call, place, refused
+from tests.worlds.made_up_sweep import ALL_TRIALS, BOTH, D, N, a_score, made_up_sweep, view
 
 __all__ = ["call", "place"]
 
 GAME = "create_atari_environment.game_name"
 AGENT = "create_agent.agent_name"
-ALL_TRIALS = ["random, over all trials", "no-op, over all trials"]
 ARMS = {
     "DQN": [f"{AGENT} = 'dqn'"],
     "random": [f"{AGENT} = 'random'", f"{D}, {N} = (0, 0)"],
     "no-op": [f"{AGENT} = 'noop'", f"{D}, {N} = (0, 0)"],
 }
-
-
-def view(base_dir: Path, **arguments: Any) -> View:
-    return make_view(read_plan(base_dir), read_rows(base_dir), **arguments)
 
 
 def shape(found: View) -> list[tuple[str, dict[str, list[float]], list[str]]]:
@@ -45,25 +30,6 @@ def shape(found: View) -> list[tuple[str, dict[str, list[float]], list[str]]]:
          [level.name for level in panel.levels])
         for panel in found.panels
     ]  # fmt: skip
-
-
-class TestStatistics:
-    @pytest.mark.parametrize(
-        ("scores", "value"),
-        [([5.0], 5.0), ([1.0, 2.0, 9.0], 4.0), ([0.0, 1.0, 3.0, 100.0], 2.0), ([9, 0, 1, 2, 3, 4, 5, 100], 3.5)],
-    )
-    def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(self, scores: list[float], value: float) -> None:
-        assert interquartile_mean(scores) == value
-
-    def test_it_is_taken_along_the_last_axis(self) -> None:
-        assert interquartile_mean([[0.0, 1.0, 3.0, 100.0], [4.0, 4.0, 4.0, 4.0]]).tolist() == [2.0, 4.0]
-
-    def test_intervals_are_those_of_the_statistic(self) -> None:
-        scores, iqm = [*[1.0] * 15, 1000.0], STATISTICS["iqm"]
-        assert bootstrap_interval(scores, iqm) == (1.0, 1.0)
-        assert bootstrap_interval(scores)[1] > 100
-        low, high = difference_interval([value + 5 for value in scores], scores, iqm)
-        assert (low, high) == (5.0, 5.0)
 
 
 class TestView:
@@ -140,124 +106,6 @@ class TestView:
             view(made_up_sweep(tmp_path, [f"{GAME} = 'Boxing', 'Krull'"]))
 
 
-class TestFigures:
-    def test_a_figure_says_its_axes_its_curves_its_baselines_and_what_a_bar_is(self, tmp_path: Path) -> None:
-        figure = draw_scores(view(made_up_sweep(tmp_path)))
-        (axes,) = figure.axes
-        assert axes.get_xlabel() == "delay (frames)"
-        assert axes.get_xscale() == "log"
-        assert figure.get_supylabel() == "return of an episode in the closing evaluation"
-        assert figure.get_suptitle() == "mean of 3 seeds, bars: 95 % bootstrap interval over seeds"
-        legend = {text.get_text() for text in figure.legends[0].get_texts()}
-        assert legend == {"asynchronous", "sequential", *ALL_TRIALS}
-        looks = {(bars[0].get_linestyle(), bars[0].get_marker()) for bars in axes.containers}
-        assert len(looks) == 2  # distinct without colour
-
-    def test_zero_lies_on_the_axis_too(self, tmp_path: Path) -> None:
-        figure = draw_scores(view(made_up_sweep(tmp_path, [f"{D} = 0, 1, 8"])))
-        assert figure.axes[0].get_xscale() == "symlog"
-        assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["0", "1", "8"]
-
-    def test_one_seed_has_no_interval_and_says_so(self, tmp_path: Path) -> None:
-        assert draw_scores(view(made_up_sweep(tmp_path, seeds=1))).get_suptitle() == "one seed, no interval"
-
-    def test_learning_curves_have_a_panel_per_delay(self, tmp_path: Path) -> None:
-        figure = draw_learning_curves(view(made_up_sweep(tmp_path)), "train_average_return")
-        assert [axes.get_title() for axes in figure.axes] == [f"delay {delay} frames" for delay in (1, 8, 70)]
-        assert [axes.get_xlabel() for axes in figure.axes] == ["training frames"] * 3
-        line = figure.axes[0].get_lines()[0]
-        assert list(line.get_xdata()) == [1000.0 * (n + 1) for n in range(10)]
-        expected = [a_score({D: 1, N: 0}, seed)["train_average_return"][9] for seed in range(3)]
-        assert line.get_ydata()[9] == pytest.approx(sum(expected) / 3)
-        assert len({axes.get_ylim() for axes in figure.axes}) == 1
-
-    def test_workers_are_drawn_against_latency(self) -> None:
-        figure = draw_workers([(0.1, 6, 8), (1.0, 60, 66)], 60, "simulated")
-        enough, rule = figure.axes[0].get_lines()
-        assert list(enough.get_xdata()) == [100.0, 1000.0]
-        assert list(enough.get_ydata()) == [8, 66]
-        assert list(rule.get_ydata()) == [6, 60]
-        assert figure.axes[0].get_xlabel() == "mean latency of an inference (ms)"
-
-    def test_a_figure_is_written_as_png_and_svg_and_the_same_again(self, tmp_path: Path) -> None:
-        found = view(made_up_sweep(tmp_path / "s"))
-        png, svg = write_figure(draw_scores(found), tmp_path / "score")
-        assert matplotlib.image.imread(png).shape[1] == 832
-        assert ElementTree.parse(svg).getroot().tag.endswith("svg")
-        before = svg.read_bytes()
-        write_figure(draw_scores(found), tmp_path / "score")
-        assert svg.read_bytes() == before
-        assert not list(tmp_path.glob("*.tmp"))
-
-
-class Page(HTMLParser):
-    """What a page refers to, and what it says."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.sources: list[str] = []
-        self.cells: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data: str) -> None:
-        self.cells.append(data)
-
-
-def test_the_page_holds_figures_numbers_failures_and_commands_and_needs_nothing_else(tmp_path: Path) -> None:
-    base_dir = made_up_sweep(tmp_path / "<s>")
-    directory = base_dir / "trials" / "0007"
-    (directory / "result.json").unlink()
-    (directory / "failure.json").write_text('{"error": "ZeroDivisionError: a < b"}')
-    found = view(base_dir)
-    _, svg = write_figure(draw_scores(found), base_dir / "figures" / "score")
-    page = Page(write_report(base_dir, found, {"Score": svg}).read_text())
-    (source,) = page.sources
-    assert base64.b64decode(source.removeprefix("data:image/svg+xml;base64,")) == svg.read_bytes()
-    assert "Sweep <s>" in page.cells
-    assert "ZeroDivisionError: a < b" in page.cells
-    assert any("17 of 18 trials have finished" in cell for cell in page.cells)
-    commands = [cell for cell in page.cells if cell.startswith("python train.py")]
-    assert len(commands) == 17
-    assert "--gin_files configs/dqn/cartpole.gin --gin_bindings 'RealtimeDelay.delay = 1'" in commands[0]
-    score = found.panels[0].curves["sequential"][0]
-    assert f"{score.value:.5g}" in page.cells
-    assert f"[{score.low:.5g}, {score.high:.5g}]" in page.cells
-
-
-def nine_more(point: Mapping[str, Any], seed: int) -> dict[str, float]:
-    return {"final_return": a_score(point, seed)["final_return"] + 9}
-
-
-class TestCompare:
-    def test_what_two_sweeps_share_is_set_side_by_side(self, tmp_path: Path) -> None:
-        first = made_up_sweep(tmp_path / "a", [f"{D} = 1, 8", f"{N} = 0"])
-        second = made_up_sweep(tmp_path / "b", [f"{D} = 8, 70", f"{N} = 0"], score=nine_more)
-        (shared,) = compare(first, second)
-        assert shared.point == "asynchronous, delay 8"
-        low, high = difference_interval(shared.others, shared.first)
-        line = comparison_table([shared]).splitlines()[1]
-        assert line.endswith(f"  9.00 [{low:.2f}, {high:.2f}]")
-        assert comparison_table(compare(second, first)).splitlines()[1].split("  ")[-1].startswith("-9.00 [")
-
-    def test_runs_are_compared_by_their_closing_tables(self, tmp_path: Path) -> None:
-        for name, scores in (("a", [1.0, 2.0]), ("b", [5.0, 6.0])):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "report.json").write_text(f'[{{"agent": "trained", "scores": {scores}}}]')
-        text = comparison_table(compare(tmp_path / "a", tmp_path / "b"), "iqm")
-        assert text.splitlines()[1].split()[:2] == ["trained", "1.50"]
-        assert "4.00 [3.00, 5.00]" in text
-
-    def test_what_cannot_be_compared_is_refused(self, tmp_path: Path) -> None:
-        first, second = made_up_sweep(tmp_path / "a", [f"{D} = 1"]), made_up_sweep(tmp_path / "b", [f"{D} = 8"])
-        with pytest.raises(ValueError, match="share no point"):
-            compare(first, second)
-        with pytest.raises(ValueError, match="holds no result"):
-            compare(first, tmp_path)
-
-
 class TestCommands:
     def test_plot_writes_figures_and_the_page(self, call: Any, place: Path) -> None:
         made_up_sweep(place / "s")
@@ -292,7 +140,7 @@ class TestCommands:
             (["plot", "s", "--metric", "mood"], "metric must be one of"),
             (["plot", "s", "--statistic", "median"], "statistic"),
             (["compare", "s"], "compare needs results: python train.py compare A B"),
-            (["compare", "s", "s", "s"], "'s' belongs to no option"),
+            (["compare", "s", "s", "s"], "'s' belongs to no flag"),
             (["compare", "s", "nowhere"], "nowhere holds no result"),
         ],
     )

@@ -29,7 +29,7 @@ Cells = set[tuple[int, int]]  # (row, column), from the top left
 
 
 class Dealer:
-    """Deals the pieces that it is told, the last one for ever."""
+    """Deals the given pieces, and the last one again and again."""
 
     def __init__(self, names: str) -> None:
         self.pieces = [NAMES.index(name) for name in names]
@@ -493,7 +493,7 @@ def divider_piece(divider: int) -> int:
 
 
 class Register:
-    """Stands in for a NumPy generator: gives the numbers that it is told."""
+    """Stands in for a NumPy generator: gives the given numbers."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self.numbers = list(numbers)

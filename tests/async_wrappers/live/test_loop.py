@@ -25,9 +25,9 @@ from async_wrappers.live.workers import NoWorkers
 from async_wrappers.policy import Decision
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS, Played
-from tests.worlds.dispatch_cases import CASES, Case, cases
 from tests.worlds.fake_transport import BEGIN, FakeTransport, Stage, Timed
 from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv, mixed
+from tests.worlds.schedule_cases import CASES, Case, cases
 
 
 def noisy(observation: Any, decision: Decision) -> int:

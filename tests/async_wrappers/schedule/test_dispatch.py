@@ -22,25 +22,22 @@ from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import SimulatedSchedule, modelled_conditions
 from async_wrappers.schedule.stagger import Conditions, ExpectedTime, MaxTime, NoStagger, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS, Played
-from tests.worlds.dispatch_cases import CASES, RATES, Case, cases
+from tests.worlds.schedule_cases import CASES, RATES, Case, cases
 
 Frames = list[tuple[tuple[int, int] | None, list[int]]]  # of each: (start, worker) that it receives, its readers
 
 
-def simulated(case: Case) -> tuple[list[Frames], int, int]:
-    schedule = SimulatedSchedule(Played(case.latencies), case.workers, case.fps, events(case.stagger()))
+class TicketsByEvents(Tickets):
+    """Tickets that are simulated event by event: only the class itself takes the short cut."""
+
+
+def simulated(case: Case, by_events: bool = False) -> tuple[list[Frames], int, int]:
+    stagger = case.stagger()
+    if by_events and isinstance(stagger, Tickets):
+        stagger.__class__ = TicketsByEvents
+    schedule = SimulatedSchedule(Played(case.latencies), case.workers, case.fps, stagger)
     played = [list(islice(schedule.steps(), frames)) for frames in case.episodes]
     return played, schedule.counts.dropped, schedule.counts.late
-
-
-class TicketsByEvents(Tickets):
-    """Tickets that are simulated event by event, as no subclass of theirs takes the short cut."""
-
-
-def events(stagger: Stagger) -> Stagger:
-    if type(stagger) is Tickets:
-        stagger.__class__ = TicketsByEvents
-    return stagger
 
 
 @dataclass
@@ -190,7 +187,7 @@ def with_reports(case: Case) -> tuple[list[Frames], int, int]:
 @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_the_simulated_schedule_plays_frame_by_frame_what_a_naive_search_plays(case: Case) -> None:
-    assert simulated(case) == by_the_rules(case)
+    assert simulated(case) == simulated(case, by_events=True) == by_the_rules(case)
 
 
 @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])

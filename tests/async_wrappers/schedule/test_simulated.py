@@ -1,7 +1,7 @@
 """Two oracles, each written from the design's text alone, agree with `SimulatedSchedule` and `RealtimeDelay`.
 
 The first one simulates workers on a naive list of events (chapters 3, "the simulated schedule" and "time", and 4). The
-second one is a plain loop over frames from the three rules, for whatever (start, effect) the schedule tells.
+second one is a plain loop over frames from the three rules, for whatever (start, effect) the schedule yields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import MaxTime, make_stagger
 from async_wrappers.testing.played import MS, Played
 from async_wrappers.testing.staggers import Closing
-from tests.async_wrappers.wrappers.test_delay_oracle import DEFAULTS, policy
+from tests.worlds.hashing_policy import DEFAULTS, policy
 from tests.worlds.recording_env import RecordingEnv
 
 SETTINGS = settings(
@@ -98,15 +98,15 @@ class Shop:
         return SimulatedSchedule(Played(self.latencies), self.workers, self.fps, stagger, self.playout, self.slot)
 
 
-class Told(NamedTuple):
-    """What an episode of so many frames came to."""
+class Result(NamedTuple):
+    """The result of an episode of so many frames."""
 
     landed: list[tuple[int, int, int]]  # (effect, start, worker)
     drawn: int  # draws so far, over all episodes
     largest: int  # latency so far, over all episodes
 
 
-def by_the_design(shop: Shop, frames: int, drawn: int = 0, largest: int | None = None) -> Told:
+def by_the_design(shop: Shop, frames: int, drawn: int = 0, largest: int | None = None) -> Result:
     """Return what happens in the first frames of an episode that finds `drawn` and `largest` as they are."""
     largest = shop.initial if largest is None else largest
     if shop.strategy == "sequential":
@@ -117,12 +117,12 @@ def by_the_design(shop: Shop, frames: int, drawn: int = 0, largest: int | None =
         playout = shop.playout
         if isinstance(playout, str):  # the list is played round and round: its own quantile
             playout = shop.in_time_for(slowest[int(int(playout[1:]) * len(slowest) / 100)])
-        return Told(thinned(shop, runs, frames, playout), drawn + len(runs), largest)
+        return Result(thinned(shop, runs, frames, playout), drawn + len(runs), largest)
     runs, largest = free_running(shop, frames, drawn, largest)
-    return Told(thinned(shop, runs, frames, 0), drawn + len(runs), largest)
+    return Result(thinned(shop, runs, frames, 0), drawn + len(runs), largest)
 
 
-def sequential(shop: Shop, frames: int, drawn: int, largest: int) -> Told:
+def sequential(shop: Shop, frames: int, drawn: int, largest: int) -> Result:
     landed = []
     waiting_since = [0] * shop.workers
     start = 0
@@ -134,7 +134,7 @@ def sequential(shop: Shop, frames: int, drawn: int, largest: int) -> Told:
         if effect < frames:
             landed.append((effect, start, worker))
         start = effect + 1
-    return Told(landed, drawn, largest)
+    return Result(landed, drawn, largest)
 
 
 def tickets(shop: Shop, frames: int, drawn: int) -> list[Run]:
@@ -270,7 +270,7 @@ def shops(draw: st.DrawFn, strategy: str) -> Shop:
     return replace(shop, slot=1) if shop.slot is None and on_the_edge else shop
 
 
-def tell(schedule: SimulatedSchedule, frames: int, seed: int | None = None) -> list[tuple[int, int, int]]:
+def landed_of(schedule: SimulatedSchedule, frames: int, seed: int | None = None) -> list[tuple[int, int, int]]:
     steps = enumerate(islice(schedule.steps(seed), frames))
     return [(frame, *applied) for frame, (applied, _) in steps if applied is not None]
 
@@ -281,15 +281,15 @@ def test_the_simulated_schedule_is_what_a_naive_simulation_of_the_design_gives(s
     @given(shop=shops(strategy), frames=st.lists(st.integers(1, 40), min_size=1, max_size=3), seed=st.booleans())
     def agrees(shop: Shop, frames: list[int], seed: bool) -> None:
         schedule = shop.simulated()
-        told = Told([], 0, shop.initial)
+        result = Result([], 0, shop.initial)
         for episode in frames:
-            told = by_the_design(shop, episode, 0 if seed else told.drawn, shop.initial if seed else told.largest)
-            assert tell(schedule, episode, 1 if seed else None) == told.landed
+            result = by_the_design(shop, episode, 0 if seed else result.drawn, shop.initial if seed else result.largest)
+            assert landed_of(schedule, episode, 1 if seed else None) == result.landed
 
     agrees()
 
 
-def test_the_naive_simulation_tells_a_nanosecond() -> None:
+def test_the_naive_simulation_notices_a_nanosecond() -> None:
     """A check of the check: what ends on a boundary is in time for it, a nanosecond later it is not."""
     shop = Shop("none", 1, Fraction(50), [40 * MS], 0, None, 0)
     assert by_the_design(shop, 6).landed == [(2, 0, 0), (4, 2, 0)]
@@ -374,16 +374,17 @@ def by_the_rules(world: World, rule: Callable[[int, Any, Any], int]) -> tuple[li
     returned: list[Any] = []
     history: list[tuple[int | None, int]] = []
     for episode in world.episodes:
-        told = Schedule(world.schedule(history), episode.seed)
+        decided = Schedule(world.schedule(history), episode.seed)
         observation, info = env.reset()
         sights = [(observation, info)]  # sights[k] is what the environment showed at the start of frame k
         rewards: list[float] = []
         ended = (False, False)
         last_action, decision = None, 0
-        last_frame = told[episode.steps][1] if episode.steps else told[0][0]  # frames that the agent's calls cover
+        # The frames that the agent's calls cover.
+        last_frame = decided[episode.steps][1] if episode.steps else decided[0][0]
         while len(rewards) < last_frame and not any(ended):
             frame = len(rewards)
-            start, effect = told[decision]
+            start, effect = decided[decision]
             if effect == frame:
                 action = last_action = policy(sights[start][0])  # rules 1 and 2
                 decision += 1
@@ -395,11 +396,11 @@ def by_the_rules(world: World, rule: Callable[[int, Any, Any], int]) -> tuple[li
         frames = len(rewards)
         asked = frames if any(ended) else frames + 1  # the last frame has begun, and is not stepped
 
-        in_reset = min(told[0][0], frames)  # the agent waits for the first observation that will be acted on
+        in_reset = min(decided[0][0], frames)  # the agent waits for the first observation that will be acted on
         realtime = {"frame": in_reset, "start": in_reset, "observation_info": sights[in_reset][1]}
         returned.append((sights[in_reset][0].tolist(), {**sights[in_reset][1], "realtime": realtime}))
         for j in range(episode.steps):
-            (start, effect), (following, next_effect) = told[j], told[j + 1]
+            (start, effect), (following, next_effect) = decided[j], decided[j + 1]
             mine = [k for k in range(frames) if (k >= effect or j == 0) and k < next_effect]  # rule 3
             if not mine:
                 break  # the episode ended in an earlier step
@@ -420,7 +421,7 @@ def by_the_rules(world: World, rule: Callable[[int, Any, Any], int]) -> tuple[li
                 "frame": closing,
                 "start": shown,
                 "applied": applied,
-                "finished": told.finished(start) if applied else {closing},
+                "finished": decided.finished(start) if applied else {closing},
                 "observation_info": sights[shown][1],
             }
             returned.append(

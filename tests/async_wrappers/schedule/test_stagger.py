@@ -104,11 +104,11 @@ def test_none_lets_every_worker_start_at_once_and_releases_at_once() -> None:
 
 def test_none_by_hand() -> None:
     schedule = SimulatedSchedule(Played([3 * MS, 2 * MS + 1, 0, 4 * MS]), 2, PER_MS, "none")
-    told = list(islice(schedule.steps(), 8))
+    steps_played = list(islice(schedule.steps(), 8))
     # In ms, worker 0: 0 .. 3, 3 .. 6, 6 .. 8.000001; worker 1: 0 .. 2.000001, then frame 2 at once, and as that takes
     # no time it waits for frame 3, where it has waited longer: 3 .. 7; then frame 7 in no time.
-    assert [readers for _, readers in told] == [[0, 1], [], [1], [1, 0], [], [], [0], [1]]
-    assert [applied for applied, _ in told] == [None, None, None, (2, 1), None, None, (3, 0), (7, 1)]
+    assert [readers for _, readers in steps_played] == [[0, 1], [], [1], [1, 0], [], [], [0], [1]]
+    assert [applied for applied, _ in steps_played] == [None, None, None, (2, 1), None, None, (3, 0), (7, 1)]
     assert schedule.counts.dropped == 3  # both of frame 0, and worker 1's of frame 3, which is no newer
 
 
@@ -276,8 +276,8 @@ def after_the_first_spread(schedule: SimulatedSchedule, frames: int, span: int) 
 
     A first spread over the guess takes a latency, the corrected one another, and the first actions of it a third.
     """
-    told = list(islice(schedule.frames(), 4 * frames + span))[4 * frames :]
-    delays = [frame - start for frame, (start, _) in enumerate(told, 4 * frames) if start is not None]
+    steps_played = list(islice(schedule.frames(), 4 * frames + span))[4 * frames :]
+    delays = [frame - start for frame, (start, _) in enumerate(steps_played, 4 * frames) if start is not None]
     return len(delays) / span, set(delays)
 
 
@@ -347,10 +347,10 @@ def test_expected_time_spreads_the_workers_where_the_guess_was_longer_than_the_l
     frames: int, workers: int, fps: Any
 ) -> None:
     schedule = SimulatedSchedule(whole(frames, fps), workers, fps, ExpectedTime(0.010))
-    told = schedule.frames()
-    list(islice(told, 30 + 4 * frames))
+    frames_played = schedule.frames()
+    list(islice(frames_played, 30 + 4 * frames))
     before = schedule.counts.fresh
-    list(islice(told, 20 * frames))
+    list(islice(frames_played, 20 * frames))
     assert schedule.counts.fresh - before == 20 * min(workers, frames)
 
 
@@ -530,17 +530,17 @@ def test_a_quantile_is_one_of_the_latency_models(latency: Any, playout: str, fra
 
 def test_tickets_by_hand_with_a_late_action_that_is_dropped() -> None:
     schedule = SimulatedSchedule(Played([5 * MS] + [MS] * 50), 2, PER_MS, "tickets", playout=2, slot=1)
-    told = list(islice(schedule.steps(), 8))
-    assert [readers for _, readers in told] == [[0], [1], [1], [1], [1], [0], [1], [0]]
-    assert [applied for applied, _ in told] == [None, None, None, (1, 1), (2, 1), (3, 1), (4, 1), (5, 0)]
+    steps_played = list(islice(schedule.steps(), 8))
+    assert [readers for _, readers in steps_played] == [[0], [1], [1], [1], [1], [0], [1], [0]]
+    assert [applied for applied, _ in steps_played] == [None, None, None, (1, 1), (2, 1), (3, 1), (4, 1), (5, 0)]
     assert (schedule.counts.late, schedule.counts.dropped) == (1, 1)  # worker 0's: due on frame 2, there on 5
 
 
 def test_tickets_by_hand_with_late_actions_that_are_applied_on_arrival() -> None:
     schedule = SimulatedSchedule(Played([5 * MS, MS, 3 * MS + 1]), 1, PER_MS, "tickets", playout=2, slot=1)
-    told = list(islice(schedule.steps(), 12))
-    assert [frame for frame, (_, readers) in enumerate(told) if readers] == [0, 5, 6, 9]
-    assert [(frame, *applied) for frame, (applied, _) in enumerate(told) if applied] == [
+    steps_played = list(islice(schedule.steps(), 12))
+    assert [frame for frame, (_, readers) in enumerate(steps_played) if readers] == [0, 5, 6, 9]
+    assert [(frame, *applied) for frame, (applied, _) in enumerate(steps_played) if applied] == [
         (5, 0, 0),  # due on 2
         (7, 5, 0),  # in time
         (10, 6, 0),  # due on 8
@@ -582,11 +582,11 @@ def test_tickets_have_one_reader_per_slot_and_no_action_before_its_playout(
 ) -> None:
     schedule = SimulatedSchedule(Played(latencies), workers, PER_MS, "tickets", playout, slot)
     log = schedule.keep_log()
-    told = list(islice(schedule.steps(), 100))
-    read = [frame for frame, (_, readers) in enumerate(told) if readers]
-    assert all(len(readers) <= 1 for _, readers in told)
+    steps_played = list(islice(schedule.steps(), 100))
+    read = [frame for frame, (_, readers) in enumerate(steps_played) if readers]
+    assert all(len(readers) <= 1 for _, readers in steps_played)
     assert all(after - before >= slot for before, after in pairwise(read))
-    effects = {applied[0]: frame for frame, (applied, _) in enumerate(told) if applied is not None}
+    effects = {applied[0]: frame for frame, (applied, _) in enumerate(steps_played) if applied is not None}
     late = 0
     for inference in log:
         arrival = -(-inference.finished // MS)
@@ -622,10 +622,10 @@ def test_tickets_are_simulated_as_any_strategy_is(
             steps = schedule.steps(seed)
             yield schedule.first()
             for frame in range(frames):
-                told = next(steps)
-                newest = -1 if told[0] is None else told[0][0]
+                steps_played = next(steps)
+                newest = -1 if steps_played[0] is None else steps_played[0][0]
                 look_ahead = [schedule.in_flight(after, frame + 1) for after in (-1, newest, frame - 2)]
-                yield told, look_ahead, schedule.finished(), deepcopy(schedule.counts), len(log)
+                yield steps_played, look_ahead, schedule.finished(), deepcopy(schedule.counts), len(log)
         yield log
 
     for one, other in zip(live(Tickets(playout, slot)), live(OtherTickets(playout, slot)), strict=True):
@@ -741,10 +741,10 @@ class OwnFrames(Stagger):
 def test_a_users_own_strategy_of_a_few_lines_works() -> None:
     latency = Played([3 * MS, 3 * MS, 3 * MS, 3 * MS, 3 * MS + 1] + [3 * MS] * 50)
     schedule = SimulatedSchedule(latency, 4, PER_MS, OwnFrames)
-    told = list(islice(schedule.steps(), 16))
-    assert [readers for _, readers in told[:12]] == [[0], [1], [2], [3], [0], [1], [2], [3], [0], [1], [2], [3]]
-    assert [applied for applied, _ in told[3:8]] == [(0, 0), (1, 1), (2, 2), (3, 3), None]
-    assert told[8][0] == (5, 1)  # worker 0's came a nanosecond too late for frame 7, and is older
+    steps_played = list(islice(schedule.steps(), 16))
+    assert [readers for _, readers in steps_played[:12]] == [[0], [1], [2], [3], [0], [1], [2], [3], [0], [1], [2], [3]]
+    assert [applied for applied, _ in steps_played[3:8]] == [(0, 0), (1, 1), (2, 2), (3, 3), None]
+    assert steps_played[8][0] == (5, 1)  # worker 0's came a nanosecond too late for frame 7, and is older
 
 
 class TestSequential(StaggerContract):

@@ -13,22 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from async_wrappers import AppliedActions, RealtimeDelay
+from tests.worlds.ones_env import OnesEnv, one_hot
 from tests.worlds.recording_env import FRAME, HISTORY, NOOP, RecordingEnv
-
-
-class VectorEnv(RecordingEnv):
-    """Shows two ones, of any data type."""
-
-    def __init__(self, dtype: Any = np.float32, shape: tuple[int, ...] = (2,), **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.observation_space = Box(0, 3, shape, dtype)
-
-    def _show(self) -> tuple[Any, dict[str, Any]]:
-        return np.ones(self.observation_space.shape, self.observation_space.dtype), {}
-
-
-def one_hot(action: int, size: int) -> list[float]:
-    return [float(number == action) for number in range(size)]
 
 
 @settings(max_examples=200, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -117,7 +103,7 @@ def test_both_forms_show_the_newest_action_last_and_zeros_before_the_first(
     space: Any, actions: list[Any], width: int, rows: list[list[float]]
 ) -> None:
     zeros = [0.0] * width
-    pairs = flat_and_dict(lambda: VectorEnv(action_space=space), actions)
+    pairs = flat_and_dict(lambda: OnesEnv(action_space=space), actions)
     for pair, expected in zip(pairs, ([zeros, zeros], [zeros, rows[0]], rows), strict=True):
         for form in pair:
             assert form.tolist() == expected
@@ -134,7 +120,7 @@ def test_only_the_last_actions_are_shown() -> None:
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_a_reset_forgets_the_actions_of_the_last_episode(flat: bool) -> None:
-    env = AppliedActions(VectorEnv(), length=3, flat=flat)
+    env = AppliedActions(OnesEnv(), length=3, flat=flat)
     env.reset()
     for _ in range(5):
         env.step(1)
@@ -168,7 +154,7 @@ def test_an_action_is_shown_as_it_was_sent_also_if_the_environment_works_on_its_
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16, np.uint32, np.int32, np.uint64, np.int64])
 def test_a_one_in_whole_number_observations_is_the_types_largest_number(dtype: Any) -> None:
-    env = AppliedActions(VectorEnv(dtype, action_space=Discrete(3)), length=2, flat=True)
+    env = AppliedActions(OnesEnv(dtype, action_space=Discrete(3)), length=2, flat=True)
     largest = np.iinfo(dtype).max
     assert env.observation_space.dtype == dtype
     assert env.observation_space.high.tolist() == [3, 3] + [largest] * 6
@@ -183,7 +169,7 @@ def test_a_one_in_whole_number_observations_is_the_types_largest_number(dtype: A
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_a_one_in_fractional_observations_is_a_one(dtype: Any) -> None:
-    env = AppliedActions(VectorEnv(dtype, action_space=Discrete(3)), length=1, flat=True)
+    env = AppliedActions(OnesEnv(dtype, action_space=Discrete(3)), length=1, flat=True)
     env.reset()
     observation, *_ = env.step(1)
     assert observation.dtype == dtype
@@ -192,7 +178,7 @@ def test_a_one_in_fractional_observations_is_a_one(dtype: Any) -> None:
 
 
 def test_the_dict_form_keeps_the_observation_and_its_space_as_they_are() -> None:
-    inner = VectorEnv(np.uint8, shape=(4, 4, 3))
+    inner = OnesEnv(np.uint8, shape=(4, 4, 3))
     env = AppliedActions(inner, length=4)
     assert isinstance(env.observation_space, Dict)
     assert env.observation_space["observation"] == inner.observation_space
@@ -204,7 +190,7 @@ def test_the_dict_form_keeps_the_observation_and_its_space_as_they_are() -> None
 
 def test_the_space_of_box_actions_holds_their_bounds_and_zero() -> None:
     space = Box(np.array([1, -2, -4], np.float32), np.array([3, 2, -3], np.float32))
-    env = AppliedActions(VectorEnv(action_space=space), length=2)
+    env = AppliedActions(OnesEnv(action_space=space), length=2)
     assert env.observation_space["applied_actions"].low.tolist() == [[0, -2, -4]] * 2
     assert env.observation_space["applied_actions"].high.tolist() == [[3, 2, 0]] * 2
 
@@ -240,7 +226,7 @@ def test_actions_that_cannot_be_shown_are_refused_by_their_space(space: Any) -> 
 @pytest.mark.parametrize("shape", [(4, 4), (), (2, 2, 3)])
 def test_the_flat_form_of_anything_but_a_vector_is_refused_with_the_remedy(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"flat=True needs a vector observation, got Box.*flat=False"):
-        AppliedActions(VectorEnv(shape=shape), flat=True)
+        AppliedActions(OnesEnv(shape=shape), flat=True)
 
 
 def test_the_flat_form_of_a_discrete_observation_is_refused_with_the_remedy() -> None:
@@ -250,7 +236,7 @@ def test_the_flat_form_of_a_discrete_observation_is_refused_with_the_remedy() ->
 
 def test_the_flat_form_of_box_actions_in_whole_number_observations_is_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"flat=True cannot put Box actions into uint8 .*flat=False"):
-        AppliedActions(VectorEnv(np.uint8, action_space=Box(-1, 1, (2,))), flat=True)
+        AppliedActions(OnesEnv(np.uint8, action_space=Box(-1, 1, (2,))), flat=True)
 
 
 def test_the_constructor_arguments_are_recorded() -> None:

@@ -32,8 +32,8 @@ STAGGERS = ["tickets", "none", "sequential", "max_time", "expected_time"]
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda env: pickle.loads(pickle.dumps(env))}
 
 
-def told(env: gym.Env[Any, Any], steps: int, seed: int) -> list[Any]:
-    """Return all that an environment tells in so many steps; at an end it is reset without a seed."""
+def played(env: gym.Env[Any, Any], steps: int, seed: int) -> list[Any]:
+    """Return all that an environment returns in so many steps; at an end it is reset without a seed."""
     rng = np.random.default_rng(seed)
     returned: list[Any] = []
     for _ in range(steps):
@@ -79,16 +79,16 @@ def test_a_copy_of_a_simulated_latency_goes_on_with_the_same_latencies(
 
 def check_copy(env: RealtimeDelay, copied: Callable[[Any], Any], before: int) -> None:
     env.reset(seed=3)
-    told(env, before, 0)
+    played(env, before, 0)
     twin = copied(env)
-    first = told(twin, 15, 1)
+    first = played(twin, 15, 1)
     received = copy.deepcopy(twin.unwrapped.episodes)
-    assert told(env, 15, 1) == first, "the original was not moved by its copy"
+    assert played(env, 15, 1) == first, "the original was not moved by its copy"
     assert env.unwrapped.episodes == received
     assert twin.counts == env.counts
     again = copied(twin)
-    told(env, 9, 2)
-    assert told(again, 5, 4) == told(twin, 5, 4), "nor a copy by the original, nor a copy's copy"
+    played(env, 9, 2)
+    assert played(again, 5, 4) == played(twin, 5, 4), "nor a copy by the original, nor a copy's copy"
 
 
 def test_a_copy_after_an_end_needs_a_reset_as_the_original_does() -> None:
@@ -112,9 +112,9 @@ def test_wrappers_that_tell_of_the_delay_are_copied_with_it() -> None:
     env = AppliedActions(RecordingEnv(), 3, flat=True)
     env = DecisionDelay(CommittedActions(RealtimeDelay(env, 3, 1), flat=True), flat=True)
     env.reset(seed=0)
-    told(env, 4, 0)
+    played(env, 4, 0)
     twin = copy.deepcopy(env)
-    assert told(twin, 10, 1) == told(env, 10, 1)
+    assert played(twin, 10, 1) == played(env, 10, 1)
 
 
 def test_an_environment_that_gymnasium_makes_with_the_wrapper_is_copied() -> None:
@@ -122,7 +122,7 @@ def test_an_environment_that_gymnasium_makes_with_the_wrapper_is_copied() -> Non
     env = gym.make(spec, disable_env_checker=True)
     env.reset(seed=0)
     twin = copy.deepcopy(env)
-    assert told(twin, 10, 1) == told(env, 10, 1)
+    assert played(twin, 10, 1) == played(env, 10, 1)
 
 
 def test_a_vector_is_copied_in_the_midst_of_its_episodes() -> None:

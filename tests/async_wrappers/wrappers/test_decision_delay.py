@@ -1,4 +1,4 @@
-"""Tests of the wrappers outside a delay that tell the policy about it: `CommittedActions` and `DecisionDelay`."""
+"""Tests of the wrappers outside a delay that show it to the policy: `CommittedActions` and `DecisionDelay`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import Sequential
 from async_wrappers.testing.played import MS, Played
-from tests.async_wrappers.wrappers.test_action_history import VectorEnv, one_hot
+from tests.worlds.ones_env import OnesEnv, one_hot
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
 EXAMPLES = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,27 +38,27 @@ LATENCIES: list[Any] = [
 
 
 @dataclass(frozen=True)
-class Told:
-    """What an independent schedule tells of a decision: frames."""
+class Scheduled:
+    """A decision of an independent schedule, in frames."""
 
     start: int
     effect: int
     finished: int
 
 
-def told(arguments: dict[str, Any], seeds: list[int], frames: int) -> Iterator[list[Told]]:
+def scheduled(arguments: dict[str, Any], seeds: list[int], frames: int) -> Iterator[list[Scheduled]]:
     """Yield what lands in the first frames of each episode."""
     if "latency" not in arguments:
         plain = PlainSchedule(**arguments)
         for _ in seeds:
-            yield [Told(start, effect, effect) for start, effect in islice(plain.decisions(), frames)]
+            yield [Scheduled(start, effect, effect) for start, effect in islice(plain.decisions(), frames)]
         return
     schedule = SimulatedSchedule(**arguments)
     for seed in seeds:
         log = schedule.keep_log()
         landed = [(*applied, k) for k, (applied, _) in enumerate(islice(schedule.steps(seed), frames)) if applied]
         ended = {(inference.start, inference.worker): schedule.clock.frame_at(inference.finished) for inference in log}
-        yield [Told(start, effect, ended[start, worker]) for start, worker, effect in landed]
+        yield [Scheduled(start, effect, ended[start, worker]) for start, worker, effect in landed]
 
 
 @st.composite
@@ -98,7 +98,7 @@ def test_the_delay_told_is_that_of_the_newest_action_applied_before_the_observat
     arguments: dict[str, Any], length: int, seeds: list[int], longest: int
 ) -> None:
     env = DecisionDelay(RealtimeDelay(RecordingEnv(length), default_action=2, **arguments), longest=longest)
-    for seed, decisions in zip(seeds, told(arguments, seeds, length + 1), strict=True):
+    for seed, decisions in zip(seeds, scheduled(arguments, seeds, length + 1), strict=True):
         kept = [observation for _, observation in play(env, seed)]
         for observation in kept:  # compared at the end: nothing that was returned has changed since
             frame = observation["observation"][FRAME]
@@ -113,7 +113,7 @@ def test_the_actions_committed_are_those_chosen_that_land_on_the_observations_fr
     arguments: dict[str, Any], length: int, seeds: list[int], shown: int, known: bool
 ) -> None:
     env = CommittedActions(RealtimeDelay(RecordingEnv(length), default_action=2, **arguments), shown, known)
-    for seed, decisions in zip(seeds, told(arguments, seeds, length + 1), strict=True):
+    for seed, decisions in zip(seeds, scheduled(arguments, seeds, length + 1), strict=True):
         for chosen, observation in play(env, seed):
             frame = observation["observation"][FRAME]
             rows = [
@@ -185,7 +185,7 @@ def test_a_playout_that_cannot_be_shown_is_refused_and_a_longer_delay_is_cut() -
 def test_the_flat_form_appends_the_delay_in_frames_or_in_shares_of_the_largest_whole_number(
     dtype: Any, longest: int, high: int, shown: int
 ) -> None:
-    env = DecisionDelay(RealtimeDelay(VectorEnv(dtype, length=20), delay=3), longest=longest, flat=True)
+    env = DecisionDelay(RealtimeDelay(OnesEnv(dtype, length=20), delay=3), longest=longest, flat=True)
     assert env.observation_space.dtype == dtype
     assert env.observation_space.low.tolist() == [0, 0, 0]
     assert env.observation_space.high.tolist() == [3, 3, high]
@@ -198,7 +198,7 @@ def test_the_flat_form_appends_the_delay_in_frames_or_in_shares_of_the_largest_w
 
 
 def test_the_dict_form_keeps_the_observation_and_its_space_as_they_are() -> None:
-    inner = VectorEnv(np.uint8, shape=(4, 4, 3))
+    inner = OnesEnv(np.uint8, shape=(4, 4, 3))
     env = DecisionDelay(RealtimeDelay(inner, delay=2), longest=20)
     assert isinstance(env.observation_space, Dict)
     assert env.observation_space["observation"] == inner.observation_space
@@ -239,13 +239,13 @@ def test_without_a_delay_inside_the_remedy_is_named(wrapper: Any) -> None:
 )
 def test_a_bad_argument_is_refused_by_name_and_value(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        DecisionDelay(RealtimeDelay(VectorEnv(np.uint8), delay=2), **arguments)
+        DecisionDelay(RealtimeDelay(OnesEnv(np.uint8), delay=2), **arguments)
     assert str(error.value) == message
 
 
 def test_the_flat_form_of_an_image_is_refused_with_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"flat=True needs a vector observation, got Box.*flat=False"):
-        DecisionDelay(RealtimeDelay(VectorEnv(shape=(4, 4)), delay=2), flat=True)
+        DecisionDelay(RealtimeDelay(OnesEnv(shape=(4, 4)), delay=2), flat=True)
 
 
 def test_the_constructor_arguments_are_recorded() -> None:

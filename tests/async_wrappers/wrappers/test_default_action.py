@@ -25,7 +25,7 @@ gym.register_envs(ale_py)
 
 
 class NamelessEnv(RecordingEnv):
-    """Tells no meanings of its actions."""
+    """Has no meanings of its actions."""
 
     get_action_meanings = None  # type: ignore[assignment]
 
@@ -419,7 +419,7 @@ def test_an_environment_that_says_what_is_no_action_is_refused() -> None:
 
 
 def test_idle_is_a_noop_in_the_meanings_and_in_highways_action_type() -> None:
-    class Tells(NamelessEnv):
+    class Named(NamelessEnv):
         get_action_meanings = None  # type: ignore[assignment]
 
         def __getattribute__(self, name: str) -> Any:
@@ -430,7 +430,7 @@ def test_idle_is_a_noop_in_the_meanings_and_in_highways_action_type() -> None:
     class DiscreteMetaAction:
         actions_indexes: ClassVar[dict[str, int]] = {"LANE_LEFT": 0, "IDLE": 1, "LANE_RIGHT": 2}
 
-    assert find_noop(Tells(action_space=Discrete(3))) == 1
+    assert find_noop(Named(action_space=Discrete(3))) == 1
     highway = NamelessEnv(action_space=Discrete(3))
     highway.action_type = DiscreteMetaAction()
     assert find_noop(TimeLimit(highway, 10)) == 1

@@ -32,7 +32,7 @@ from async_wrappers.schedule.stagger import Sequential
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
 
 FRAMES = 6
-REWARDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # a sum tells which frames are in it
+REWARDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # a sum says which frames are in it
 
 # One line per step: what the environment receives on each frame of the step (a, b, c...: the action of the first,
 # second, third... step; a dot: the no-op), the frame of the returned observation, the reward.
@@ -393,8 +393,8 @@ def recording_id() -> Any:
 def test_a_strategy_that_waits_for_a_learner_is_refused(learn: str) -> None:
     """Its second inference would never start, and a step would not return."""
     env, sequential = gym.make("CartPole-v1"), Sequential(learn)
-    told = rf"^stagger=Sequential\(learn='{learn}'\) waits for a learner, .*: give 'sequential'$"
-    with pytest.raises(ValueError, match=told):
+    sentence = rf"^stagger=Sequential\(learn='{learn}'\) waits for a learner, .*: give 'sequential'$"
+    with pytest.raises(ValueError, match=sentence):
         RealtimeDelay(env, latency=0.06, fps=50, stagger=sequential, default_action="repeat")
 
 

@@ -12,7 +12,6 @@ all actions before it, so that a leak or a shift by one frame changes everything
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,26 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
-from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv, mixed
-
-FIXED = 4
-Default = Callable[[int, Any, int | None], int]  # (frame, newest observation, last agent action)
-
-
-def policy(observation: Any) -> int:
-    return mixed(*observation.tolist()) % len(MEANINGS)
-
-
-def reflex(observation: Any, last_action: int | None) -> int:
-    return mixed(*observation.tolist(), -1 if last_action is None else last_action) % len(MEANINGS)
-
-
-DEFAULTS: dict[str, tuple[Any, Default]] = {
-    "noop": ("noop", lambda frame, observation, last: NOOP),
-    "repeat": ("repeat", lambda frame, observation, last: NOOP if last is None else last),
-    "fixed": (FIXED, lambda frame, observation, last: FIXED),
-    "function": (reflex, lambda frame, observation, last: reflex(observation, last)),
-}
+from tests.worlds.hashing_policy import DEFAULTS, Default, policy
+from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,9 @@ from hypothesis import strategies as st
 
 import async_wrappers.wrappers.vector
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
-from tests.async_wrappers.wrappers.test_vector_oracle import DEFAULTS, WORLDS, World, info_of, plain, policy, wrapped
+from tests.worlds.hashing_policy import DEFAULTS, policy
 from tests.worlds.recording_env import EPISODE, FRAME, NOOP, RecordingEnv
+from tests.worlds.vector_world import WORLDS, World, info_of, plain, wrapped
 
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 
@@ -113,8 +114,8 @@ def test_all_fields_of_info_are_those_worked_by_hand() -> None:
             **_now(False, 1, -1),
             "observation_info": _info(4),
             "carried_reward": 1.0,
-            "untold_episodes": 0,
-            "untold_reward": 0.0,
+            "unreported_episodes": 0,
+            "unreported_reward": 0.0,
         },
     }
 
@@ -127,7 +128,7 @@ def _info(frame: int) -> dict[str, Any]:
     return {"frame": frame, "nested": {"frames": [frame]}, "array": [frame]}
 
 
-def test_short_episodes_beside_a_told_end_are_counted_and_their_reward_is_told_apart() -> None:
+def test_short_episodes_beside_a_reported_end_are_counted_and_their_reward_is_given_by_itself() -> None:
     # delay 0, noops 5: a step is six frames, of three episodes of two frames
     env = VectorRealtimeDelay(sync(RecordingEnv(2, rewards=(1.0, 2.0)), mode=SAME_STEP), noops=5)
     env.reset()
@@ -135,11 +136,11 @@ def test_short_episodes_beside_a_told_end_are_counted_and_their_reward_is_told_a
     realtime = info["realtime"]
     assert terminated.tolist() == realtime["applied"].tolist() == realtime["deciding"].tolist() == [True]
     assert rewards.tolist() == [3.0]
-    assert realtime["untold_episodes"].tolist() == [2]
-    assert realtime["untold_reward"].tolist() == [6.0]
+    assert realtime["unreported_episodes"].tolist() == [2]
+    assert realtime["unreported_reward"].tolist() == [6.0]
 
 
-def test_over_next_step_an_end_in_the_step_after_a_told_one_is_untold_as_that_step_is_the_resets() -> None:
+def test_over_next_step_the_step_after_a_reported_end_reports_none() -> None:
     # delay 3, noops 1: steps run frames 0 - 4, 5 and 6, 7 and 8, 9 and 10. Episodes are on frames 0 - 4, 6, and 8 - ...
     env = VectorRealtimeDelay(sync(RecordingEnv([5, 1, 100], rewards=REWARDS)), delay=3, noops=1)
     assert env.metadata["autoreset_mode"] is NEXT_STEP
@@ -147,7 +148,7 @@ def test_over_next_step_an_end_in_the_step_after_a_told_one_is_untold_as_that_st
     table = []
     for _ in range(4):
         _, rewards, terminated, _, info = env.step(np.array([0]))
-        keys = ("untold_episodes", "untold_reward", "carried_reward", "deciding", "frame")
+        keys = ("unreported_episodes", "unreported_reward", "carried_reward", "deciding", "frame")
         table.append((rewards[0], terminated[0], *(info["realtime"][key][0] for key in keys)))
     assert table == [
         (31, True, 0, 0, 0, False, 5),
@@ -222,7 +223,7 @@ def test_the_comparison_tells_types_and_values_apart() -> None:
     mode=st.sampled_from(AutoresetMode),
     cuts=st.lists(st.sampled_from([None, 0, 1]), min_size=30, max_size=30),
 )
-def test_without_delay_and_noops_it_cannot_be_told_from_the_wrapped_environment(
+def test_without_delay_and_noops_it_behaves_as_the_wrapped_environment(
     world: World, mode: AutoresetMode, cuts: list[int | None]
 ) -> None:
     bare = sync(*(sub.make() for sub in world.subs), mode=mode)
@@ -245,7 +246,7 @@ def test_without_delay_and_noops_it_cannot_be_told_from_the_wrapped_environment(
 
 
 @pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
-def test_without_delay_and_noops_it_cannot_be_told_from_ataris_vector(mode: AutoresetMode) -> None:
+def test_without_delay_and_noops_it_behaves_as_ataris_vector(mode: AutoresetMode) -> None:
     bare, inner = (AtariVectorEnv("boxing", 2, autoreset_mode=mode, max_num_frames_per_episode=60) for _ in range(2))
     env = VectorRealtimeDelay(inner)
     expected, got = (each.reset(seed=3) for each in (bare, env))
@@ -302,8 +303,8 @@ def in_a_vector(env: VectorRealtimeDelay, steps: int, seed: int) -> list[dict[in
             if realtime["applied"] or over:
                 seen = plain(read[i]) if realtime["applied"] else None
                 ends = bool(terminated[i]), bool(truncated[i])
-                told = {key: realtime[key] for key in KEYS}
-                transition = (seen, float(rewards[i]), following, *ends, told)
+                shown = {key: realtime[key] for key in KEYS}
+                transition = (seen, float(rewards[i]), following, *ends, shown)
                 episodes.setdefault(following[EPISODE], []).append(transition)
     return played
 
@@ -640,7 +641,7 @@ def test_ataris_vector_is_delayed_frame_by_frame(
     env.action_space.seed(0)
     agents = [env.action_space.sample() for _ in range(steps)]
     observations, info = env.reset(seed=1)
-    returned, applied, told = [observations], [], np.zeros(2)
+    returned, applied, returned_rewards = [observations], [], np.zeros(2)
     decided = [info["realtime"]["deciding"]]
     for actions in agents:
         observations, rewards, _, truncated, info = env.step(actions)
@@ -648,7 +649,7 @@ def test_ataris_vector_is_delayed_frame_by_frame(
         returned.append(observations)
         decided.append(realtime["deciding"])
         applied.append(realtime["applied"])
-        told += rewards + realtime["untold_reward"]
+        returned_rewards += rewards + realtime["unreported_reward"]
         assert rewards.dtype == np.float64
         if truncated.any() and env.metadata["autoreset_mode"] is SAME_STEP:
             assert info["_final_obs"].tolist() == truncated.tolist()
@@ -665,7 +666,7 @@ def test_ataris_vector_is_delayed_frame_by_frame(
     first, _ = bare.reset(seed=1)
     frames = [bare.step(actions) for actions in spy.actions]
     paid = sum(frame[1] for frame in frames)
-    assert (told + info["realtime"]["carried_reward"]).tolist() == paid.tolist()
+    assert (returned_rewards + info["realtime"]["carried_reward"]).tolist() == paid.tolist()
     for seen, shown, deciding in zip(returned, boundaries_of(frames, first, noops), decided, strict=False):
         np.testing.assert_array_equal(seen[deciding], shown[deciding])
 
@@ -675,13 +676,13 @@ def test_a_native_vector_pays_what_it_is_paid() -> None:
     env = VectorRealtimeDelay(spy, delay=3, noops=1, default_action="random")
     env.reset(seed=0)
     env.action_space.seed(0)
-    told, ends = np.zeros(4), 0
+    returned_rewards, ends = np.zeros(4), 0
     for _ in range(100):
         _, rewards, terminated, _, info = env.step(env.action_space.sample())
-        told += rewards + info["realtime"]["untold_reward"]
+        returned_rewards += rewards + info["realtime"]["unreported_reward"]
         ends += int(terminated.sum())
     paid = sum(frame[1] for frame in spy.returned)
-    assert (told + info["realtime"]["carried_reward"]).tolist() == paid.tolist()
+    assert (returned_rewards + info["realtime"]["carried_reward"]).tolist() == paid.tolist()
     assert ends > 10
 
 

@@ -8,93 +8,15 @@ by one frame changes everything after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import VectorRealtimeDelay
-from tests.worlds.recording_env import MEANINGS, NOOP, RecordingEnv, mixed
-
-NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
-FIXED = 4
-
-
-def policy(observation: Any) -> int:
-    return mixed(*observation.tolist()) % len(MEANINGS)
-
-
-def reflex(observation: Any, last_action: int | None) -> int:
-    return mixed(*observation.tolist(), -1 if last_action is None else last_action) % len(MEANINGS)
-
-
-Default = Callable[[Any, Any], int]  # (newest observation, last agent action)
-DEFAULTS: dict[str, tuple[Any, Default]] = {
-    "noop": ("noop", lambda observation, last: NOOP),
-    "repeat": ("repeat", lambda observation, last: NOOP if last is None else last),
-    "fixed": (FIXED, lambda observation, last: FIXED),
-    "function": (reflex, reflex),
-}
-
-
-@dataclass(frozen=True)
-class Sub:
-    """What one sub-environment does, over and over again."""
-
-    lengths: list[int]  # frames of each episode
-    ends: list[tuple[bool, bool]]
-    rewards: list[float]
-
-    def make(self, reuse: bool = False) -> RecordingEnv:
-        return RecordingEnv(self.lengths, self.ends, self.rewards, reuse=reuse)
-
-
-@dataclass(frozen=True)
-class World:
-    delay: int
-    noops: int
-    subs: list[Sub]
-    mode: AutoresetMode
-    steps: int
-    reuse: bool
-
-    @property
-    def own_mode(self) -> AutoresetMode:
-        if self.delay == self.noops == 0:
-            return self.mode
-        return NEXT_STEP if self.mode is NEXT_STEP and self.noops <= self.delay else SAME_STEP
-
-
-LENGTHS = st.one_of(st.integers(1, 3), st.integers(1, 25))
-ENDS = st.sampled_from([(True, False), (False, True), (True, True)])
-SUBS = st.builds(
-    Sub,
-    lengths=st.lists(LENGTHS, min_size=1, max_size=5),
-    ends=st.lists(ENDS, min_size=1, max_size=5),
-    rewards=st.lists(st.integers(-1000, 1000).map(float), min_size=1, max_size=20),
-)
-WORLDS = st.builds(
-    World,
-    delay=st.integers(0, 5),
-    noops=st.integers(0, 4),
-    subs=st.lists(SUBS, min_size=1, max_size=4),
-    mode=st.sampled_from(AutoresetMode),
-    steps=st.integers(1, 12),
-    reuse=st.booleans(),
-)
-
-
-def plain(value: Any) -> Any:
-    """Return lists, numbers and dictionaries."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+from tests.worlds.hashing_policy import DEFAULTS, Default, policy
+from tests.worlds.vector_world import DISABLED, NEXT_STEP, SAME_STEP, WORLDS, Sub, World, info_of, plain, wrapped
 
 
 @dataclass
@@ -107,7 +29,7 @@ class Played:
     landed: list[int] = field(default_factory=list)  # frames on which an agent action was applied
     ends: tuple[bool, bool] = (False, False)
     last: Any = None  # the last sight
-    told: bool = False  # by a flag
+    reported: bool = False  # by a flag
 
     @property
     def end(self) -> int:
@@ -118,7 +40,7 @@ def play_one(world: World, sub: Sub, default: Default) -> tuple[list[Any], list[
     """Return what one sub-environment showed at the beginning of each frame, its episodes and what it received."""
     env, m, d = sub.make(), world.noops + 1, world.delay
     sights = [plain(env.reset())]
-    episode, told_in, resetting, last_action = Played(0, 0), -9, False, None
+    episode, reported_in, resetting, last_action = Played(0, 0), -9, False, None
     episodes = [episode]
     for frame in range(d + world.steps * m):
         step = max(0, (frame - d) // m)
@@ -131,20 +53,20 @@ def play_one(world: World, sub: Sub, default: Default) -> tuple[list[Any], list[
             action = last_action = policy(np.array(sights[read][0]))
             episode.landed.append(frame)
         else:
-            action = default(np.array(sights[frame][0]), last_action)
+            action = default(frame, np.array(sights[frame][0]), last_action)
         observation, reward, terminated, truncated, info = env.step(action)
         episode.rewards.append(reward)
         sight = plain((observation, info))
         if terminated or truncated:
             episode.ends, episode.last = (terminated, truncated), sight
-            episode.told = told_in < step - (1 if world.own_mode is NEXT_STEP else 0)
-            if episode.told:
-                told_in = step
+            episode.reported = reported_in < step - (1 if world.own_mode is NEXT_STEP else 0)
+            if episode.reported:
+                reported_in = step
             resetting = world.mode is NEXT_STEP
             begin = frame + (2 if resetting else 1)
             first = next(f for f in range(begin, begin + m) if f % m == 0)
             if world.own_mode is NEXT_STEP:
-                first = max(first, (told_in + 2) * m)
+                first = max(first, (reported_in + 2) * m)
             episode, last_action = Played(begin, first), None
             episodes.append(episode)
             if not resetting:
@@ -154,21 +76,21 @@ def play_one(world: World, sub: Sub, default: Default) -> tuple[list[Any], list[
 
 
 def expected_steps(world: World, sights: list[Any], episodes: list[Played]) -> list[dict[str, Any]]:
-    """Return what each step tells of one sub-environment."""
+    """Return what each step returns of one sub-environment."""
     m, d = world.noops + 1, world.delay
     returned = []
     for step in range(world.steps):
         effect, stop = step * m + d, (step + 1) * m + d
         frames = range(0 if step == 0 else effect, stop)
         over = [episode for episode in episodes if episode.last is not None and episode.end - 1 in frames]
-        told = next((episode for episode in over if episode.told), None)
-        untold = [episode for episode in over if not episode.told]
+        reported = next((episode for episode in over if episode.reported), None)
+        unreported = [episode for episode in over if not episode.reported]
         acting = next((episode for episode in episodes if effect in episode.landed), None)
         running = next(episode for episode in episodes if episode.last is None or episode.end > stop)
-        assert acting is None or told in (None, acting)
+        assert acting is None or reported in (None, acting)
 
         paid, defaults, interval = 0.0, 0, 0
-        if credited := acting or told:
+        if credited := acting or reported:
             last = min(stop, credited.end)
             since = effect if acting and acting.landed[0] < effect else credited.begin
             paid = sum(credited.rewards[since - credited.begin : last - credited.begin])
@@ -188,53 +110,39 @@ def expected_steps(world: World, sights: list[Any], episodes: list[Played]) -> l
             "start": boundary - running.begin if deciding else -1,
             "observation_info": sights[boundary][1],
             "carried_reward": carried,
-            "untold_episodes": len(untold),
-            "untold_reward": sum(sum(episode.rewards) for episode in untold),
+            "unreported_episodes": len(unreported),
+            "unreported_reward": sum(sum(episode.rewards) for episode in unreported),
         }
         observation, info = sights[boundary][0], dict(sights[stop][1])
-        if told:
-            shown = min(boundary if acting else told.first + m, told.end)
-            final, final_info = sights[shown] if shown < told.end else told.last
-            of_the_end = {"frame": len(told.rewards), "start": shown - told.begin, "observation_info": final_info}
+        if reported:
+            shown = min(boundary if acting else reported.first + m, reported.end)
+            final, final_info = sights[shown] if shown < reported.end else reported.last
+            of_the_end = {
+                "frame": len(reported.rewards),
+                "start": shown - reported.begin,
+                "observation_info": final_info,
+            }
             if world.own_mode is SAME_STEP:
                 keys = ("delay", "applied", "interval", "default_frames")
                 of_the_end = {**{key: realtime[key] for key in keys}, **of_the_end}
                 info["final_obs"] = final
-                info["final_info"] = {**told.last[1], "realtime": of_the_end}
+                info["final_info"] = {**reported.last[1], "realtime": of_the_end}
             else:
-                observation, info = final, dict(told.last[1])
+                observation, info = final, dict(reported.last[1])
                 realtime.update(of_the_end)
         returned.append(
             {
                 "observation": observation,
                 "reward": paid,
-                "ends": told.ends if told else (False, False),
+                "ends": reported.ends if reported else (False, False),
                 "info": {**info, "realtime": realtime},
             }
         )
     return returned
 
 
-def info_of(info: dict[str, Any], i: int) -> dict[str, Any]:
-    """Return what a vector's info says of one sub-environment."""
-    single = {}
-    for key, value in info.items():
-        if key.startswith("_") or (f"_{key}" in info and not info[f"_{key}"][i]):
-            continue
-        single[key] = info_of(value, i) if isinstance(value, dict) else plain(value[i])
-    return single
-
-
-def wrapped(world: World, default_action: Any) -> tuple[VectorRealtimeDelay, list[RecordingEnv]]:
-    reuse = world.reuse and world.mode is not SAME_STEP  # Gymnasium resets over the final info that it hands out
-    recorders = [sub.make(reuse) for sub in world.subs]
-    makers = [lambda recorder=recorder: recorder for recorder in recorders]
-    vector = SyncVectorEnv(makers, copy=not world.reuse, autoreset_mode=world.mode)
-    return VectorRealtimeDelay(vector, world.delay, world.noops, default_action), recorders
-
-
 def by_the_wrapper(world: World, default_action: Any) -> tuple[list[list[dict[str, Any]]], list[list[list[int]]]]:
-    """Return, for each sub-environment, what each step told of it, and the actions that it received."""
+    """Return, for each sub-environment, what each step returned of it, and the actions that it received."""
     env, recorders = wrapped(world, default_action)
     assert env.metadata["autoreset_mode"] is world.own_mode
     returned: list[list[dict[str, Any]]] = [[] for _ in world.subs]
@@ -269,7 +177,7 @@ def test_each_sub_environment_lives_by_the_three_rules_between_common_boundaries
         sights, episodes, expected_actions = play_one(world, sub, rule)
         assert actions == expected_actions
         assert steps == expected_steps(world, sights, episodes)
-        told = sum(step["reward"] for step in steps)
-        untold = sum(step["info"]["realtime"]["untold_reward"] for step in steps)
+        reported = sum(step["reward"] for step in steps)
+        unreported = sum(step["info"]["realtime"]["unreported_reward"] for step in steps)
         carried = steps[-1]["info"]["realtime"]["carried_reward"]
-        assert told + untold + carried == sum(sum(episode.rewards) for episode in episodes)
+        assert reported + unreported + carried == sum(sum(episode.rewards) for episode in episodes)

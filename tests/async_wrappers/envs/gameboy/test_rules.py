@@ -165,7 +165,7 @@ def test_a_frame_of_battle_pays_as_a_search_through_all_slots_in_order_does(mome
 
 
 def catching_by_the_book(memories: list[dict[str, int]]) -> list[float]:
-    """Return what the published rules pay, told without a class: each case in its order, on every frame."""
+    """Return what the published rules pay, written without a class: each case in its order, on every frame."""
     owned, box, battle, caught, paid = None, -10, 0, 0, []
     for ram in memories:
         species = tuple(ram[name] for name in Catch.OWNED)

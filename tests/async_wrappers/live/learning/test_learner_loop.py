@@ -21,7 +21,8 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.networks.q_network import MLPTorso, create_network
+from agents.networks.q_network import create_network
+from agents.networks.torsos import MLPTorso
 from agents.value_based.dqn import DQN
 from async_wrappers.live.backends.children import SharedLayout, SharedMemory, run_learner
 from async_wrappers.live.learning import learner_loop as learning_module

@@ -1,11 +1,11 @@
-"""Tests of async_wrappers/latency/models.py."""
+"""Models of latency: their distributions, as values, and wrong arguments."""
+
+from __future__ import annotations
 
 import copy
-import json
 import math
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -27,126 +27,7 @@ from async_wrappers.latency import (
     measure,
     summary,
 )
-from async_wrappers.latency import models as latency
-from async_wrappers.schedule.frames import FrameClock
-
-FAST = settings(deadline=None, database=None)
-DRAWS = 20_000
-MEASURED = [0.110, 0.125, 0.118, 0.300, 0.121, 0.109, 0.140]
-
-MODELS = [
-    Constant(0.120),
-    Uniform(0.100, 0.180),
-    LogNormal(mean=0.120, cv=0.2),
-    LogNormal(mean=0.120, cv=1.5),
-    Gamma(mean=0.120, cv=0.5),
-    Gamma(mean=0.120, cv=2.0),
-    Spikes(0.120, probability=0.02, factor=3),
-    Spikes(LogNormal(0.120, 0.2), probability=0.1, factor=0.5),
-    Spikes(Trace(MEASURED), probability=0.5, factor=4),
-    Spikes(Spikes(Gamma(0.05, 0.5), 0.1, 2), 0.1, 4),
-    Trace(MEASURED),
-    Trace(MEASURED, order="shuffled"),
-    Correlated(LogNormal(0.120, 0.2), correlation=0.6),
-    Correlated(Spikes(Uniform(0.1, 0.2), 0.1, 3), correlation=0.8),
-    Correlated(Trace(MEASURED), correlation=0.3),
-]
-every_model = pytest.mark.parametrize("model", MODELS, ids=repr)
-random_models = pytest.mark.parametrize("model", [m for m in MODELS if not isinstance(m, Constant)], ids=repr)
-
-
-def draws(model: Latency, count: int, seed: Any = 0) -> list[int]:
-    stream = model.stream(seed)
-    return [stream.draw() for _ in range(count)]
-
-
-# --- streams ---
-
-
-@every_model
-def test_a_draw_is_a_plain_int_of_nanoseconds(model: Latency) -> None:
-    assert isinstance(model, Latency)
-    assert {type(draw) for draw in draws(model, 20)} == {int}
-    assert min(draws(model, 1000)) >= 0
-
-
-@every_model
-def test_a_seed_gives_the_same_draws_again_as_an_int_or_as_a_seed_sequence(model: Latency) -> None:
-    sequence = np.random.SeedSequence(7)
-    expected = draws(model, 700, 7)
-    assert draws(model, 700, 7) == expected
-    assert draws(model, 700, sequence) == expected
-    assert draws(model, 700, sequence) == expected, "the first stream changed the seed"
-    assert sequence.n_children_spawned == 0
-
-
-@random_models
-def test_different_seeds_give_different_draws(model: Latency) -> None:
-    root = np.random.SeedSequence(7)
-    streams = [tuple(draws(model, 100, seed)) for seed in (3, 7, *root.spawn(2))]
-    assert len(set(streams)) == 4
-
-
-def test_a_stream_shares_no_randomness_with_a_generator_of_the_same_seed() -> None:
-    environment = np.random.default_rng(0).random(500)
-    shares = np.array(draws(Uniform(0, 1), 500)) / 1e9
-    assert abs(np.corrcoef(environment, shares)[0, 1]) < 5 / math.sqrt(500)
-
-
-@every_model
-def test_two_streams_of_one_model_do_not_disturb_each_other(model: Latency) -> None:
-    first, second = model.stream(1), model.stream(1)
-    together = [(first.draw(), second.draw()) for _ in range(600)]
-    assert [a for a, _ in together] == [b for _, b in together] == draws(model, 600, 1)
-
-
-@every_model
-@pytest.mark.parametrize("block", [1, 7, 1000])
-def test_blocks_do_not_matter(model: Latency, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = draws(model, 1200)
-    monkeypatch.setattr(latency, "_BLOCK", block)
-    assert draws(model, 1200) == expected
-
-
-@every_model
-@pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))])
-@pytest.mark.parametrize("drawn", [0, 1, 511, 512, 700])
-def test_a_copy_of_a_stream_continues_identically(model: Latency, drawn: int, twin_of: Callable[[Any], Any]) -> None:
-    stream = model.stream(3)
-    for _ in range(drawn):
-        stream.draw()
-    twin = twin_of(stream)
-    ahead = [twin.draw() for _ in range(900)]
-    assert [stream.draw() for _ in range(900)] == ahead
-
-
-@FAST
-@given(st.integers(0, 10**11))
-def test_seconds_that_are_whole_nanoseconds_are_drawn_as_they_are(nanoseconds: int) -> None:
-    assert draws(Constant(nanoseconds / 1e9), 1) == [nanoseconds]
-
-
-def test_parts_of_a_nanosecond_are_cut_off_at_the_end() -> None:
-    assert draws(Constant(10.4e-9), 1) == [10]
-    assert draws(Constant(10.6e-9), 1) == [10]
-    assert draws(Spikes(10.4e-9, 1, 3), 1) == [31], "cut off before the spike"
-
-
-@FAST
-@given(st.integers(0, 10_000), st.integers(0, 600), st.sampled_from([50, 59.7275, 60, 144, "30000/1001"]))
-def test_a_latency_of_whole_frames_ends_on_a_frame_whatever_the_frame_rate(
-    start: int, frames: int, fps: object
-) -> None:
-    clock = FrameClock(fps)
-    (latency,) = draws(Constant(frames / float(clock.fps)), 1)
-    assert clock.frame_at(clock.begin(start) + latency) == start + frames
-
-
-def test_an_absurdly_long_draw_stays_a_number_of_nanoseconds() -> None:
-    assert draws(Spikes(1e9, 1, 1e9), 1) == [2**62]
-
-
-# --- distributions ---
+from tests.worlds.latency_models import DRAWS, FAST, MEASURED, MODELS, draws, every_model
 
 
 def lognormal_kurtosis(cv: float) -> float:
@@ -301,9 +182,6 @@ def test_every_inference_a_spike_or_none() -> None:
     assert spiked.quantile(0.9) == pytest.approx(3 * base.quantile(0.9), rel=1e-4)
 
 
-# --- correlated ---
-
-
 def ranks(values: Any) -> Any:
     return np.argsort(np.argsort(values))
 
@@ -335,97 +213,6 @@ def test_the_fast_path_of_a_lognormal_is_its_quantile() -> None:
     model = LogNormal(0.12, 0.7)
     shares = [NormalDist().cdf(value) for value in x]
     np.testing.assert_allclose(model._of_normal(x), model.quantile(shares), rtol=1e-9)
-
-
-# --- traces ---
-
-
-@FAST
-@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=700), st.integers(0, 100))
-def test_a_trace_is_played_in_order_from_a_random_place_and_round_again(measured: list[int], seed: int) -> None:
-    played = draws(Trace([value / 1e9 for value in measured]), 2 * len(measured), seed)
-    rotations = (measured[place:] + measured[:place] for place in range(len(measured)))
-    assert played[: len(measured)] in rotations
-    assert played[len(measured) :] == played[: len(measured)]
-
-
-def test_the_place_where_a_trace_begins_depends_on_the_seed() -> None:
-    trace = Trace(np.arange(10) / 1e9)
-    assert {trace.stream(seed).draw() for seed in range(200)} == set(range(10))
-
-
-def test_a_shuffled_trace_draws_each_latency_about_equally_often_in_no_order() -> None:
-    played = np.array(draws(Trace(np.arange(10) / 1e9, order="shuffled"), DRAWS))
-    counts = np.bincount(played, minlength=10)
-    assert np.all(np.abs(counts - DRAWS / 10) < 5 * math.sqrt(DRAWS * 0.09))
-    assert abs(np.corrcoef(played[:-1], played[1:])[0, 1]) < 5 / math.sqrt(DRAWS)
-
-
-@FAST
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=50), st.floats(0, 1))
-def test_a_quantile_of_a_trace_is_the_least_latency_that_a_share_does_not_exceed(
-    measured: list[float], share: float
-) -> None:
-    trace = Trace(measured)
-    at = trace.quantile(share)
-    assert at in measured
-    assert np.mean(trace.latencies <= at) >= share - 1e-9
-    assert np.mean(trace.latencies < at) <= share
-    assert trace.mean == pytest.approx(np.mean(measured))
-
-
-def test_quantiles_of_a_trace_do_not_slip_by_one_through_rounding() -> None:
-    trace = Trace(np.arange(1, 101))
-    assert trace.quantile(np.arange(1, 101) / 100).tolist() == list(range(1, 101))
-    assert trace.quantile(0.0) == 1
-
-
-def test_a_trace_keeps_a_copy_that_cannot_be_written_to() -> None:
-    measured = np.array(MEASURED)
-    trace = Trace(measured)
-    measured[:] = 9
-    assert trace.latencies.tolist() == MEASURED
-    for one in (trace, pickle.loads(pickle.dumps(trace)), copy.deepcopy(trace)):
-        with pytest.raises(ValueError, match="read-only"):
-            one.latencies[0] = 1
-
-
-@FAST
-@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=30), st.sampled_from(["sequence", "shuffled"]))
-def test_a_trace_survives_a_json_file_exactly(
-    tmp_path_factory: pytest.TempPathFactory, measured: list[float], order: Any
-) -> None:
-    folder = tmp_path_factory.mktemp("trace")
-    trace = Trace(measured, order)
-    trace.to_json(folder / "trace.json")
-    assert Trace(folder / "trace.json", order) == trace == Trace(str(folder / "trace.json"), order=order)
-    assert [file.name for file in folder.iterdir()] == ["trace.json"]
-    assert json.loads((folder / "trace.json").read_text()) == {"latency_s": measured}
-
-
-@pytest.mark.parametrize("content", [[0.12, 1], {"latency_s": [0.12, 1]}, {"latency_ms": [120, 1000.0], "gpu": "a"}])
-def test_json_files_hold_seconds_or_say_that_they_hold_milliseconds(tmp_path: Path, content: Any) -> None:
-    (tmp_path / "trace.json").write_text(json.dumps(content))
-    assert Trace(tmp_path / "trace.json") == Trace([0.12, 1.0])
-
-
-def test_a_trace_that_cannot_be_written_leaves_the_old_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Trace([1.0]).to_json(tmp_path / "trace.json")
-
-    def full(path: Path, *arguments: Any, **named: Any) -> None:
-        path.touch()
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="disk full"):
-        Trace([2.0]).to_json(tmp_path / "trace.json")
-    assert [file.name for file in tmp_path.iterdir()] == ["trace.json"]
-    assert Trace(tmp_path / "trace.json") == Trace([1.0])
-
-
-# --- values ---
 
 
 @every_model
@@ -478,7 +265,7 @@ class Countdown:
 
     mean = 0.0
 
-    def stream(self, seed: Any) -> "Countdown":
+    def stream(self, seed: Any) -> Countdown:
         twin = Countdown()
         twin.left = 6
         return twin
@@ -501,73 +288,6 @@ def test_what_needs_quantiles_says_so_of_a_latency_that_has_none() -> None:
     with pytest.raises(ValueError, match=r"^base must have quantile\(u\).*Countdown"):
         Spikes(Countdown(), 0.5, 2).quantile(0.5)
 
-
-# --- measuring ---
-
-
-class Clock:
-    """Time that passes only inside an inference."""
-
-    def __init__(self) -> None:
-        self.now = 10**18
-        self.inferences: list[tuple[Any, ...]] = []
-
-    def __call__(self) -> int:
-        return self.now
-
-    def infer(self, *arguments: Any) -> None:
-        """Take 1 ms the first time, 2 ms the second, ..."""
-        self.inferences.append(arguments)
-        self.now += len(self.inferences) * 10**6
-
-
-def test_measure_times_a_function_of_the_observation_after_a_warm_up() -> None:
-    clock = Clock()
-    trace = measure(clock.infer, "seen", repeats=4, warmup=2, clock=clock)
-    assert trace == Trace([0.003, 0.004, 0.005, 0.006])
-    assert clock.inferences == [("seen",)] * 6
-
-
-def test_measure_gives_a_policy_its_decision() -> None:
-    clock = Clock()
-
-    class Policy:
-        def act(self, observation: Any, decision: Any) -> None:
-            clock.infer(observation, decision)
-
-        def __call__(self, observation: Any) -> None:
-            raise AssertionError("act comes first")
-
-    assert measure(Policy(), "seen", repeats=1, warmup=0, clock=clock) == Trace([0.001])
-    measure(Policy(), "seen", repeats=1, warmup=0, clock=clock, decision="now")
-    assert clock.inferences == [("seen", None), ("seen", "now")]
-
-
-def test_measure_has_a_real_clock_and_50_repeats() -> None:
-    seen: list[Any] = []
-    assert len(measure(seen.append, "seen").latencies) == 50
-    assert len(seen) == 53
-
-
-def test_the_summary_of_a_latency_is_of_its_draws() -> None:
-    model = LogNormal(0.12, 0.5)
-    seconds = np.array(draws(model, 10_000)) / 1e9
-    p50, p95, p99 = np.quantile(seconds, [0.5, 0.95, 0.99])
-    expected = {"mean": seconds.mean(), "std": seconds.std(), "p50": p50, "p95": p95, "p99": p99, "max": seconds.max()}
-    assert summary(model) == expected == summary(model)
-    assert {type(value) for value in summary(model).values()} == {float}
-    assert summary(model, seed=1) != expected
-    assert summary(0.12, draws=10) == {
-        "mean": pytest.approx(0.12),
-        "std": pytest.approx(0),
-        "p50": 0.12,
-        "p95": 0.12,
-        "p99": 0.12,
-        "max": 0.12,
-    }
-
-
-# --- errors ---
 
 BAD_SECONDS = [-0.1, math.nan, math.inf, -math.inf, 2e9, "0.12", None, True, 10**400, [0.1]]
 
@@ -636,28 +356,3 @@ def test_impossible_seconds_are_refused_by_argument_and_value(
 def test_an_error_names_the_argument_its_value_and_what_would_be_right(build: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", r"Expecting value"),
-        ("[0.1, ", r"Expecting value"),
-        ("3", r'must be a list of seconds, or an object with either "latency_s" or "latency_ms", got 3$'),
-        ("{}", r"must be a list of seconds, or an object .*, got \{\}$"),
-        ('{"latency_s": [1], "latency_ms": [1]}', r"must be a list of seconds, or an object with either .*, got "),
-        ("[]", r"must be a non-empty list of numbers from 0 to 1e\+09, got \[\]$"),
-        ('[0.1, "a"]', r"must be a non-empty list .*, got \[0.1, 'a'\]$"),
-        ("[0.1, null]", r"must be a non-empty list .*, got \[0.1, None\]$"),
-        ("[0.1, NaN]", r"must be a non-empty list .*, got nan at place 1$"),
-        ('{"latency_ms": [100, -1]}', r"\(latency_ms\) must be .* from 0 to 1e\+12, got -1 at place 1$"),
-        ('{"latency_s": 0.1}', r"must be a non-empty list .*, got 0.1$"),
-    ],
-)
-def test_a_malformed_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=message) as error:
-        Trace(path)
-    assert str(path) in str(error.value)
-    assert str(error.value).startswith("latencies ")

@@ -1,7 +1,4 @@
-"""Random runs of N workers under all strategies, for whatever dispatches them.
-
-Set HYPOTHESIS_CASES to play more or fewer cases than the 300 of every day.
-"""
+"""Random cases of N staggered workers: latencies, a frame rate, a strategy and episodes, for Hypothesis."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from hypothesis import strategies as st
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS
 
-__all__ = ["CASES", "RATES", "STRATEGIES", "Alternating", "Case", "cases"]
+__all__ = ["CASES", "RATES", "Case", "cases"]
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "300"))
 RATES = st.sampled_from([60, 59.7275, 50, 1000, Fraction(60_000, 1001), 0.5])

@@ -1,0 +1,35 @@
+"""Write a pickle of the published layout, or another dataset, as a Minari dataset."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from agents.cli.failures import usage_errors
+from agents.cli.flags import Parser, UsageError
+from agents.demonstrations.dataset import DatasetWriter
+from agents.experiment.record_demonstrations import import_demonstrations
+
+__all__ = ["add_flags", "dataset_summary", "run"]
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the flags of ``import``."""
+    parser.add_word("FILE", "the pickle, or the dataset")
+    parser.add_argument("--dataset", metavar="NAME_OR_DIR", help="a new dataset, an id or a directory")
+
+
+def run(options: Namespace) -> None:
+    """Import, and print where the dataset is."""
+    if not options.dataset:
+        raise UsageError("import needs --dataset: a new directory, or an id such as tetris/human-v0")
+    with usage_errors():
+        written = import_demonstrations(options.file, options.dataset)
+    print(dataset_summary(written, options.dataset))
+
+
+def dataset_summary(written: DatasetWriter, dataset: str) -> str:
+    """Return what was written, and the binding that learns from it."""
+    count = f"{written.episodes} episodes, {written.frames} frames"
+    if not written.episodes:
+        return f"{count}: no episode has ended, and nothing is written"
+    return f'{count} in {written.path}\nlearn from it: --gin_bindings "Runner.pretrain_dataset = {dataset!r}"'

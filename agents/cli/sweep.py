@@ -1,0 +1,160 @@
+"""Run a trial per point of a grid and seed, or the trials of --base_dir that are left."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from agents.cli.configuration import (
+    HERE,
+    add_base_dir,
+    add_gin_flags,
+    find_named_modules,
+    load_gin,
+    new_or_existing_dir,
+    refuse_unread,
+)
+from agents.cli.failures import TrialsFailed, usage_errors
+from agents.cli.flags import Parser, Switch, UsageError, whole_number
+from agents.experiment.config import ConfigError, code_named, refuse_strangers
+from agents.experiment.create_runner import create_runner
+from agents.experiment.optional_imports import extra
+from agents.experiment.unread import Unread
+from agents.sweep.grid import make_points, parse_axis
+from agents.sweep.plan import PLAN, SweepPlan, read_plan
+from agents.sweep.run import run_sweep
+from agents.sweep.settings import Sweep, check_engine
+from agents.sweep.trial import GinTrial, trial_status
+
+__all__ = ["add_flags", "run"]
+
+
+def add_flags(parser: Parser) -> None:
+    """Add the flags of ``sweep``."""
+    parser.add_argument(
+        "--grid",
+        action="append",
+        default=[],
+        metavar="AXIS",
+        help="axis, such as 'RealtimeDelay.delay = 1, 8', repeated; instead of Sweep.grid",
+    )
+    parser.add_argument(
+        "--seeds", type=whole_number(1), metavar="N", help="seeds per point; the same as binding Sweep.seeds"
+    )
+    parser.add_argument("--jobs", type=whole_number(1), metavar="N", help="trials at a time (the cores)")
+    parser.add_argument("--retry_failed", action=Switch, help="run trials again that failed before")
+    parser.add_argument("--engine", default="local", metavar="NAME", help="local, or ray (the extra `ray`)")
+    parser.add_argument("--address", metavar="ADDRESS", help="address of a Ray cluster (one of this machine's own)")
+    add_base_dir(parser, "directory of the sweep, new or to be continued; without it a new one in results/")
+    add_gin_flags(parser)
+    parser.refuse("--seed", "is for one run: a sweep derives its seeds; say how many with --seeds")
+
+
+def run(options: Namespace) -> None:
+    """Run a sweep, or continue one."""
+    find_named_modules(options, always=bool(options.grid))
+    base_dir = new_or_existing_dir(options)
+    arguments = [word for name in ("gin_files", "gin_bindings") for word in _words(name, getattr(options, name))]
+    new = not (base_dir / PLAN).is_file() or bool(arguments) or bool(options.grid)
+    plan, settings = _new_plan(options, arguments) if new else _existing_plan(options, base_dir)
+    print(f"base_dir: {base_dir}", flush=True)
+    trial = GinTrial(str(HERE / "train.py"), tuple(plan.arguments))
+    with usage_errors():
+        table = run_sweep(
+            plan,
+            trial,
+            base_dir,
+            settings,
+            jobs=options.jobs or (None if options.address else os.cpu_count() or 1),
+            retry_failed=options.retry_failed,
+            engine=options.engine,
+            address=options.address,
+            check=lambda: _check_points(options, plan, new=new),
+        )
+    failed = [each.name for each in plan.trials() if trial_status(base_dir / "trials" / each.name) == "failed"]
+    print(f"table: {table}\nplot it: python train.py plot {base_dir}\nbase_dir: {base_dir}")
+    if failed:
+        count = f"{len(failed)} of {len(plan.trials())} trials failed ({', '.join(failed)})"
+        raise TrialsFailed(f"{count}: mend the cause, add --retry-failed")
+
+
+def _words(name: str, values: list[str]) -> Iterator[str]:
+    for value in values:
+        yield from (f"--{name}", value)
+
+
+def _existing_plan(options: Namespace, base_dir: Path) -> tuple[SweepPlan, Sweep]:
+    """Return the plan of a directory and its settings; `options` takes over the plan's gin files and bindings."""
+    plan = read_plan(base_dir)
+    if plan.function != "train.py":
+        raise UsageError(f"--base_dir {base_dir} holds a sweep of {plan.function}: go on with it in Python")
+    pairs = list(zip(plan.arguments[::2], plan.arguments[1::2], strict=True))
+    files, bindings = ([value for flag, value in pairs if flag == name] for name in ("--gin_files", "--gin_bindings"))
+    if not options.trust:
+        # The user has not named the plan's files and bindings on this command line, so they may be somebody else's.
+        keys = [f"{key} = {value}" for point in plan.points for key, value in point.bindings.items()]
+        modules, includes = code_named(files, [*bindings, *keys], search_paths=[HERE])
+        refuse_strangers(str(base_dir / PLAN), modules, includes, named=())
+    options.gin_files, options.gin_bindings = files, bindings
+    return replace(plan, seeds=options.seeds or plan.seeds), _settings(options)
+
+
+def _new_plan(options: Namespace, arguments: list[str]) -> tuple[SweepPlan, Sweep]:
+    """Return the plan that gin and the flags make, and the sweep's settings."""
+    settings = _settings(options)
+    grid = options.grid or settings.grid
+    draw = None
+    if settings.search == "random":
+        with extra("Sweep.search = 'random'", "ray"):
+            from agents.sweep.grid import draw_bindings
+        draw = partial(draw_bindings, num_samples=settings.num_samples)
+    points = make_points(grid, settings.arms, settings.exclude, draw)
+    if any(key.endswith("Runner.seed") for point in points for key in point.bindings):
+        raise UsageError("grid: Runner.seed is not a key of a grid: say how many seeds with --seeds")
+    axes = [key for text in grid for key in parse_axis(text).keys]
+    return SweepPlan(points, axes, options.seeds or settings.seeds, arguments, "train.py"), settings
+
+
+def _settings(options: Namespace) -> Sweep:
+    load_gin(options)
+    with usage_errors():
+        settings: Sweep = Sweep()
+    check_engine(options.engine, options.address, settings)
+    return settings
+
+
+def _check_points(options: Namespace, plan: SweepPlan, *, new: bool) -> None:
+    """Refuse a sweep that cannot run as it is meant, before anything runs.
+
+    The experiment of points that together have every value is built, so that a wrong value is refused at once. In a
+    new sweep each binding must be read by one of the points at least.
+    """
+    built: set[tuple[str, str]] = set()
+    read: set[str] = set()
+    unread: dict[str, Unread] = {}
+    for point in plan.points:
+        fresh = {("", point.arm), *point.bindings.items()} - built
+        if not fresh and unread.keys() <= read:
+            continue
+        built |= fresh
+        bindings = [f"{key} = {value}" for key, value in point.bindings.items()]
+        try:
+            loaded = load_gin(Namespace(**{**vars(options), "gin_bindings": [*options.gin_bindings, *bindings]}))
+            if fresh:
+                with usage_errors():
+                    runner = create_runner("not_written")
+                runner.environment.close()
+        except (UsageError, ConfigError) as error:
+            raise UsageError(f"grid point {', '.join(bindings)}: {error}") from None
+        keys = {key.rpartition("/")[2] for key in point.bindings}
+        found = {
+            name: Unread("--grid", each.reason) if name in keys else each for name, each in loaded.unread().items()
+        }
+        read |= {each.name for each in loaded.given} - found.keys()
+        unread = {**found, **unread}
+    if new:
+        refuse_unread(options, {name: each for name, each in unread.items() if name not in read})

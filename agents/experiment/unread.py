@@ -1,0 +1,405 @@
+"""Bindings that nothing reads, found before anything is built.
+
+Gin takes a binding of anything that it knows, whether or not a run ever calls it: ``C51Agent.vmax`` has no effect on a
+run of DQN, and a typing error in the choice of an agent shows only in its scores. Gin's own record of what was read is
+no help, since most calls come later: exploration schedules, evaluation, the processes of a live run.
+
+So what can be read is found as a graph search. A configurable is *reached*
+
+1. if it is a root: what makes the runner, and the settings of a sweep, which a gin file may have for all its trials;
+2. if it is a base of a class that is reached: constructors call those of their bases;
+3. if a value that is bound to one that is reached refers to it (``@RealtimeDelay``), by way of macros or not;
+4. if it is the default of a parameter that nobody binds;
+5. if the code of a function that is reached names it. A table of names in that code (agents, runners, torsos) counts
+   entry by entry where a parameter chooses the entry, such as ``create_agent.agent_name``.
+
+Whatever is reached counts as read, in all scopes and with all of its parameters, but for one case: a class hands a
+parameter on to its base, with a default of its own, so that the binding of the base is without effect
+(``DQNAgent.update_horizon`` where Rainbow is chosen). Code of the user's own that is reached may call anything, so
+nothing is refused then. In doubt a binding counts as read: a binding that is refused wrongly would stop a good run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import gin
+from gin import config_parser
+
+from agents.experiment.trust import OURS
+
+__all__ = ["Given", "LoadedConfig", "Unread", "gin_name", "given_in"]
+
+ROOTS = ("create_runner", "Sweep")
+# Parameters whose text chooses an entry of a table. Their callers never pass them, so what gin binds is what counts;
+# agents do pass a network's head, for which all entries count.
+CHOICES = (
+    ("create_network", "torso"),
+    ("create_network", "initializer"),
+    ("create_agent", "agent_name"),
+    ("create_runner", "schedule"),
+)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A binding that the user has given himself, not by way of an include.
+
+    Attributes:
+        source: Where, such as ``"--gin_files mine.gin"``.
+        owner: What it binds a parameter of, such as ``"RealtimeDelay"``; the name of a macro.
+        parameter: Such as ``"delay"``; empty for a macro.
+        from_file: Whether a file has it.
+    """
+
+    source: str
+    owner: str
+    parameter: str
+    from_file: bool
+
+    @property
+    def name(self) -> str:
+        """Owner and parameter, as gin writes them."""
+        return f"{self.owner}.{self.parameter}" if self.parameter else self.owner
+
+
+class Unread(NamedTuple):
+    """A binding that nothing reads.
+
+    Attributes:
+        source: Where it is given.
+        reason: Why nothing reads it, and the remedy.
+    """
+
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """What a command line has made of gin's configuration.
+
+    Attributes:
+        known: This project's configurables by name.
+        given: The bindings that the user has given himself.
+        texts: The configuration after each gin file, and last with all bindings.
+    """
+
+    known: Mapping[str, Callable[..., Any]]
+    given: list[Given] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def unread(self) -> dict[str, Unread]:
+        """Return the given bindings that nothing reads, by their names.
+
+        A binding of a file counts as read if the files alone read it: ``create_agent.agent_name = 'random'`` on the
+        command line does not make a file wrong that has DQN's settings.
+        """
+        ours = _Configurables(self.known)
+        graphs = [_Graph(text, ours) for text in dict.fromkeys(self.texts)]
+        found: dict[str, Unread] = {}
+        for each in self.given:
+            asked = graphs if each.from_file else graphs[-1:]
+            reasons = [graph.why_unread(each.owner, each.parameter) for graph in asked]
+            if all(reasons):
+                found.setdefault(each.name, Unread(each.source, reasons[-1]))
+        return found
+
+
+def given_in(text: str, source: str, *, from_file: bool) -> Iterator[Given]:
+    """Yield the bindings of a gin text, without those of the files that it includes.
+
+    Raises:
+        SyntaxError: It is not gin's.
+    """
+    for statement in _statements(text):
+        yield Given(source, _owner(statement), statement.arg_name or "", from_file)
+
+
+class _Reference(str):
+    """The name of what ``@name`` or ``@scope/name()`` refers to."""
+
+    def __repr__(self) -> str:
+        return f"@{self}"
+
+
+class _Macro(str):
+    """The name of a macro, ``%name``."""
+
+
+class _Markers(config_parser.ParserDelegate):  # type: ignore[misc]
+    """Lets gin's parser read references and macros without looking them up."""
+
+    def configurable_reference(self, scoped_selector: str, evaluate: bool) -> _Reference:
+        return _Reference(scoped_selector.rpartition("/")[2])
+
+    def macro(self, macro_name: str) -> _Macro:
+        return _Macro(macro_name)
+
+
+def _statements(text: str) -> Iterator[Any]:
+    for statement in config_parser.ConfigParser(text, _Markers()):
+        if isinstance(statement, config_parser.BindingStatement):
+            yield statement
+
+
+def _owner(statement: Any) -> str:
+    """Return what a statement binds, without scope and module; a macro's name is kept whole."""
+    selector: str = statement.selector
+    if not statement.arg_name:
+        return f"{statement.scope}/{selector}" if statement.scope else selector
+    return selector.rpartition(".")[2]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield what a value holds: the elements of lists, dicts and partial calls, however nested."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(key)
+            yield from _leaves(each)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for each in value:
+            yield from _leaves(each)
+    elif isinstance(value, partial):
+        yield from _leaves(value.func)
+    else:
+        yield value
+
+
+class _Choice(NamedTuple):
+    """Which entries of a table a parameter takes: the table that has its default.
+
+    Attributes:
+        default: Of the parameter.
+        texts: Its values that are texts; none where it refers to what the table would give.
+    """
+
+    default: Any
+    texts: set[str]
+
+
+class _Configurables:
+    """This project's configurables: their classes, their defaults, and what their code names."""
+
+    def __init__(self, known: Mapping[str, Callable[..., Any]]) -> None:
+        found = {name: _registered(name) for name in known}
+        self._things = {name: thing for name, thing in found.items() if thing is not None}
+        # Another package's class is registered as a subclass, so both may stand for a name.
+        self._known = {**known}  # keeps the things alive, and with them their ids
+        self._names = {id(thing): name for things in (self._known, self._things) for name, thing in things.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._things
+
+    def name_of(self, thing: Any) -> str | None:
+        """Return the name of a configurable; None for other things."""
+        return self._names.get(id(thing))
+
+    def referred_to(self, selector: str) -> str | None:
+        """Return the name of what a gin reference means; None where it is not this project's."""
+        try:
+            return self.name_of(gin.get_configurable(selector))
+        except ValueError:  # ambiguous or unknown, which gin refuses in its own words
+            return None
+
+    def family(self, name: str) -> list[str]:
+        """Return a class and its bases that are configurable too, the class first; a function alone."""
+        thing = self._things[name]
+        classes = thing.__mro__ if isinstance(thing, type) else ()
+        return list(dict.fromkeys([name, *filter(None, map(self.name_of, classes))]))
+
+    def defaults(self, name: str) -> dict[str, Any]:
+        """Return the defaults that a function, or a class's own constructor, has for its parameters."""
+        thing = self._things[name]
+        if isinstance(thing, type):
+            if "__init__" not in vars(thing):
+                return {}
+            thing = vars(thing)["__init__"]
+        parameters = inspect.signature(inspect.unwrap(thing)).parameters.values()
+        return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+
+    def named_in_code(self, name: str, choices: Iterable[_Choice]) -> set[str]:
+        """Return the configurables that a function's code names, itself or by the functions and classes that it uses.
+
+        Args:
+            name: The function's; a class is not looked into, but for what it is given.
+            choices: Which entries of tables are taken; of a table that no choice is for, all are.
+        """
+        thing = self._things[name]
+        if isinstance(thing, type):
+            return set()
+        found: set[str] = set()
+        seen: set[int] = set()
+        left = [inspect.unwrap(thing)]
+        while left:
+            function = left.pop()
+            if id(function) in seen:
+                continue
+            seen.add(id(function))
+            for value in inspect.getclosurevars(function).globals.values():
+                for each in _leaves(_entries(value, choices)):
+                    if (configurable := self.name_of(each)) is not None:
+                        found.add(configurable)
+                    else:
+                        left += _functions(each)
+        return found
+
+
+def gin_name(thing: Callable[..., Any]) -> str:
+    """Return the name that gin knows one of this project's configurables by: `DQN` is ``DQNAgent`` there."""
+    names = (thing.__name__, f"{thing.__name__}Agent")
+    return next((name for name in names if _registered(name) is not None), thing.__name__)
+
+
+def _registered(name: str) -> Any:
+    for package in sorted(OURS):
+        try:
+            return gin.get_configurable(f"{package}.{name}")
+        except ValueError:
+            continue
+    return None
+
+
+def _entries(value: Any, choices: Iterable[_Choice]) -> Any:
+    """Return the entries of a table that are chosen; other values, and tables without a choice, as they are."""
+    for choice in choices:
+        if isinstance(value, Mapping) and choice.default in value:
+            return [value[text] for text in choice.texts if text in value]
+    return value
+
+
+def _functions(thing: Any) -> list[Any]:
+    """Return the code of a function or class of this project, as functions."""
+    if not getattr(thing, "__module__", "").startswith(tuple(f"{package}." for package in OURS)):
+        return []
+    if isinstance(thing, type):
+        return [inspect.unwrap(each) for each in vars(thing).values() if inspect.isfunction(each)]
+    return [inspect.unwrap(thing)] if inspect.isfunction(inspect.unwrap(thing)) else []
+
+
+_UNUSED_MACRO = "nothing reads the macro {0}, as no value is %{0}: leave it out"
+
+
+class _Graph:
+    """What one configuration reaches."""
+
+    def __init__(self, text: str, ours: _Configurables) -> None:
+        self._ours = ours
+        self._bound: dict[str, dict[str, list[Any]]] = {}  # the values of a parameter in all scopes, by owner
+        self._unscoped: set[tuple[str, str]] = set()  # (owner, parameter) whose default is never taken
+        self._macros: dict[str, Any] = {}
+        for statement in _statements(text):
+            if statement.arg_name:
+                if not statement.scope:
+                    self._unscoped.add((_owner(statement), statement.arg_name))
+                self._bound.setdefault(_owner(statement), {}).setdefault(statement.arg_name, []).append(statement.value)
+            else:
+                self._macros[_owner(statement)] = statement.value
+        self._foreign = False  # whether code of the user's own is reached
+        self._leaves = self._search(ROOTS)  # reached otherwise than as a base
+        self._reached = self._with_bases(self._leaves)
+
+    def why_unread(self, owner: str, parameter: str) -> str:
+        """Return why nothing reads a binding, and the remedy; empty where something does."""
+        if not parameter:
+            return "" if self._is_used(owner) else _UNUSED_MACRO.format(owner)
+        if owner not in self._ours or self._foreign:
+            return ""
+        if owner not in self._reached:
+            return f"nothing reads {owner}.{parameter}, as {self._why_unreached(owner)}"
+        families = [family for leaf in self._leaves if owner in (family := self._ours.family(leaf))]
+        hidden = [self._hidden_by(family, owner, parameter) for family in families]
+        if not all(hidden):
+            return ""
+        chosen = hidden[0]
+        default = self._ours.defaults(chosen)[parameter]
+        return (
+            f"nothing reads {owner}.{parameter}, as {chosen} has a default of its own for it ({default!r}): "
+            f"bind {chosen}.{parameter} instead, or leave it out"
+        )
+
+    def _hidden_by(self, family: list[str], owner: str, parameter: str) -> str:
+        """Return the class whose default hides a binding of its base, unless the user has bound it there; or empty."""
+        below = family[: family.index(owner)]
+        if any(parameter in self._bound.get(each, {}) for each in below):
+            return ""
+        return next((each for each in below if parameter in self._ours.defaults(each)), "")
+
+    def _why_unreached(self, owner: str) -> str:
+        for function, parameter in CHOICES:
+            others = self._search([function], (function, parameter))
+            if function in self._reached and owner in self._with_bases(others):
+                value = next(iter(self._values(function, parameter)), None)
+                key = f"{function}.{parameter}"
+                return f"{key} is {value!r}: leave it out, or bind {key} to what reads it"
+        return f"nothing that is made refers to it: name @{owner} where it is used, or leave it out"
+
+    def _is_used(self, macro: str) -> bool:
+        values = [value for bound in self._bound.values() for values in bound.values() for value in values]
+        for each in _leaves([*values, *self._macros.values()]):
+            # A text may hold a binding that is parsed later: the axes of a sweep.
+            if (isinstance(each, _Macro) and each == macro) or (type(each) is str and f"%{macro}" in each):
+                return True
+        return False
+
+    def _values(self, owner: str, parameter: str) -> list[Any]:
+        """Return what a parameter may be: what is bound to it, macros looked up, or its default."""
+        values = [*self._bound.get(owner, {}).get(parameter, [])]
+        if (owner, parameter) not in self._unscoped:
+            values.append(self._ours.defaults(owner).get(parameter))
+        return list(self._looked_up(values, set()))
+
+    def _looked_up(self, value: Any, seen: set[str]) -> Iterator[Any]:
+        for each in _leaves(value):
+            if not isinstance(each, _Macro):
+                yield each
+            elif each not in seen and each in self._macros:
+                yield from self._looked_up(self._macros[each], {*seen, each})
+
+    def _search(self, roots: Iterable[str], opened: tuple[str, str] | None = None) -> set[str]:
+        """Return what is reached from `roots`, without the bases of classes.
+
+        Args:
+            roots: Where the search begins.
+            opened: One of `CHOICES`, which takes all entries instead of what it is bound to: what another choice reads.
+        """
+        leaves: set[str] = set()
+        left = [name for name in roots if name in self._ours]
+        while left:
+            leaf = left.pop()
+            if leaf not in leaves:
+                leaves.add(leaf)
+                left += self._next(self._ours.family(leaf), opened)
+        return leaves
+
+    def _with_bases(self, leaves: Iterable[str]) -> set[str]:
+        return {name for leaf in leaves for name in self._ours.family(leaf)}
+
+    def _next(self, family: list[str], opened: tuple[str, str] | None) -> Iterator[str]:
+        """Yield what is reached from a class and its bases, or from a function, in one step."""
+        bound = {parameter for owner, parameter in self._unscoped if owner in family}
+        for name in family:
+            values = [value for values in self._bound.get(name, {}).values() for value in values]
+            for each in self._looked_up(values, set()):
+                if isinstance(each, _Reference):
+                    configurable = self._ours.referred_to(each)
+                    if configurable is None:
+                        self._foreign = self._foreign or opened is None
+                    else:
+                        yield configurable
+            defaults = [value for key, value in self._ours.defaults(name).items() if key not in bound]
+            yield from filter(None, map(self._ours.name_of, _leaves(defaults)))
+            yield from self._ours.named_in_code(name, [*self._choices(name, opened)])
+
+    def _choices(self, name: str, opened: tuple[str, str] | None) -> Iterator[_Choice]:
+        for function, parameter in CHOICES:
+            if function == name and (function, parameter) != opened:
+                values = self._values(name, parameter)
+                # Any other value is a mistake, which is refused where it is used.
+                if all(isinstance(each, str) for each in values):
+                    texts = {each for each in values if not isinstance(each, _Reference)}
+                    yield _Choice(self._ours.defaults(name).get(parameter), texts)

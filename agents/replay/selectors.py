@@ -1,0 +1,323 @@
+"""Selectors: which of the transitions that can be drawn a batch is made of.
+
+A storage calls its selector whenever a transition becomes valid (it can be drawn from now on) or invalid (it is gone).
+From these two calls a selector keeps what it needs: nothing (`Uniform`), a tree of priorities (`Prioritized`), a queue
+of positions, a score for each. When a batch is wanted it returns positions, and whatever else the learner must know
+about how they were chosen, such as importance weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from agents.replay.log.segments import Arrays
+from agents.replay.sum_tree import SumTree
+
+Positions = npt.NDArray[np.int64]
+
+_LARGEST = 1e290  # a priority: the sum of as many as fit into memory is finite
+
+
+class Drawable(Protocol):
+    """What a selector reads of a storage.
+
+    Attributes:
+        capacity: positions are `0 <= position < capacity`.
+        written: positions `0 <= position < written` have been written to.
+        count: how many transitions are valid.
+    """
+
+    capacity: int
+
+    @property
+    def count(self) -> int:
+        """See the class."""
+        ...
+
+    @property
+    def written(self) -> int:
+        """See the class."""
+        ...
+
+    def marks(self, positions: Positions) -> npt.NDArray[Any]:
+        """Return numbers `[B]`, not 0 where a valid transition lies at the position."""
+        ...
+
+    def live_positions(self) -> Positions:
+        """Return the positions of all entries that are still there, oldest first."""
+        ...
+
+
+class Selector(Protocol):
+    """Chooses positions of a storage, and remembers what it must for that.
+
+    The generator is the replay's, so that a selector's state is what it remembers and no more.
+    """
+
+    def attach(self, storage: Drawable) -> None:
+        """Take a storage to choose from, in which nothing is valid yet."""
+        ...
+
+    def became_valid(self, position: int) -> None:
+        """Take note that a transition can be drawn from now on; its columns are written already."""
+        ...
+
+    def became_invalid(self, position: int) -> None:
+        """Take note that a transition is gone."""
+        ...
+
+    def draw(
+        self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
+    ) -> tuple[Positions, Arrays]:
+        """Choose a batch; at least one transition is valid.
+
+        Returns:
+            Positions `[B]` of valid transitions, and further arrays `[B, ...]` for the batch, by name.
+        """
+        ...
+
+    def set_priorities(
+        self, positions: Positions, priority: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_]
+    ) -> None:
+        """Take the priorities that a learner has found.
+
+        Args:
+            positions: where the transitions lie, `[B]`; of one given twice the last priority stays.
+            priority: `[B]`.
+            valid: `[B]`; False where the transition is gone: its position holds another one now.
+
+        Raises:
+            ValueError: a priority is out of its range; nothing is changed then.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Forget every transition."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all arrays take once the storage is full."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data."""
+        ...
+
+    def counters(self) -> dict[str, Any]:
+        """Return what is remembered as plain data, for `restore`."""
+        ...
+
+    def snapshot(self) -> Arrays:
+        """Return what is remembered as arrays, for `restore`; they may be views."""
+        ...
+
+    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        """Continue where `counters` and `snapshot` were taken; the storage has been restored already."""
+        ...
+
+
+class Uniform:
+    """Every valid transition is drawn with the probability 1 / N, independently (Mnih et al. 2015, Algorithm 1)."""
+
+    nbytes = 0
+    _storage: Drawable
+
+    def attach(self, storage: Drawable) -> None:
+        """See `Selector`."""
+        self._storage = storage
+
+    def became_valid(self, position: int) -> None:
+        """Do nothing: the storage marks what is valid."""
+
+    def became_invalid(self, position: int) -> None:
+        """Do nothing: the storage marks what is valid."""
+
+    def draw(
+        self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
+    ) -> tuple[Positions, Arrays]:
+        """See `Selector`.
+
+        Raises:
+            ValueError: an importance exponent is given, for uniform draws have no weights.
+        """
+        if importance_exponent is not None:
+            raise ValueError(f"importance_exponent must be None where draws are uniform, got {importance_exponent}")
+        storage = self._storage
+        written = storage.written
+        positions = rng.integers(written, size=batch_size)
+        if storage.count == written or storage.marks(positions).all():
+            return positions, {}
+        # Drawing anew what is not valid leaves each draw uniform over the valid positions.
+        while (rejected := np.flatnonzero(storage.marks(positions) == 0)).size:
+            positions[rejected] = rng.integers(written, size=rejected.size)
+        return positions, {}
+
+    def set_priorities(
+        self, positions: Positions, priority: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_]
+    ) -> None:
+        """Refuse them.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("priorities are for a prioritised replay, and this one draws uniformly")
+
+    def clear(self) -> None:
+        """Do nothing: there is nothing to forget."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return nothing: there are no arguments."""
+        return {}
+
+    def counters(self) -> dict[str, Any]:
+        """Return nothing: nothing is remembered."""
+        return {}
+
+    def snapshot(self) -> Arrays:
+        """Return nothing: nothing is remembered."""
+        return {}
+
+    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        """Do nothing: nothing is remembered."""
+
+
+class Prioritized:
+    """Prioritised experience replay (Schaul et al. 2016).
+
+    A valid transition i is drawn with the probability P(i) = p_i^alpha / sum_k p_k^alpha (equation 1). It enters with
+    the largest priority ever given, 1 before any, so that each is drawn soon; later the learner gives it the priority
+    that its loss shows (`set_priorities`). The sums of p^alpha lie in a `SumTree`, where what is not valid is 0.
+
+    Each drawn transition has the importance weight w_i = (N P(i))^-beta / max_j w_j (section 3.4): the expected
+    gradient is that of uniform draws at beta = 1.
+
+    Dopamine's Rainbow is alpha = 1, beta = 0.5 and the priority loss ** 0.5.
+
+    Args:
+        priority_exponent: alpha, in [0, 1]; 0 draws all alike, a transition of priority 0 too.
+        importance_exponent: beta of the weights, in [0, 1]; 1 corrects the bias in full.
+        sampling: "stratified" cuts the sum of all p^alpha into B equal ranges and draws once from each (Appendix
+            B.2.1); "iid" draws B times from the whole.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    _storage: Drawable
+    _tree: SumTree
+
+    def __init__(
+        self,
+        *,
+        priority_exponent: float = 1.0,
+        importance_exponent: float = 0.5,
+        sampling: Literal["stratified", "iid"] = "stratified",
+    ) -> None:
+        """See the class."""
+        _in_unit_interval("priority_exponent", priority_exponent)
+        _in_unit_interval("importance_exponent", importance_exponent)
+        if sampling not in ("stratified", "iid"):
+            raise ValueError(f"sampling must be 'stratified' or 'iid', got {sampling!r}")
+        self._priority_exponent, self._importance_exponent = priority_exponent, importance_exponent
+        self._sampling = sampling
+        self._largest_priority = 1.0
+
+    def attach(self, storage: Drawable) -> None:
+        """See `Selector`."""
+        self._storage = storage
+        self._tree = SumTree(storage.capacity)
+
+    def became_valid(self, position: int) -> None:
+        """Let it enter with the largest priority so far."""
+        self._tree.set(position, self._largest_priority**self._priority_exponent)
+
+    def became_invalid(self, position: int) -> None:
+        """Let it never be drawn."""
+        self._tree.set(position, 0.0)
+
+    def draw(
+        self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
+    ) -> tuple[Positions, Arrays]:
+        """Choose by priority, with replacement.
+
+        Returns:
+            Positions `[B]`; "probability" float64 `[B]`, P(i), and "weight" float32 `[B]`, in (0, 1].
+
+        Raises:
+            ValueError: every priority is 0, or the exponent is out of its range.
+        """
+        beta = self._importance_exponent if importance_exponent is None else importance_exponent
+        _in_unit_interval("importance_exponent", beta)
+        total = self._tree.total
+        if total == 0.0:
+            raise ValueError("every priority is 0, so nothing can be drawn, add a small constant to the priorities")
+        share = rng.random(batch_size)
+        if self._sampling == "stratified":
+            share = (np.arange(batch_size) + share) / batch_size
+        positions = self._tree.find(share * total)
+        value = self._tree.leaves.take(positions)
+        # N and the sum of all values are the same in every weight, and cancel in the ratio to the largest weight.
+        weight = ((value.min() / value) ** beta).astype(np.float32)
+        return positions, {"probability": value / total, "weight": weight}
+
+    def set_priorities(
+        self, positions: Positions, priority: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_]
+    ) -> None:
+        """See `Selector`; the priorities of transitions that are gone count for the largest one, too.
+
+        Raises:
+            ValueError: a priority is NaN, infinite, negative or beyond 1e290; nothing is changed then.
+        """
+        largest = priority.max()
+        # Written so that a NaN, which compares false with everything, is refused.
+        if not (priority.min() >= 0.0 and largest <= _LARGEST):
+            wrong = priority[~((priority >= 0.0) & (priority <= _LARGEST))][0]
+            raise ValueError(f"priority must be finite, >= 0 and <= {_LARGEST:g}, got {wrong}")
+        value = priority**self._priority_exponent
+        if not valid.all():
+            positions, value = positions[valid], value[valid]
+        self._tree.set(positions, value)
+        self._largest_priority = max(self._largest_priority, largest.item())
+
+    def clear(self) -> None:
+        """See `Selector`."""
+        self._tree.clear()
+        self._largest_priority = 1.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tree."""
+        return self._tree.nbytes
+
+    def facts(self) -> dict[str, Any]:
+        """See `Selector`."""
+        return {
+            "priority_exponent": self._priority_exponent,
+            "importance_exponent": self._importance_exponent,
+            "sampling": self._sampling,
+        }
+
+    def counters(self) -> dict[str, Any]:
+        """See `Selector`."""
+        return {"largest_priority": self._largest_priority}
+
+    def snapshot(self) -> Arrays:
+        """Return the values p^alpha in the tree, oldest entry first."""
+        return {"value": self._tree.leaves.take(self._storage.live_positions())}
+
+    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        """See `Selector`."""
+        live = self._storage.live_positions()
+        # A damaged file may have taken transitions that still had a priority.
+        self._tree.set(live, np.where(self._storage.marks(live) != 0, snapshot["value"], 0.0))
+        self._largest_priority = counters["largest_priority"]
+
+
+def _in_unit_interval(name: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must lie in [0, 1], got {value}")

@@ -1,0 +1,213 @@
+"""The commands and their flags: help, spellings, and one sentence for what a command does not take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import Namespace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.cli.command_line import COMMANDS
+from agents.cli.flags import Parser, Switch, UsageError, number, one_of, whole_number
+from tests.worlds.command_line import ROOT, call, place, refused
+
+__all__ = ["call", "place"]
+
+FLAGS = {
+    "train": {"base_dir", "gin_files", "gin_bindings", "trust", "allow_unread", "seed"},
+    "evaluate": {
+        "base_dir",
+        "gin_files",
+        "gin_bindings",
+        "trust",
+        "allow_unread",
+        "seed",
+        "episodes",
+        "render",
+        "video",
+    },
+    "sweep": {
+        "base_dir",
+        "gin_files",
+        "gin_bindings",
+        "trust",
+        "allow_unread",
+        "grid",
+        "seeds",
+        "jobs",
+        "retry_failed",
+        "engine",
+    }
+    | {"address"},
+    "plot": {"metric", "statistic", "x", "fps"},
+    "compare": {"metric", "statistic"},
+    "record": {
+        "base_dir",
+        "gin_files",
+        "gin_bindings",
+        "trust",
+        "allow_unread",
+        "seed",
+        "dataset",
+        "player",
+        "episodes",
+        "fps",
+    },
+    "import": {"dataset"},
+    "list": set(),
+}
+SWITCHES = {"trust", "allow_unread", "render", "video", "retry_failed"}
+ALL = set().union(*FLAGS.values())
+
+
+def parser() -> Parser:
+    made = Parser("bake", "Bake bread.")
+    made.add_word("A", "one")
+    made.add_word("B", "another")
+    made.add_argument("--loaves", type=whole_number(1), default=3)
+    made.add_argument("--heat", type=number(0.5))
+    made.add_argument("--grain", type=one_of("rye", "oat"), default="rye")
+    made.add_argument("--gin_files", action="append", default=[])
+    made.add_argument("--retry_failed", action=Switch)
+    return made
+
+
+def parsed(*words: str) -> Namespace:
+    options = parser().parse(words)
+    del options.help
+    return options
+
+
+class TestHelp:
+    @pytest.mark.parametrize("word", ["--help", "-h"])
+    def test_help_alone_is_the_overview(self, call: Any, word: str) -> None:
+        done = call(word)
+        assert done.code == 0
+        assert "python train.py [train]" in done.out
+        for name in ("base_dir", "gin_files", "gin_bindings", "seed", "episodes", "render", "list"):
+            assert f"--{name}" in done.out
+        for command in COMMANDS:
+            assert f"train.py {command}" in done.out.replace("[train]", "train")
+
+    @pytest.mark.parametrize("command", FLAGS)
+    def test_help_of_a_command_shows_its_flags_alone(self, call: Any, command: str) -> None:
+        for word in ("--help", "-h"):
+            done = call(command, word)
+            assert (done.code, done.err) == (0, "")
+            assert f"usage: python train.py {command}" in done.out
+            shown = {name for name in ALL if f"  --{name} " in done.out or f"  --{name}," in done.out}
+            assert shown == FLAGS[command]
+
+    def test_every_command_says_what_it_does(self) -> None:
+        for name in COMMANDS.values():
+            description = import_module(name).__doc__
+            assert description is not None and description.endswith(".") and "\n" not in description
+
+
+class TestFlagsOfOtherCommands:
+    @pytest.mark.parametrize(
+        ("command", "flag"), [(each, flag) for each in FLAGS for flag in sorted(ALL - FLAGS[each])]
+    )
+    def test_one_is_refused_with_its_owners(self, call: Any, place: Path, command: str, flag: str) -> None:
+        before = sorted(place.iterdir())
+        value = [] if flag in SWITCHES else ["1"]
+        message = refused(call(command, f"--{flag}", *value))
+        if (command, flag) == ("sweep", "seed"):
+            assert message == "--seed is for one run: a sweep derives its seeds; say how many with --seeds"
+        else:
+            owners = " and ".join(f"`{name}`" for name, flags in FLAGS.items() if flag in flags)
+            remedy = f"leave it out (python train.py {command} --help lists the flags of {command})"
+            assert message == f"{command} has no flag --{flag}, which belongs to {owners}: {remedy}"
+        assert sorted(place.iterdir()) == before
+
+    def test_a_grid_of_an_evaluation_is_refused(self, call: Any) -> None:
+        words = ("--base_dir", "run", "--grid", "RealtimeDelay.delay = 1, 8", "--seeds", "3")
+        assert refused(call("evaluate", *words)).startswith("evaluate has no flag --grid, which belongs to `sweep`: ")
+
+    def test_a_flag_of_no_command_is_refused_with_the_nearest_name(self, call: Any) -> None:
+        assert refused(call("--gin_file", "x")) == "train has no flag --gin_file; did you mean --gin_files?"
+        assert refused(call("plot", "s", "-q")) == "plot has no flag -q; python train.py plot --help lists its flags"
+
+
+class TestParsing:
+    def test_without_flags_the_defaults_hold(self) -> None:
+        expected = Namespace(a="x", b="y", loaves=3, heat=None, grain="rye", gin_files=[], retry_failed=False)
+        assert parsed("x", "y") == expected
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["--loaves", "5", "x", "y"],
+            ["x", "--loaves=5", "y"],
+            ["x", "y", "--loaves", "5"],
+            ["--loaves", "4", "x", "y", "--loaves", "5"],
+        ],
+    )
+    def test_flags_come_before_between_or_after_the_words_and_the_last_wins(self, words: list[str]) -> None:
+        options = parsed(*words)
+        assert (options.a, options.b, options.loaves) == ("x", "y", 5)
+
+    @pytest.mark.parametrize(
+        ("word", "on"),
+        [
+            ("--retry_failed", True),
+            ("--retry-failed", True),
+            ("--noretry_failed", False),
+            ("--retry_failed=true", True),
+            ("--retry-failed=false", False),
+            ("--retry_failed=0", False),
+            ("--no-retry-failed", False),
+        ],
+    )
+    def test_a_switch_has_the_spellings_of_absl(self, word: str, on: bool) -> None:
+        assert parsed("x", "y", word).retry_failed is on
+
+    def test_a_flag_that_is_repeated_collects_its_values(self) -> None:
+        assert parsed("x", "y", "--gin_files", "a", "--gin-files=b,c").gin_files == ["a", "b,c"]
+        assert parsed("x", "y").gin_files == []
+
+    @given(st.lists(st.text(), max_size=4))
+    def test_any_value_is_taken_as_it_is_after_an_equals_sign(self, values: list[str]) -> None:
+        assert parsed("x", "y", *(f"--gin_files={value}" for value in values)).gin_files == values
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (["x"], "bake needs results: python train.py bake A B"),
+            (["x", "y", "z"], "'z' belongs to no flag; gin_files and gin_bindings are repeated for each value"),
+            (["x", "y", "--loaves", "0"], "--loaves: must be a whole number >= 1, got '0'"),
+            (["x", "y", "--loaves", "-1"], "--loaves: must be a whole number >= 1, got '-1'"),
+            (["x", "y", "--loaves", "2.5"], "--loaves: must be a whole number >= 1, got '2.5'"),
+            (["x", "y", "--heat", "nan"], "--heat: must be a number >= 0.5, got 'nan'"),
+            (["x", "y", "--heat", "inf"], "--heat: must be a number >= 0.5, got 'inf'"),
+            (["x", "y", "--heat", "hot"], "--heat: must be a number >= 0.5, got 'hot'"),
+            (["x", "y", "--grain", "rice"], "--grain: must be one of rye, oat, got 'rice'"),
+            (["x", "y", "--loaves"], "--loaves: a value is missing"),
+            (["x", "y", "--loave", "3"], "bake has no flag --loave; did you mean --loaves?"),
+            (
+                ["x", "y", "--retry_failed", "no"],
+                "'no' belongs to no flag; gin_files and gin_bindings are repeated for each value",
+            ),
+            (["x", "y", "--retry_failed=no"], "--retry_failed: must be true or false, got 'no'"),
+            (["x", "y", "--noretry_failed=1"], "--retry_failed/--noretry_failed: ignored explicit argument '1'"),
+        ],
+    )
+    def test_a_mistake_is_one_sentence(self, words: list[str], sentence: str) -> None:
+        with pytest.raises(UsageError) as caught:
+            parser().parse(words)
+        assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["plot", "--help"], 0), (["sweeps"], 2), (["plot"], 2)])
+def test_what_needs_no_network_does_not_wait_for_pytorch(words: list[str], code: int) -> None:
+    script = "import sys, train; code = train.main(['train.py', *sys.argv[1:]]); print(code, 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True
+    )
+    assert done.stdout.splitlines()[-1] == f"{code} False"

@@ -1,0 +1,51 @@
+"""`train.py evaluate`: scores, videos, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worlds.command_line import call, place, refused
+
+__all__ = ["call", "place"]
+
+
+def test_an_evaluation_with_videos_gives_the_same_scores_as_without(place: Path, call: Any) -> None:
+    pytest.importorskip("moviepy")
+    bindings = ("create_gym_environment.environment_id = 'async_wrappers/FallingBlocks-v0'",)
+    bindings += ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "Runner.evaluation_steps = 0")
+    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
+    told = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2")
+    facts = json.loads((place / "run" / "evaluation.json").read_text())
+    assert {"mean", "median", "iqm", "iqm_interval", "interval"} <= set(facts)
+    assert re.search(r"median .*, interquartile mean \S+ \(95 % interval \S+ to \S+\); written to", told.out)
+    again = call("evaluate", "--base_dir", "run", "--trust", "--episodes", "2", "--video")
+    assert again.out == told.out.rstrip("\n") + ", videos to run/videos\n"
+    assert json.loads((place / "run" / "evaluation.json").read_text()) == facts
+    videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
+    assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
+    assert "--render and --video" in refused(call("evaluate", "--base_dir", "run", "--trust", "--render", "--video"))
+
+
+def test_two_where_there_is_nothing_to_evaluate(call: Any, place: Path) -> None:
+    assert call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1").code == 0
+    for path in (place / "run" / "checkpoints").glob("ckpt.*"):
+        path.unlink()
+    assert "holds no good checkpoint" in refused(call("evaluate", "--base_dir", "run", "--trust"))
+    before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+    message = refused(call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 2"))
+    assert "holds 1 checkpoint of which none loads (checkpoint 0: " in message
+    assert "restore the files, or choose another --base_dir" in message
+    assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("words", [[], ["--base_dir", "nowhere"]])
+def test_a_directory_without_a_run_is_refused(call: Any, place: Path, words: list[str]) -> None:
+    before = sorted(place.iterdir())
+    assert "evaluate needs --base_dir with a run in it" in refused(call("evaluate", *words))
+    assert sorted(place.iterdir()) == before

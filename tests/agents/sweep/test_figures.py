@@ -1,0 +1,62 @@
+"""The figures of a sweep: axes, legends, scales, and the files that they are written to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib.image
+import pytest
+
+from agents.sweep.figures import draw_learning_curves, draw_scores, draw_workers, write_figure
+from tests.worlds.made_up_sweep import ALL_TRIALS, D, N, a_score, made_up_sweep, view
+
+
+class TestFigures:
+    def test_a_figure_says_its_axes_its_curves_its_baselines_and_what_a_bar_is(self, tmp_path: Path) -> None:
+        figure = draw_scores(view(made_up_sweep(tmp_path)))
+        (axes,) = figure.axes
+        assert axes.get_xlabel() == "delay (frames)"
+        assert axes.get_xscale() == "log"
+        assert figure.get_supylabel() == "return of an episode in the closing evaluation"
+        assert figure.get_suptitle() == "mean of 3 seeds, bars: 95 % bootstrap interval over seeds"
+        legend = {text.get_text() for text in figure.legends[0].get_texts()}
+        assert legend == {"asynchronous", "sequential", *ALL_TRIALS}
+        looks = {(bars[0].get_linestyle(), bars[0].get_marker()) for bars in axes.containers}
+        assert len(looks) == 2  # distinct without colour
+
+    def test_zero_lies_on_the_axis_too(self, tmp_path: Path) -> None:
+        figure = draw_scores(view(made_up_sweep(tmp_path, [f"{D} = 0, 1, 8"])))
+        assert figure.axes[0].get_xscale() == "symlog"
+        assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["0", "1", "8"]
+
+    def test_one_seed_has_no_interval_and_says_so(self, tmp_path: Path) -> None:
+        assert draw_scores(view(made_up_sweep(tmp_path, seeds=1))).get_suptitle() == "one seed, no interval"
+
+    def test_learning_curves_have_a_panel_per_delay(self, tmp_path: Path) -> None:
+        figure = draw_learning_curves(view(made_up_sweep(tmp_path)), "train_average_return")
+        assert [axes.get_title() for axes in figure.axes] == [f"delay {delay} frames" for delay in (1, 8, 70)]
+        assert [axes.get_xlabel() for axes in figure.axes] == ["training frames"] * 3
+        line = figure.axes[0].get_lines()[0]
+        assert list(line.get_xdata()) == [1000.0 * (n + 1) for n in range(10)]
+        expected = [a_score({D: 1, N: 0}, seed)["train_average_return"][9] for seed in range(3)]
+        assert line.get_ydata()[9] == pytest.approx(sum(expected) / 3)
+        assert len({axes.get_ylim() for axes in figure.axes}) == 1
+
+    def test_workers_are_drawn_against_latency(self) -> None:
+        figure = draw_workers([(0.1, 6, 8), (1.0, 60, 66)], 60, "simulated")
+        enough, rule = figure.axes[0].get_lines()
+        assert list(enough.get_xdata()) == [100.0, 1000.0]
+        assert list(enough.get_ydata()) == [8, 66]
+        assert list(rule.get_ydata()) == [6, 60]
+        assert figure.axes[0].get_xlabel() == "mean latency of an inference (ms)"
+
+    def test_a_figure_is_written_as_png_and_svg_and_the_same_again(self, tmp_path: Path) -> None:
+        found = view(made_up_sweep(tmp_path / "s"))
+        png, svg = write_figure(draw_scores(found), tmp_path / "score")
+        assert matplotlib.image.imread(png).shape[1] == 832
+        assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+        before = svg.read_bytes()
+        write_figure(draw_scores(found), tmp_path / "score")
+        assert svg.read_bytes() == before
+        assert not list(tmp_path.glob("*.tmp"))

@@ -1,0 +1,81 @@
+"""What `benchmarks.same_results` takes for equal, and which kept result it finds again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.same_results import LATENCIES, Case, CaseFailed, Kept, differences, target_copies
+
+CONFIG = """
+C51Agent.target_update_period = 100
+C51Agent.update_period = 4
+
+# Bound, but not used when the run began:
+DQNAgent.target_update_period = 8_000
+"""
+RESULT: dict[str, Any] = {
+    "arrays": Counter({"float32[2] aa": 2, "int64[1] bb": 1}),
+    "lines": [{"iteration": 0, "return": float("nan"), "frames": 500}],
+}
+
+
+def test_a_result_equals_itself_with_nan_and_after_a_way_through_a_file(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, "a" * 40)
+    kept.recordings.mkdir(parents=True)
+    again = kept.result("one case", Case("a.gin"), lambda: RESULT)
+    assert differences(RESULT, RESULT) == differences(RESULT, again) == differences(again, RESULT) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"arrays": Counter({"float32[2] aa": 1, "int64[1] bb": 1})}, ["only before: float32[2] aa"]),
+        ({"lines": [{**RESULT["lines"][0], "frames": 501}]}, ["iteration 0, frames: 500 before, 501 now"]),
+        ({"lines": []}, ["the numbers of iterations differ"]),
+    ],
+)
+def test_what_only_one_result_holds_is_said(changed: dict[str, Any], said: list[str]) -> None:
+    assert differences(RESULT, {**RESULT, **changed}) == said
+
+
+def test_reports_that_scripts_printed_are_compared_by_name_in_both_directions() -> None:
+    old, new = (
+        {"printed": [["tickets", {"frames": 1, "late": 0}]]},
+        {"printed": [["tickets", {"frames": 1, "lost": 0}]]},
+    )
+    assert differences(old, new) == ["tickets: late, lost"]
+    assert differences(old, {"printed": []}) == ["the scripts printed results of different things"]
+
+
+def test_copies_are_counted_by_the_periods_that_the_run_used() -> None:
+    assert target_copies(CONFIG, updates=324) == 12
+    assert target_copies(CONFIG + "X.update_period = 1\n", updates=324) == 12  # below the line: bound, not used
+    assert target_copies("A.update_period = 4\nDQNAgent.target_update_period = 8_000\n" + CONFIG, updates=324) == 0
+    with pytest.raises(CaseFailed, match="update_period"):
+        target_copies("", updates=324)
+
+
+def test_a_kept_result_is_found_by_all_that_it_depends_on(tmp_path: Path) -> None:
+    kept, case = Kept(tmp_path, "a" * 40), Case("a.gin", replays=LATENCIES)
+    kept.recordings.mkdir(parents=True)
+    (kept.recordings / LATENCIES).write_text("[0.1]")
+    made: list[str] = []
+
+    def make() -> dict[str, Any]:
+        made.append("once more")
+        return {"lines": []}
+
+    for _ in range(2):
+        kept.result("one", case, make)
+    assert len(made) == 1
+    kept.result("one", dataclasses.replace(case, bindings=("A.b = 1",)), make)
+    Kept(tmp_path, "b" * 40).directory.mkdir()
+    Kept(tmp_path, "b" * 40).result("one", case, make)
+    (kept.recordings / LATENCIES).write_text("[0.2]")
+    kept.result("one", case, make)
+    assert len(made) == 4
