@@ -418,6 +418,8 @@ class EnvironmentLoop:
     def _listen(self, until: int) -> None:
         """Take in what has happened; wait for it until a monotonic time."""
         self._take_turns()
+        if self._simulation is not None and not self._simulation.has_news():
+            return
         for event, inference in self._pool.collect(until):
             self._note(event, inference)
             if isinstance(event, Ready):
