@@ -127,9 +127,9 @@ class PhaseSpec:
         frames: At most so many frames (at least, with `whole_episodes`).
         episodes: So many episodes.
         whole_episodes: Whether the last episode is played to its end.
-        eval_mode: What policies are told; nothing is learnt from an evaluation.
+        eval_mode: Passed to policies; nothing is learnt from an evaluation.
         first_episode: Number of the first episode.
-        frames_before: Frames lived through before, as policies are told.
+        frames_before: Frames played before, which policies count on from.
         max_episode_frames: Frames after which an episode is cut, which is a truncation.
         phase_state: What the environment's attribute of that name is set to before the first episode; None to leave it.
         on_frame: Called with a `FrameStatus` as each frame begins; what it returns, if not None, is kept as a note.
@@ -171,7 +171,7 @@ class EnvironmentLoop:
         controls: What is shared with the supervisor and the learners; None if there are none.
         stops: Asked on every frame whether to end.
         now: The clock, in nanoseconds; that of the transport.
-        warns: Is told, once, that an answer of the policy's was refused, in a sentence.
+        warns: Called once, when an answer of the policy's is refused, with a sentence.
         simulation: The transport and clock of a simulated run; None on a real clock. Then no time passes but what
             frames and inferences take, a reset discards what is in flight, and nothing is measured before.
     """
@@ -313,7 +313,7 @@ class EnvironmentLoop:
         return frame
 
     def _begin_episode(self, observation: Any, episode: int, seed: int, played: int) -> None:
-        """See to it that the right workers are free, settle the strategy's estimates, and set time zero."""
+        """Free the workers that may start, prepare the strategy, and set time zero."""
         if self._simulation is None:
             self._begin_on_the_clock(observation, episode)
         else:
@@ -418,6 +418,8 @@ class EnvironmentLoop:
     def _listen(self, until: int) -> None:
         """Take in what has happened; wait for it until a monotonic time."""
         self._take_turns()
+        if self._simulation is not None and not self._simulation.has_news():
+            return
         for event, inference in self._pool.collect(until):
             self._note(event, inference)
             if isinstance(event, Ready):

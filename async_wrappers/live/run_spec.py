@@ -1,4 +1,4 @@
-"""What a backend is told to do, and what it offers."""
+"""What a backend is made from, and what it offers."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ class AsyncRunner:
         slot: With tickets: least distance between two starts, in frames.
         backend: A name of the table, or a function from a `RunSpec` to a `Backend`.
         make_learner: Makes a `Learner`; may take the keywords ``number`` and ``learners``.
-        learners: How many learners work beside the game.
+        learners: How many learners work beside the game. Each observes every transition, and keeps what it needs of
+            them: L learners hold L replays.
         latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
             a real clock: what the strategy is prepared from, instead of warm-up inferences.
         learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
@@ -76,11 +77,12 @@ class AsyncRunner:
             ``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped.
             On the virtual clock inferences in flight are discarded where an episode ends.
         seed: Of the episodes: episode n of a phase is reset with a seed made of (seed, phase, n).
-        eval_mode: What policies are told; nothing is learnt in evaluation.
+        eval_mode: Passed to policies; nothing is learnt in evaluation.
         start_timeout: Seconds to wait until every worker has inferred once; then it begins without the missing ones.
         calibration_time: Seconds of warm-up inferences at most.
         journal: Transitions that shared memory holds for the learners.
-        updates_per_transition: At most so many updates for each transition; None for as many as there is time for.
+        updates_per_transition: At most so many updates of all learners together for each transition; None for as many
+            as there is time for.
         pin: Whether each worker stays on a core.
         extras: What the policy leaves for the learner beside each action, such as its log-probability: a
             ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and
@@ -210,7 +212,7 @@ class AsyncRunner:
             eval_mode: Instead of the runner's own.
             phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
             first_episode: Number of the first episode, if not that after the last run's.
-            frames_before: Frames lived through before, as policies are told, if not those of the runs before.
+            frames_before: Frames played before, which policies count on from, if not those of the runs before.
             phase_state: Of an environment that keeps something from episode to episode (it has an attribute
                 ``phase_state``, of plain data): what it begins with, if not with what it has. The report has what it
                 ends with, so that training and evaluation each go on from their own.
@@ -268,7 +270,7 @@ class AsyncRunner:
     def save(self, directory: str | Path, iteration: int = 0) -> None:
         """Let the learners write their state into a directory, between two runs.
 
-        They observe first what the journal still holds, so that nothing that was lived through is missing.
+        They observe first what the journal still holds, so that no transition is missing.
 
         Raises:
             OSError: A file could not be written, as where the disk is full; the learners live on.

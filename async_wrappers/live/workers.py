@@ -31,7 +31,7 @@ class WorkerPool:
         inflight: Where inferences are booked.
         workers: How many are expected.
         now: The clock: monotonic nanoseconds.
-        refused: Is told of each answer that is no action: the sentence that says why, if there is one.
+        refused: Called for each answer that is no action, with the sentence that says why, if there is one.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class WorkerPool:
         self._transport, self._inflight, self._workers, self._now = transport, inflight, workers, now
         self._refused = refused
         self._up: set[int] = set()
-        self._overdue: set[int] = set()  # workers that nobody waits for until they are heard of
+        self._overdue: set[int] = set()  # timed out; ignored until they report
         self.responses: deque[int] = deque(maxlen=_REMEMBERED)
         """From a ticket to its action, in nanoseconds: the newest ones."""
 

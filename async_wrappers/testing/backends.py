@@ -111,7 +111,7 @@ class Failing:
 
 
 class Call(NamedTuple):
-    """One inference: who, on which episode of the environment's life and frame of it, and what it was told."""
+    """One inference: who, on which episode of the environment's life and which frame of it, by which decision."""
 
     worker: str
     episode: int
@@ -325,7 +325,7 @@ class BackendContract:
 
     @staticmethod
     def without_warm_up(played: Played) -> list[Call]:
-        """Return the calls but for those before the first frame, which are told that they evaluate."""
+        """Return the calls but for those before the first frame, which are in evaluation mode."""
         return [
             call for call in played.calls if not (call.decision.eval_mode and played.runs[call.episode] != "evaluation")
         ]

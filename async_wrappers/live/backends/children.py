@@ -192,7 +192,7 @@ def run_learner(
         take_over = getattr(learner, "take_over", getattr(learner, "load_weights", None))
         if board.version and take_over is not None:  # another learner was here before
             take_over((shared or board).snapshot())
-            learning.tell_counts()
+            learning.pass_counts()
         try:
             while True:
                 while supervisor.poll(0):

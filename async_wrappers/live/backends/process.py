@@ -50,10 +50,10 @@ _BACKOFF = (
     0.6,
     1.2,
 )  # seconds before the next restart, by failures in a row; after these it is given up
-_PATIENCE = 3.0  # seconds that children have to end when they are told to
+_PATIENCE = 3.0  # seconds that children have to end once they are asked to
 _SETTLED = 10.0  # seconds after which a learner is not taken for one that cannot even begin
 _LOOK = 1.0  # seconds between two looks at who is stopped
-_TRIES = 5  # starts of one process, where the fork server ends meanwhile
+_TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
 
 
@@ -71,7 +71,7 @@ class ProcessBackend:
     def __init__(self, spec: RunSpec) -> None:
         """See the class."""
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
-            os._exit(_NO_GUARD)  # our parent says why
+            os._exit(_NO_GUARD)  # the parent raises the error that explains it
         if not sys.platform.startswith("linux") and sys.platform != "darwin":
             raise RuntimeError(f"backend='process' needs Linux, got {sys.platform}: use backend='thread'")
         self._spec = spec
@@ -90,13 +90,14 @@ class ProcessBackend:
         self._numbers = itertools.count(1)  # of phases and commands
         self._phase = 0  # the newest one's number
         self._restarts = 0  # since the last record
-        self._errors_told: set[str] = set()
-        self._stopped_told = False
+        self._errors_shown: set[str] = set()
+        self._stop_reported = False
         self._looked = 0.0  # when who is stopped was looked at, in monotonic seconds
         self._begun = False  # whether all learners have published
         self._held = ExitStack()  # what was opened
         self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest process, perhaps not yet up
-        # multiprocessing ends those that nobody has closed with SIGTERM, which they ignore, and would wait for ever
+        # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
+        # SIGTERM, so they are killed before.
         util.Finalize(self, _kill_all, (self._started,), exitpriority=10)
         try:
             with enough_descriptors(spec.config.workers):
@@ -256,7 +257,7 @@ class ProcessBackend:
         self._layout.resize(self._memory)
         self._controls = self._layout.controls(self._memory)
         self._controls.granted = -1 if self._spec.config.stagger.granted is None else 0
-        self._controls.patience = 1 << 62  # nobody knows yet how long an inference takes
+        self._controls.patience = 1 << 62  # how long an inference takes is not known yet
         for number in range(learners):
             self._learners.append(self._learner(number))
         for number in range(learners):
@@ -473,9 +474,9 @@ class ProcessBackend:
                 self._died(child)
 
     def _tell_of_a_stopped_environment(self, environment: Child) -> None:
-        """Say once that an environment is stopped: it cannot be started again, for nobody knows what it had in mind."""
-        if (ailment := environment.pulse.ailment()) and not self._stopped_told:
-            self._stopped_told = True
+        """Say once that an environment is stopped: it cannot be started again, as its state would be lost."""
+        if (ailment := environment.pulse.ailment()) and not self._stop_reported:
+            self._stop_reported = True
             remedy = f"`kill -CONT {environment.process.pid}` lets it go on"
             warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)
 
@@ -525,8 +526,8 @@ class ProcessBackend:
         """Show what a child raised, once."""
         assert child.error is not None
         text = child.error[1]
-        if text not in self._errors_told:
-            self._errors_told.add(text)
+        if text not in self._errors_shown:
+            self._errors_shown.add(text)
             warnings.warn(f"{child.name} raised, and is started again:\n{text}", RuntimeWarning, stacklevel=2)
 
     def _next_restart(self) -> float | None:
@@ -590,7 +591,7 @@ def _start_fork_server() -> None:
 
 @contextmanager
 def _main_without_file() -> Iterator[None]:
-    """Let children not look for a main script that is no file, as where it came from standard input."""
+    """Hide the name of a main script that is no file (standard input), so that children do not try to import it."""
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)
     if file is None or os.path.exists(file):

@@ -30,8 +30,8 @@ class Pulse:
     minutes, and a heartbeat from a thread stands still wherever the interpreter's lock is held. The kernel can: a
     process that works uses processor time, one that is stopped says so, and one in a deadlock uses none.
 
-    Time is counted in looks, not read from the clock: after Ctrl-Z and `fg` the clock has gone on for everybody, and
-    nobody is to blame. Where the system has no /proc every process passes for one at work.
+    Time is counted in looks, not read from the clock: after Ctrl-Z and `fg` the clock has gone on for all processes,
+    and none of them has hung. Without /proc every process counts as one at work.
 
     Args:
         pid: Of the process.
@@ -81,7 +81,7 @@ class Child:
 
     Attributes:
         name: What it is called in messages.
-        awaits_layout: Whether it is to be told the layout of the weights before anything else.
+        awaits_layout: Whether it waits for the layout of the weights before anything else.
         incarnation: How many were there before it under the same number.
         failures: How many of them in a row ended before they had done anything.
         updates: Made by those before it.

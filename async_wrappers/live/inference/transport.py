@@ -49,6 +49,10 @@ class SimulatedTransport(Transport, Protocol):
         """Begin an episode: its seed starts all latencies anew, and time is `now`."""
         ...
 
+    def has_news(self) -> bool:
+        """Return whether `collect` would return anything; most moments of a simulated frame have nothing."""
+        ...
+
     def end_of(self, worker: int) -> int:
         """Return when the inference that a worker started last will have ended."""
         ...

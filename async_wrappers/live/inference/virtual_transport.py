@@ -93,8 +93,8 @@ class VirtualTransport:
             raise
         ended = self._now + self._draw()
         # A copy: a policy may fill the same array again before this action's frame has come.
-        copied = deepcopy((answer.action, answer.extras))
-        finished = answer._replace(ended=ended, action=copied[0], extras=copied[1], version=version)
+        action, extras = deepcopy(answer.action), None if answer.extras is None else deepcopy(answer.extras)
+        finished = Finished(worker, ticket.number, self._now, ended, answer.fate, action, version, extras)
         self._end_of[worker] = ended
         heapq.heappush(self._ends, (ended, worker, finished))
 
@@ -104,6 +104,10 @@ class VirtualTransport:
         while self._ends and self._ends[0][0] <= self._now:
             events.append(heapq.heappop(self._ends)[-1])
         return events
+
+    def has_news(self) -> bool:
+        """Return whether `collect` would return anything."""
+        return bool(self._events) or (bool(self._ends) and self._ends[0][0] <= self._now)
 
     def end_of(self, worker: int) -> int:
         """Return when the inference that a worker started last will have ended."""

@@ -33,8 +33,8 @@ class Learner(Protocol):
 
         Where extras are declared it has them, too: a mapping of arrays, what the policy left beside the action.
 
-        Its next observation is the observation of the transition that is shown next, unless it is terminal or
-        truncated; that also stands where the next one goes to another learner, or was missed.
+        Its next observation is the observation of the transition that comes next, unless it is terminal or truncated.
+        A transition whose successor was missed is marked truncated, too.
         """
         ...
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
-from async_wrappers.live.learning.shard import TransitionShard
+from async_wrappers.live.learning.transition_reader import TransitionReader
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.slots import Controls
 from async_wrappers.live.memory.weights import WeightsBoard
@@ -27,12 +27,12 @@ _REST = 0.001  # seconds between two looks while there is nothing to do
 
 
 class LearnerLoop:
-    """One of L learners, which share the transitions (`TransitionShard`).
+    """One of L learners, each of which observes every transition (`TransitionReader`).
 
     One learner steps its weights and publishes them. Of several, each takes gradients on a snapshot of the newest
     weights, and applies them, one learner at a time, to the weights that are the newest then; optimisers are their own.
-    Updates are counted over all learners, restarted and restored ones included, and a learner that has ``note_updates``
-    is told.
+    Updates are counted over all learners, restarted and restored ones included; a learner's ``note_updates``, if it has
+    this method, receives the counts.
 
     Args:
         number: Which learner this is, from 0.
@@ -43,7 +43,8 @@ class LearnerLoop:
         shared: Where several learners keep the newest weights; None for one learner.
         lock: A file that a learner locks to apply its gradients; None where all learners take turns in one thread.
         controls: Shared with the environment loop and the supervisor.
-        updates_per_transition: At most so many updates for each of this learner's transitions.
+        updates_per_transition: At most so many updates for each transition, of all learners together: each owes an
+            L-th of them.
     """
 
     def __init__(
@@ -60,9 +61,10 @@ class LearnerLoop:
     ) -> None:
         """See the class."""
         self._number, self._learners, self._learner = number, learners, learner
-        self._transitions = TransitionShard(journal, number, learners)
+        self._transitions = TransitionReader(journal)
         self._board, self._shared, self._lock = board, shared, lock
-        self._controls, self._ratio = controls, updates_per_transition
+        self._controls = controls
+        self._ratio = None if updates_per_transition is None else updates_per_transition / learners
         self._observed = 0
         self._updates_here = 0  # made by this process
         self._unpublished = False
@@ -86,7 +88,7 @@ class LearnerLoop:
             self._board.publish(self._learner.weights())
 
     def drain(self) -> None:
-        """Observe all that the journal holds: what is saved then lacks nothing that was lived through.
+        """Observe all that the journal holds: what is saved then lacks no transition.
 
         The run may have been interrupted in the middle of an episode, which is over for the learner then.
         """
@@ -99,9 +101,9 @@ class LearnerLoop:
         if self._shared is not None:
             self._load_newest()
 
-    def tell_counts(self) -> None:
-        """Tell the learner how many updates were made, if it wants to know: by itself, and by all."""
-        self._tell(self._controls.updates)
+    def pass_counts(self) -> None:
+        """Give the learner its own number of updates and that of all learners, if it takes them."""
+        self._note_updates(self._controls.updates)
 
     def take_count(self) -> None:
         """Go on counting from the updates of a learner that has been restored, if it counts them."""
@@ -204,25 +206,25 @@ class LearnerLoop:
             self._controls.updates[self._number] += 1
             return
         with self._alone():
-            self._load_newest()
+            self._load_newest(self._shared.newest())
             self.scalars = self._learner.apply(self._gradients) or getattr(self._learner, "scalars", {})
             self._shared.publish(self._learner.weights())
-            self._controls.updates[self._number] += 1  # while nobody else applies: the next one counts on from here
+            self._controls.updates[self._number] += 1  # under the lock: the next learner counts on from here
         del self._gradients
 
-    def _load_newest(self) -> None:
-        """Load the newest weights that the learners share, and tell how many updates they have seen."""
+    def _load_newest(self, newest: Mapping[str, Any] | None = None) -> None:
+        """Load the newest weights that the learners share, and pass on how many updates they have seen."""
         assert self._shared is not None
         counts = self._controls.updates.copy()  # taken first: these updates at least are in the weights
-        self._learner.load_weights(self._shared.snapshot())
-        self._tell(counts)
+        self._learner.load_weights(self._shared.snapshot() if newest is None else newest)
+        self._note_updates(counts)
 
-    def _tell(self, counts: npt.NDArray[np.int64]) -> None:
+    def _note_updates(self, counts: npt.NDArray[np.int64]) -> None:
         if hasattr(self._learner, "note_updates"):
             self._learner.note_updates(int(counts[self._number]), int(counts.sum()))
 
     def _publish(self) -> None:
-        """Publish if nobody reads the copy that is to be written, or has had time enough since the last flip."""
+        """Publish, unless the copy to be written is still read and the last flip is too recent."""
         if not (self._unpublished and self._may_publish()):
             return
         with self._alone():
@@ -231,7 +233,7 @@ class LearnerLoop:
 
     def publish(self) -> None:
         """Flip the workers' copies to the newest weights, whoever reads."""
-        self._board.publish(self._learner.weights() if self._shared is None else self._shared.snapshot())
+        self._board.publish(self._learner.weights() if self._shared is None else self._shared.newest())
         self._unpublished = False
 
     def _may_publish(self) -> bool:

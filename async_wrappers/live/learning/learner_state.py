@@ -105,7 +105,7 @@ def _array(file: zipfile.ZipFile, name: str) -> Array:
 
 
 def _described(value: Any, arrays: list[Array], where: str) -> Any:
-    """Return JSON that tells of a value, whose arrays are put into `arrays`."""
+    """Return JSON that describes a value, whose arrays are put into `arrays`."""
     if is_tensor(value) or isinstance(value, np.ndarray | np.generic):
         return _stored(value, arrays, where)
     if value is None or isinstance(value, bool | int | float | str):
@@ -132,7 +132,7 @@ def _stored(value: Any, arrays: list[Array], where: str) -> dict[str, list[Any]]
 
 
 def _made(structure: Any, file: zipfile.ZipFile) -> Any:
-    """Return the value that `_described` told of."""
+    """Return the value that `_described` described."""
     if not isinstance(structure, dict):
         return structure
     ((kind, parts),) = structure.items()

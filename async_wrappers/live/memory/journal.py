@@ -3,7 +3,7 @@
 An entry is a decision: the observation behind its action, the action, the summed reward, the interval, and what the
 policy leaves for the learner beside its action (extras), if it leaves anything. Its next
 observation is that of the entry after it, so that each observation is kept once; after the last decision of an episode
-an entry holds the final observation alone. When the journal is full the oldest entry goes; nobody ever waits.
+an entry holds the final observation alone. When the journal is full the oldest entry goes; neither side waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What workers, learners and the environment loop tell each other in passing: one writer for every number."""
+"""Small messages in shared memory between workers, learners and the environment loop; each number has one writer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Ticket(NamedTuple):
         number: Of the published frame in the run.
         episode: Number of the episode in its phase.
         start: Frame of the episode.
-        frame: Frames lived through, over all episodes.
+        frame: Frames played before, over all episodes.
         eval_mode: Whether this is evaluation.
     """
 

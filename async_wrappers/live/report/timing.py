@@ -40,7 +40,7 @@ class TimingReport:
         playout_frames: Frames from a decision's start to when its action is due; 0 where that is when it is ready.
         lost: Inferences that gave no action, by what became of them.
         updates: Updates of all learners.
-        scalars: What the last update told, by name.
+        scalars: What the last update returned, by name.
         phase_state: What the environment keeps for the next phase (its attribute ``phase_state``); None for nothing.
         notes: What `on_frame` returned, each with its frame.
     """

@@ -215,7 +215,7 @@ def test_another_latency_of_updates_gives_other_weights() -> None:
     assert len({str(each) for each in weights}) == 3
 
 
-@pytest.mark.parametrize("learners", [1])
+@pytest.mark.parametrize("learners", [1, 2, 3])
 @pytest.mark.parametrize("learn", [None, "after", "before"])
 def test_a_run_goes_on_from_its_files_as_one_that_was_never_ended(
     tmp_path: Path, learners: int, learn: str | None
@@ -314,3 +314,17 @@ def test_a_policy_that_cannot_load_weights_is_refused() -> None:
             make_learner=Drawing,
             learner_latency=0.01,
         )
+
+
+@pytest.mark.parametrize("learners", [1, 2, 5])
+def test_all_learners_observe_every_transition_and_owe_the_updates_together(learners: int) -> None:
+    room = Room(length=200, learners=learners, learner_latency=0.5 * MS, updates_per_transition=0.5)
+    report = room.runner.run(episodes=1)
+    seen = room.learners[0].seen
+    assert seen == [float(frame) for frame in range(len(seen))]
+    assert all(learner.seen == seen for learner in room.learners)
+    assert 0.5 * len(seen) <= report.updates <= 0.5 * len(seen) + learners
+    assert {learner.updates for learner in room.learners} <= {
+        report.updates // learners,
+        report.updates // learners + 1,
+    }

@@ -1,4 +1,4 @@
-"""Which transitions a learner observes, and where one does not follow the one before."""
+"""What a learner observes: all transitions of the journal, and where one does not follow the one before."""
 
 from __future__ import annotations
 
@@ -7,28 +7,24 @@ from typing import Any
 
 from async_wrappers.live.memory.journal import Journal
 
-__all__ = ["RUN_LENGTH", "TransitionShard"]
-
-RUN_LENGTH = 64  # transitions in a row that go to one learner
+__all__ = ["TransitionReader"]
 
 
-class TransitionShard:
-    """Learner l's share of the journal: of every L runs of 64 transitions in a row, run number l.
+class TransitionReader:
+    """Reads the journal from its oldest entry on, as one of several learners that all observe every transition.
 
-    A replay may take a transition's next observation from the transition that it is given next. So the last one before
-    a gap (another learner's run, what the journal has overwritten, an episode that was abandoned) is marked truncated:
-    it is bootstrapped on its own next observation. To know, a transition is held back until the entry after it is
-    there.
+    A replay takes a transition's next observation from the transition that comes next. So a transition that is neither
+    terminal nor truncated is followed by its successor: the last one before a gap (entries that the journal has
+    overwritten, an episode that was abandoned) is marked truncated, and so bootstrapped on its own next observation. To
+    know, a transition is held back until the entry after it is there.
 
     Args:
         journal: Where transitions come from.
-        number: Which learner this is, l.
-        learners: L.
     """
 
-    def __init__(self, journal: Journal, number: int, learners: int) -> None:
+    def __init__(self, journal: Journal) -> None:
         """See the class."""
-        self._journal, self._number, self._learners = journal, number, learners
+        self._journal = journal
         self._position = journal.oldest()
         self._held: dict[str, Any] | None = None
 
@@ -47,15 +43,12 @@ class TransitionShard:
             position, numbered = self._journal.read(self._position)
             if position == self._position:
                 return None
-            follows = position == self._position + 1 and numbered is not None and self._owns(numbered.number)
+            follows = position == self._position + 1 and numbered is not None
             given = self._held if follows or self._held is None else _cut(self._held)
             self._position = position
-            self._held = numbered.transition if numbered is not None and self._owns(numbered.number) else None
+            self._held = None if numbered is None else numbered.transition
             if given is not None:
                 return given
-
-    def _owns(self, number: int) -> bool:
-        return number // RUN_LENGTH % self._learners == self._number
 
 
 def _cut(transition: dict[str, Any]) -> dict[str, Any]:
