@@ -308,9 +308,11 @@ class DQN(Spec):
         )
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
-        """Make learner `number` of `learners`, which share the replay capacity and the history equally: no policy.
+        """Make learner `number` of `learners`: no policy.
 
-        All begin with the same weights, those of every policy.
+        All begin with the same weights, those of every policy. Each observes every transition into a replay of the full
+        capacity, and draws batches of its own: together they are the paper's learners of one buffer, and take the
+        memory of as many replays.
 
         Raises:
             ValueError: `number` is not one of them, or an argument is out of range.
@@ -322,10 +324,10 @@ class DQN(Spec):
         return Learner(
             self.make_network(),
             self.loss,
-            self.make_replay(self._replay_capacity // learners, _own_seed(self._replay_seed, number)),
+            self.make_replay(self._replay_capacity, _own_seed(self._replay_seed, number)),
             kind=self.learner_kind,
             optimizer=self._optimizer,
-            min_replay_history=self._min_replay_history // learners,
+            min_replay_history=self._min_replay_history,
             compute=self.compute,
             first_action=self.first_action,
             read=self.reader,

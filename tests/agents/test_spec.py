@@ -169,18 +169,18 @@ def test_a_policy_keeps_the_layout_of_the_weights_it_is_given() -> None:
     assert policy.act(np.full((36, 36), 9, np.uint8), Decision(0, 0, 10**6, True)) == before
 
 
-def test_several_learners_share_capacity_and_history_and_draw_batches_of_their_own() -> None:
+def test_several_learners_have_the_whole_capacity_and_history_and_draw_batches_of_their_own() -> None:
     made = parts(DriftingEnv())
     learners = [made.make_learner(number, 2) for number in range(2)]
     assert_identical(dict(learners[0].weights()), dict(learners[1].weights()))
     seen = []
     for learner in learners:
-        assert learner.replay.facts()["capacity"] == 50
+        assert learner.replay.facts()["capacity"] == 100
         ready = []
         for transition in transitions(30):
             learner.observe(transition)
             ready.append(learner.ready)
-        assert ready.index(True) == 5
+        assert ready.index(True) == 10
         seen.append(learner.replay.sample()["index"].tolist())
     assert seen[0] != seen[1]
 
