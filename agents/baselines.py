@@ -9,9 +9,8 @@ from typing import Any
 import gymnasium as gym
 
 from agents.agent import Report
-from agents.checks import discrete_actions
-from agents.decision import Decision, EpisodeClock
-from agents.exploration import DecisionRandom
+from agents.policy import Decision, DecisionRandom, EpisodeClock
+from agents.spec import discrete_actions
 
 __all__ = ["NoopAgent", "RandomAgent"]
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+import gin
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Compute"]
+__all__ = ["Compute", "create_optimizer"]
 
 
 @dataclass(frozen=True)
@@ -121,3 +124,56 @@ def _channels_last(images: Tensor) -> Tensor:
     for channel, image in enumerate(images.numpy().swapaxes(0, 1)):
         interleaved[..., channel] = image  # for bytes, faster than PyTorch's own copy
     return torch.from_numpy(interleaved).permute(0, 3, 1, 2)
+
+
+# Optimisers by name, with Dopamine's parameter names.
+
+NAMES = ("adam", "rmsprop", "sgd")
+
+
+@gin.configurable(module="agents")
+def create_optimizer(
+    parameters: Iterable[nn.Parameter],
+    name: str = "adam",
+    learning_rate: float = 6.25e-5,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1.5e-4,
+    decay: float = 0.95,
+    momentum: float = 0.0,
+    centered: bool = False,
+) -> torch.optim.Optimizer:
+    """Make an optimiser.
+
+    Args:
+        parameters: What it updates.
+        name: ``"adam"`` (Kingma and Ba 2015), ``"rmsprop"`` or ``"sgd"``.
+        learning_rate: Step size.
+        beta1: Adam's decay of the gradient's mean.
+        beta2: Adam's decay of the gradient's mean square.
+        eps: Added to the denominator of Adam and RMSProp; PyTorch adds it outside the root, TensorFlow's RMSProp (the
+            Nature DQN's in Dopamine) inside.
+        decay: RMSProp's decay of the gradient's mean square.
+        momentum: Of RMSProp and SGD.
+        centered: RMSProp divides by the standard deviation instead of the root mean square (Mnih et al. 2015).
+
+    Raises:
+        ValueError: An unknown name, or a value that the optimiser cannot use.
+    """
+    if name not in NAMES:
+        raise ValueError(f"create_optimizer.name must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
+    rates = {"learning_rate": learning_rate, "eps": eps, "momentum": momentum}
+    shares = {"beta1": beta1, "beta2": beta2, "decay": decay}
+    for key, value in (rates | shares).items():
+        limit = "a finite number >= 0" if key in rates else "a number >= 0 and < 1"
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not number or not 0 <= value < (math.inf if key in rates else 1):
+            raise ValueError(f"create_optimizer.{key} must be {limit}, got {value!r}")
+    if name == "adam":
+        # One pass over all parameters instead of one operation after another.
+        return torch.optim.Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=eps, fused=True)
+    if name == "rmsprop":
+        return torch.optim.RMSprop(
+            parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
+        )
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)

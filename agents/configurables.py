@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from agents.compute import create_optimizer
 from agents.experiment.create_runner import create_runner
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import Runner, TrainRunner
-from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
-from agents.networks.heads import DuelingHead, LinearHead
-from agents.networks.initializers import variance_scaling
-from agents.networks.q_network import create_network
-from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso
-from agents.optimizers import create_optimizer
+from agents.networks.q_network import DuelingHead, LinearHead, create_network
+from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
+from agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.registry import create_agent
 from agents.sweep.settings import Sweep
 from agents.value_based.c51 import C51

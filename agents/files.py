@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-__all__ = ["refuse_damage", "write_atomically", "write_text_atomically"]
+from agents import __version__
+
+__all__ = [
+    "FORMAT",
+    "OtherFormat",
+    "check_format",
+    "refuse_damage",
+    "stamp",
+    "write_atomically",
+    "write_text_atomically",
+]
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -113,3 +123,38 @@ def _sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# The format of the files that a run goes on from, which each of them states beside the version that wrote it.
+#
+# Format 1 stated neither. Weights are read from either format; a run is continued from its own format alone.
+
+FORMAT = 2
+
+
+class OtherFormat(ValueError):
+    """A whole file, of a format that this version does not continue."""
+
+
+def stamp() -> dict[str, Any]:
+    """Return what a file states about its format."""
+    return {"format": FORMAT, "version": __version__}
+
+
+def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, ...] = (FORMAT,)) -> None:
+    """Refuse a file of another format.
+
+    Args:
+        what: Names the file.
+        stated: What it states: a stamp, or an empty mapping in format 1.
+        readable: The formats that will do.
+
+    Raises:
+        OtherFormat: It has none of them.
+    """
+    there, version = stated.get("format", 1), stated.get("version", "0.1.0 or older")
+    if there not in readable:
+        raise OtherFormat(
+            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {__version__} goes on from "
+            f"format {FORMAT} alone: continue with that version, or choose another --base_dir"
+        )

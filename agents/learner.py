@@ -15,24 +15,25 @@ momentum, since its gradient was replaced by zero.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from agents.compute import Compute
-from agents.divergence import check_loss, check_weights
-from agents.exploration import DecisionRandom
+from agents.compute import Compute, create_optimizer
+from agents.files import write_atomically
 from agents.losses.values import importance_weighted
-from agents.networks.noisy import noisy_layers, resample_noise
-from agents.observations import are_equal
-from agents.optimizers import create_optimizer
+from agents.networks.torsos import noisy_layers, resample_noise
+from agents.policy import DecisionRandom
+from agents.replay import Replay
+from agents.schema import are_equal, batch_tensors, each_array
 
-__all__ = ["Batch", "Learner", "Loss", "LossOutput", "Monitor", "Networks", "Replay", "SampledBatch"]
+__all__ = ["Batch", "DivergedError", "Learner", "Loss", "LossOutput", "Monitor", "Networks", "SampledBatch"]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -77,59 +78,6 @@ class Monitor(Protocol):
 
     def cut(self) -> None:
         """Forget the running episode, the rest of which is missing."""
-        ...
-
-
-class Replay(Protocol):
-    """What the learner needs of a replay memory."""
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """Store a transition."""
-        ...
-
-    def cut(self, observation: Any) -> None:
-        """End the running episode with the observation that its last transition led to."""
-        ...
-
-    def sample(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Return a batch: observation, action, reward, discount, next_observation, index; with priorities, weight."""
-        ...
-
-    def __len__(self) -> int:
-        """Return how many transitions can be sampled."""
-        ...
-
-    @property
-    def add_count(self) -> int:
-        """Transitions ever observed."""
-        ...
-
-    def facts(self) -> dict[str, Any]:
-        """Return what two replays must share to load one another's files."""
-        ...
-
-    def save(self, directory: Path, number: int) -> object:
-        """Write what is new, and an index of this moment."""
-        ...
-
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """Restore the moment of an index, without what is damaged if so asked; return the transitions lost."""
-        ...
-
-    def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """Delete what no index in `keep` needs."""
-        ...
-
-
-class Ring(Protocol):
-    """What it needs besides for a one-step loss, and of a replay whose batches have weights."""
-
-    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the transitions of an index, for an n-step return of another n."""
-        ...
-
-    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """Set what transitions are worth."""
         ...
 
 
@@ -306,7 +254,7 @@ class Learner:
         """
         self.finish_update()
         arrays = self.replay.sample()
-        first_steps = cast(Ring, self.replay).transitions(arrays["index"], 1) if self._one_step_loss else None
+        first_steps = self.replay.transitions(arrays["index"], 1) if self._one_step_loss else None
         self._batches += 1
         return SampledBatch(self._batches - 1, arrays, first_steps)
 
@@ -326,12 +274,13 @@ class Learner:
         return gradients
 
     def _gradients(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
-        batch = self._tensors(sampled.arrays)
+        batch = batch_tensors(sampled.arrays, self._read, self.compute.tensor)
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
         output = self._loss(self._networks, batch, rng)
         if sampled.first_steps is not None:
-            output = _sum(output, self._loss(self._networks, self._tensors(sampled.first_steps), rng))
+            first = batch_tensors(sampled.first_steps, self._read, self.compute.tensor)
+            output = _sum(output, self._loss(self._networks, first, rng))
         weighted = "weight" in batch
         if weighted and output.priority is None:
             raise ValueError(
@@ -361,10 +310,6 @@ class Learner:
         self._count(self._updates_of_all + 1)
         return self.scalars
 
-    def _tensors(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Batch:
-        how = {name: self._read if name in _OBSERVED else self.compute.tensor for name in _LEARNT_FROM}
-        return {name: how[name](array) for name, array in arrays.items() if name in _LEARNT_FROM}
-
     def _send_losses_to_host(self, loss: Tensor, priority: Tensor | None, sampled: SampledBatch) -> None:
         """Begin one transfer of the loss and the priorities; look at the loss at once if nothing has to wait."""
         numbers = [loss.float().view(1)] if priority is None else [loss.float().view(1), priority.detach().float()]
@@ -387,7 +332,7 @@ class Learner:
             self._check(unfinished)
         if "weight" in unfinished.batch.arrays:
             priority = unfinished.on_host()[1:].astype(np.float64) + self._priority_epsilon
-            cast(Ring, self.replay).set_priorities(unfinished.batch.arrays["index"], priority)
+            self.replay.set_priorities(unfinished.batch.arrays["index"], priority)
 
     def _check(self, unfinished: _Unfinished) -> None:
         loss = unfinished.on_host().item(0)
@@ -547,10 +492,6 @@ class Learner:
         """Do nothing: there is nothing to release."""
 
 
-_OBSERVED = frozenset({"observation", "next_observation"})
-_LEARNT_FROM = _OBSERVED | {"action", "reward", "discount", "weight"}
-
-
 def _sum(one: LossOutput, other: LossOutput) -> LossOutput:
     """Add two losses of the same transitions; the metrics are those of the first."""
     priority = None if one.priority is None or other.priority is None else one.priority + other.priority
@@ -559,3 +500,86 @@ def _sum(one: LossOutput, other: LossOutput) -> LossOutput:
 
 def _no_target(*inputs: Any) -> Tensor:
     raise RuntimeError("the loss asks for a target network, and the agent declares none: give a target_update_period")
+
+
+# What ends a run before its weights are spoilt: a loss, a weight or an observation that is not finite.
+
+
+class DivergedError(RuntimeError):
+    """The loss is not finite, and the message names the file that holds the batch; or a weight is not.
+
+    Where the environment's own reward or observation is not, the message says so.
+    """
+
+
+def check_loss(
+    loss: float,
+    update: int,
+    arrays: Mapping[str, Any],
+    state: Callable[[], dict[str, Any]],
+    directory: str | Path | None,
+) -> None:
+    """Refuse a loss that is not finite, and write down what led to it.
+
+    Args:
+        loss: Of one update.
+        update: Its number.
+        arrays: The batch, as the replay gave it.
+        state: Returns the learner's state, which is written beside the batch.
+        directory: Where the file goes; None for the working directory.
+
+    Raises:
+        DivergedError: It is not finite.
+    """
+    if math.isfinite(loss):
+        return
+    path = (Path(directory or ".") / f"diverged_batch_{update}.pt").resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
+    write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": state()}, file))
+    stops = "learning stops before it spoils the weights: they and the batch are in"
+    if (culprit := _not_finite_of_the_environment(arrays)) is not None:
+        raise DivergedError(
+            f"the environment returned {culprit}, which makes the loss of update {update} {loss}, and "
+            f"{stops} {path}; mend the environment, or clip what it returns"
+        )
+    raise DivergedError(
+        f"the loss of update {update} is {loss}, and {stops} {path}; a smaller learning rate or a "
+        "max_gradient_norm may help"
+    )
+
+
+def check_weights(parameters: Mapping[str, Tensor], update: int) -> None:
+    """Refuse weights that are not finite, as after an infinite gradient of a finite loss.
+
+    Raises:
+        DivergedError: One of them is not.
+    """
+    for name, parameter in parameters.items():
+        if not parameter.isfinite().all():
+            raise DivergedError(
+                f"{name} is not finite after update {update}, though the loss was: a smaller learning rate or a "
+                "max_gradient_norm may help"
+            )
+
+
+def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
+    """Name the reward or observation of a batch that is not finite; None where all are."""
+    numbers = {"reward": arrays["reward"], **_leaves("observation", arrays["observation"])}
+    numbers |= _leaves("next observation", arrays["next_observation"])
+    for name, array in numbers.items():
+        if array.dtype.kind != "f" or np.isfinite(array).all():
+            continue
+        at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        place = list(at[2:]) or ""  # of the observation, not of batch and stack
+        slot = f" (transition {arrays['index'][at[0]]} of the replay)" if "index" in arrays else ""
+        return f"{array[at]} as its {name}{place}{slot}"
+    return None
+
+
+def _leaves(name: str, observations: Any) -> dict[str, npt.NDArray[Any]]:
+    if not isinstance(observations, Mapping):
+        return {name: observations}
+    return {
+        leaf: array for key, each in observations.items() for leaf, array in _leaves(f"{name}[{key!r}]", each).items()
+    }

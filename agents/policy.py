@@ -8,22 +8,332 @@ nothing, and a resumed run acts as an uninterrupted one.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+import gin
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from agents.compute import Compute
-from agents.decision import Decision
-from agents.exploration import DecisionRandom
-from agents.networks.noisy import noisy_layers, resample_noise
-from agents.observations import batch_of_one, stacked
-from agents.trees import each_array
+from agents.networks.torsos import noisy_layers, resample_noise
+from agents.schema import batch_of_one, each_array, stacked
 
-__all__ = ["EpsilonGreedyPolicy", "OneRow", "Policy", "PolicyOutput", "WorkerPolicy"]
+__all__ = [
+    "Decision",
+    "EpisodeClock",
+    "EpsilonGreedyPolicy",
+    "OneRow",
+    "Outcome",
+    "Policy",
+    "PolicyOutput",
+    "WorkerPolicy",
+    "frames_per_decision",
+]
+
+
+# What a policy is told about the decision it makes, and how an agent that is asked in turn keeps count of it.
+
+
+class Decision(NamedTuple):
+    """All that a policy may depend on besides the observation and its weights.
+
+    Attributes:
+        episode: Number of the episode among those of its mode (training or evaluation), from 0.
+        start: Frame of the episode whose observation is read.
+        frame: Training frames lived through when the decision starts, over all episodes; exploration schedules use it.
+        eval_mode: True in evaluation.
+    """
+
+    episode: int
+    start: int
+    frame: int
+    eval_mode: bool
+
+
+class Outcome(NamedTuple):
+    """What became of a decision.
+
+    Attributes:
+        interval: Frames from its action's effect to the next one's, or to the end of the episode.
+        closed: Training frames lived through when its reward was complete.
+        applied: False if the episode ended before its action could land; it then teaches nothing.
+    """
+
+    interval: int
+    closed: int
+    applied: bool
+
+
+def frames_per_decision(environment: gym.Env[Any, Any]) -> int | None:
+    """Return the frames from one decision's effect to the next one's; None if they vary.
+
+    The environment says so in an attribute ``decision_interval``, as `RealtimeDelay` does, or is turn-based.
+    """
+    if not environment.has_wrapper_attr("decision_interval"):
+        return 1
+    interval: int | None = environment.get_wrapper_attr("decision_interval")
+    return interval
+
+
+class EpisodeClock:
+    """Counts episodes and frames from what the environment reports in ``info["realtime"]``.
+
+    An environment without that report is turn-based: one frame per decision and no delay.
+    """
+
+    def __init__(self) -> None:
+        """Begin at training frame 0, before the first episode."""
+        self.frames = 0
+        self.train_episodes = 0
+        self.eval_episodes = 0
+        self._eval_mode = False
+        self._begin = 0  # training frames when the episode began
+        self._frame = 0  # frames of this episode
+
+    def begin(self, eval_mode: bool, realtime: Mapping[str, Any] | None = None) -> Decision:
+        """Begin an episode and return its first decision."""
+        self._eval_mode, self._begin, self._frame = eval_mode, self.frames, 0
+        if eval_mode:
+            self.eval_episodes += 1
+        else:
+            self.train_episodes += 1
+        return self._decision(0 if realtime is None else int(realtime["start"]))
+
+    def advance(self, realtime: Mapping[str, Any] | None = None) -> tuple[Decision, Outcome]:
+        """Return the next decision and what became of the last one."""
+        outcome = self.end(realtime)
+        return self._decision(self._frame if realtime is None else int(realtime["start"])), outcome
+
+    def end(self, realtime: Mapping[str, Any] | None = None) -> Outcome:
+        """Return what became of the last decision."""
+        self._frame = self._frame + 1 if realtime is None else int(realtime["frame"])
+        if not self._eval_mode:
+            self.frames = self._begin + self._frame
+        if realtime is None:
+            return Outcome(interval=1, closed=self.frames, applied=True)
+        return Outcome(int(realtime["interval"]), self.frames, bool(realtime["applied"]))
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the counts between two episodes."""
+        return {"frames": self.frames, "train_episodes": self.train_episodes, "eval_episodes": self.eval_episodes}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Restore the counts."""
+        self.frames = state["frames"]
+        self.train_episodes = state["train_episodes"]
+        self.eval_episodes = state["eval_episodes"]
+
+    def _decision(self, start: int) -> Decision:
+        episode = (self.eval_episodes if self._eval_mode else self.train_episodes) - 1
+        frame = self.frames if self._eval_mode else self._begin + start
+        return Decision(episode, start, frame, self._eval_mode)
+
+
+# Exploration: epsilon as a function of the frame count, and random draws as a function of where in a run they fall.
+#
+# Nothing here depends on what was asked before, so a resumed run explores as an uninterrupted one.
+
+
+@gin.configurable(module="agents")
+def linearly_decaying_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
+    """Epsilon that stays 1 during the warm-up, then falls linearly (Mnih et al. 2015; formula of Dopamine, 2018).
+
+    epsilon + clip((1 - epsilon) (decay_period + warmup_frames - frame) / decay_period, 0, 1 - epsilon).
+
+    Args:
+        decay_period: frames that the fall takes; 0 falls at once after the warm-up.
+        frame: frames played so far.
+        warmup_frames: frames before the fall begins.
+        epsilon: the value after the fall, in [0, 1].
+
+    Returns:
+        The probability of a random action at `frame`.
+
+    Raises:
+        ValueError: `decay_period` is negative.
+    """
+    if decay_period < 0:
+        raise ValueError(f"decay_period must be >= 0 frames, got {decay_period}")
+    if decay_period == 0:
+        return 1.0 if frame < warmup_frames else epsilon
+    bonus = (1.0 - epsilon) * (decay_period + warmup_frames - frame) / decay_period
+    return epsilon + min(max(bonus, 0.0), 1.0 - epsilon)
+
+
+@gin.configurable(module="agents")
+def identity_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
+    """`epsilon` at every frame; the arguments are those of `linearly_decaying_epsilon`."""
+    return epsilon
+
+
+@gin.configurable(module="agents")
+def zero_epsilon(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
+    """0 at every frame, the greedy policy; the arguments are those of `linearly_decaying_epsilon`."""
+    return 0.0
+
+
+@gin.configurable(module="agents")
+def per_actor_epsilon(
+    decay_period: int,
+    frame: int,
+    warmup_frames: int,
+    epsilon: float,
+    actor: int = 0,
+    actors: int = 1,
+    base: float = 0.4,
+    last_exponent: float = 8.0,
+) -> float:
+    """An epsilon for each actor, the same at every frame (Horgan et al. 2018, Ape-X, section 4).
+
+    base ** linspace(1, last_exponent, actors)[actor]; an actor alone has `base`.
+
+    Args:
+        decay_period: not used.
+        frame: not used.
+        warmup_frames: not used.
+        epsilon: not used.
+        actor: which one, from 0; the agent fills it in for the policy of each worker.
+        actors: how many there are.
+        base: the first actor's epsilon, in [0, 1].
+        last_exponent: of the last actor.
+
+    Raises:
+        ValueError: `actor` is not one of `actors`, or `base` is out of range.
+    """
+    if not 0 <= actor < actors:
+        raise ValueError(f"actor must lie in [0, {actors}), one for each of the actors, got {actor}")
+    if not 0.0 <= base <= 1.0:
+        raise ValueError(f"base must lie in [0, 1], got {base}")
+    return float(base ** np.linspace(1.0, last_exponent, actors)[actor])
+
+
+def is_per_actor(schedule: Callable[..., Any]) -> bool:
+    """Return whether a schedule of epsilon takes the number of its actor."""
+    return "actor" in inspect.signature(schedule).parameters
+
+
+_WITHOUT_WARMUP = [inspect.unwrap(schedule) for schedule in (identity_epsilon, zero_epsilon, per_actor_epsilon)]
+
+
+def has_warmup(schedule: Callable[..., Any]) -> bool:
+    """Return whether a schedule of epsilon depends on its warm-up; the user's own are taken to."""
+    while isinstance(schedule, partial):
+        schedule = schedule.func
+    return inspect.unwrap(schedule) not in _WITHOUT_WARMUP
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """The probability of a random action, as a function of the decision.
+
+    Attributes:
+        schedule: From (decay period, frame, warm-up, final epsilon) to epsilon in training.
+        decay_period: Frames.
+        warmup: Frames.
+        train: Final epsilon in training.
+        evaluation: Epsilon in evaluation.
+        per_actor: Whether the schedule takes the keywords ``actor`` and ``actors``.
+    """
+
+    schedule: Callable[..., float]
+    decay_period: int
+    warmup: int
+    train: float
+    evaluation: float
+    per_actor: bool = False
+
+    def of_actor(self, actor: int, actors: int) -> Epsilon:
+        """Return the epsilon of one of several actors: another one where the schedule takes the number of its actor."""
+        if not self.per_actor:
+            return self
+        return replace(self, schedule=partial(self.schedule, actor=actor, actors=actors))
+
+    def map_schedule(self, function: Callable[..., Any]) -> Epsilon:
+        """Return the same with what `function` makes of the schedule."""
+        return replace(self, schedule=function(self.schedule))
+
+    def __call__(self, decision: Decision) -> float:
+        """Return epsilon for a decision."""
+        if decision.eval_mode:
+            return self.evaluation
+        return self.schedule(self.decay_period, decision.frame, self.warmup, self.train)
+
+
+class DecisionRandom:
+    """Random numbers of each decision as a pure function of (seed, episode, start, eval_mode).
+
+    The generator is counter-based: Philox (Salmon et al. 2011), keyed by the seed. A decision's stream begins at the
+    256-bit counter whose 64-bit words are (0, start, episode, eval_mode), lowest first, so that it would run into
+    another decision's stream only after 2^64 steps.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Makes the streams of one seed.
+
+        Args:
+            seed: any integer >= 0; different seeds give unrelated streams.
+
+        Raises:
+            ValueError: `seed` is negative.
+        """
+        if seed < 0:
+            raise ValueError(f"seed must be >= 0, got {seed}")
+        key = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+        self._philox = np.random.Philox(key=key)
+        self._generator = np.random.Generator(self._philox)
+        self._counter = np.zeros(4, np.uint64)
+        # Setting the state of one generator takes a fraction of the time that making a new one does.
+        self._state = self._philox.state
+        self._state["state"] = {"counter": self._counter, "key": key}
+
+    def draw(self, episode: int, start: int, eval_mode: bool) -> np.random.Generator:
+        """The generator of one decision, at the beginning of its stream.
+
+        Args:
+            episode: number of the episode.
+            start: where in the episode the decision falls, such as its first frame.
+            eval_mode: whether the decision belongs to an evaluation.
+
+        Returns:
+            A generator that this object owns: the next call moves it to another stream.
+
+        Raises:
+            ValueError: `episode` or `start` lies outside [0, 2^64).
+        """
+        for name, value in (("episode", episode), ("start", start)):
+            if not 0 <= value < 2**64:
+                raise ValueError(f"{name} must lie in [0, 2**64), got {value}")
+        self._counter[1], self._counter[2], self._counter[3] = start, episode, eval_mode
+        self._philox.state = self._state
+        return self._generator
+
+    def uniform_and_action(self, num_actions: int, episode: int, start: int, eval_mode: bool) -> tuple[float, int]:
+        """What an epsilon-greedy decision needs: a uniform number in [0, 1) and an action in [0, num_actions).
+
+        Args:
+            num_actions: number of actions, at least 1.
+            episode: as in `draw`.
+            start: as in `draw`.
+            eval_mode: as in `draw`.
+
+        Returns:
+            The two draws, independent and uniform.
+
+        Raises:
+            ValueError: `num_actions` is less than 1, or a number is out of range as in `draw`.
+        """
+        if num_actions < 1:
+            raise ValueError(f"num_actions must be >= 1, got {num_actions}")
+        generator = self.draw(episode, start, eval_mode)
+        return generator.random(), int(generator.integers(num_actions))
+
 
 Values = Callable[[nn.Module, Any, np.random.Generator], Tensor]
 """From (network, inputs, generator) to Q-values [R, A]."""
@@ -169,7 +479,7 @@ class WorkerPolicy:
         """Return the environment's action for one observation, [*shape] or a dict of such.
 
         Where the policy leaves extras, the action comes with them: an object with ``action`` and ``extras``.
-        `decision` is any object with the attributes of `agents.decision.Decision`.
+        `decision` is any object with the attributes of `agents.policy.Decision`.
         """
         output = self.policy.act(batch_of_one(stacked([observation])), (), (decision,))
         if output.extras is None:

@@ -13,17 +13,38 @@ Policies and learners are pickled for other processes with their values of gin w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import gin
 import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Discrete
 
-from agents.decision import Decision
-from agents.observations import blank_observation
-from agents.policy import OneRow, Policy
+from agents.policy import Decision, OneRow, Policy
+from agents.schema import blank_observation
 
-__all__ = ["LearnerInterface", "OnePolicy", "Spec"]
+__all__ = [
+    "LearnerInterface",
+    "OnePolicy",
+    "Spec",
+    "WithGinValues",
+    "check_at_least",
+    "check_choice",
+    "check_count",
+    "check_factories",
+    "check_flags",
+    "check_numbers",
+    "check_shares",
+    "discrete_actions",
+    "with_gin_values",
+]
 
 
 class OnePolicy(Protocol):
@@ -175,3 +196,137 @@ class _Following(OneRow):
             self._updates = self._learner.updates
             self._policy.load_weights(self._learner.weights(), self._updates)
         return super().act(inputs, state, decisions)
+
+
+# Checks of hyperparameters: each names the argument, the value that came and what would be right.
+
+_LARGEST = 1e30  # what a hyperparameter may be: float32 ends at 3e38
+_WIDEST = 10**6  # units of a layer
+_MOST = 10**12  # observations, decisions, transitions or frames
+
+
+def check_numbers(**numbers_by_name: Any) -> None:
+    """Refuse what is no number; the range is another check's question."""
+    for name, value in numbers_by_name.items():
+        # An infinite number passes: the check of the range has the better sentence for it.
+        huge = isinstance(value, int | float) and _LARGEST < abs(value) < math.inf
+        if huge or not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise ValueError(f"{name} must be a number, of at most {_LARGEST:g}, got {value!r}")
+
+
+def check_shares(**shares_by_name: Any) -> None:
+    """Refuse what does not lie in [0, 1]."""
+    for name, value in shares_by_name.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"{name} must lie in [0, 1], got {value}")
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Refuse what is no size of a layer."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _WIDEST:
+        raise ValueError(f"{name} must be a whole number >= {least}, and at most {_WIDEST:,}, got {value!r}")
+
+
+def check_flags(**flags: Any) -> None:
+    """Refuse what is neither True nor False."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_at_least(name: str, value: Any, least: int, unit: str) -> None:
+    """Refuse what is no whole number of a unit, or fewer than `least`."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise ValueError(f"{name} must be a whole number ({unit}), got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be >= {least} {unit}, got {value}")
+    if value > _MOST and name != "seed":
+        raise ValueError(f"{name} must be <= {_MOST:,} ({unit}), got {value}")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, str]) -> None:
+    """Refuse what is neither of two words."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_factories(agent: str, **factories: tuple[Callable[..., Any], str]) -> None:
+    """Refuse what is no function or class; each comes with an example of one in gin."""
+    for name, (factory, example) in factories.items():
+        if not callable(factory):
+            raise ValueError(f"{agent}.{name} must be a function or a class, such as {example}, got {factory!r}")
+
+
+def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:
+    """Return (first action, number of actions) of a Discrete space.
+
+    Raises:
+        ValueError: The space is another one.
+    """
+    if not isinstance(space, Discrete):
+        raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: discretise them in a wrapper")
+    return int(space.start), int(space.n)
+
+
+# Callables with the values that gin binds to them now: a child process has an empty gin.
+
+
+@dataclass(frozen=True, eq=False)
+class WithGinValues:
+    """Calls `function` with `bindings`, as gin would: the caller's arguments win over them."""
+
+    function: Callable[..., Any]
+    bindings: dict[str, Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        given = inspect.signature(self.function).bind_partial(*args).arguments
+        bound = {name: value for name, value in self.bindings.items() if name not in given}
+        return self.function(*args, **{**bound, **kwargs})
+
+
+def with_gin_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function` with the values that gin binds to it now, so that a process without them can call it.
+
+    A function that gin does not know is returned as it is. Values that are callables get their values too; what
+    `function` calls by name does not.
+
+    Gin's text (``gin.config_str``) cannot be sent instead: it leaves out values that have no text, and to read it a
+    child would have to import every module that it names.
+    """
+    if isinstance(function, partial):
+        return partial(with_gin_values(function.func), *function.args, **function.keywords)
+    configurable = _configurable(function)
+    if configurable is None:
+        return function
+    # A reference such as @scope/name is a function, or a class, that enters the scope around the configurable. Gin has
+    # no public name for that scope, so it is read from the function's closure.
+    entered = type(function).__call__ if isinstance(function, type) else function
+    scope = inspect.getclosurevars(entered).nonlocals.get("scope_components") if inspect.isfunction(entered) else None
+    with gin.config_scope(scope):
+        bindings = gin.get_bindings(configurable)
+    values = {name: _value(value) for name, value in bindings.items()}
+    return WithGinValues(inspect.unwrap(configurable), values)
+
+
+def _configurable(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return what is registered with gin; of a class of another package a reference is a subclass of the same name."""
+    if not isinstance(function, type):
+        found = inspect.unwrap(function, stop=_is_configurable)
+        return found if _is_configurable(found) else None
+    named = [kind for kind in function.__mro__ if kind.__qualname__ == function.__qualname__]
+    return next((kind for kind in named if _is_configurable(kind)), None)
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_value(each) for each in value)
+    return with_gin_values(value) if callable(value) else value
+
+
+def _is_configurable(function: Callable[..., Any]) -> bool:
+    try:
+        gin.get_bindings(function, resolve_references=False)
+    except (ValueError, TypeError):  # not registered, or not hashable
+        return False
+    return True

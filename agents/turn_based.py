@@ -20,11 +20,10 @@ import gymnasium as gym
 from torch import Tensor
 
 from agents.agent import Report
-from agents.decision import Decision, EpisodeClock, Outcome, frames_per_decision
 from agents.learner import Learner
-from agents.observations import batch_of_one, copied, stacked
 from agents.overlap import Overlap
-from agents.policy import Policy
+from agents.policy import Decision, EpisodeClock, Outcome, Policy, frames_per_decision
+from agents.schema import batch_of_one, copied, stacked
 from agents.spec import Spec
 
 __all__ = ["TurnBasedAgent"]

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import torch
 
+from agents.compute import create_optimizer
 from agents.experiment.episode import Phase, episode_seed, play_episode
 from agents.experiment.evaluate import bootstrap_interval, evaluate
-from agents.exploration import identity_epsilon
 from agents.networks.q_network import create_network
 from agents.networks.torsos import MLPTorso
-from agents.optimizers import create_optimizer
+from agents.policy import identity_epsilon
 from agents.turn_based import TurnBasedAgent
 from agents.value_based.dqn import DQN
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay

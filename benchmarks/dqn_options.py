@@ -63,8 +63,8 @@ def print_bound(repeats: int = 30) -> None:
     import numpy as np
     import torch
 
-    from agents.decision import Decision
     from agents.experiment.episode import play_episode
+    from agents.policy import Decision
     from agents.turn_based import TurnBasedAgent
     from agents.value_based.dqn import DQN
     from async_wrappers.envs import create_atari_environment

@@ -28,8 +28,8 @@ import gymnasium as gym
 import psutil
 import torch
 
-from agents.decision import Decision
 from agents.networks.q_network import count_parameters, create_network
+from agents.policy import Decision
 from agents.value_based.dqn import DQN
 from async_wrappers import AsyncRunner, plan
 from async_wrappers.envs import create_atari_environment

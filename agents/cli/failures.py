@@ -50,10 +50,10 @@ def explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
         base_dir: The run's directory, as the user wrote it; None where he named none.
     """
     # Imported here: the command that raised one of these has imported its module, and no other command needs it.
-    from agents.divergence import DivergedError
     from agents.experiment.checkpoint import NoCheckpointLoads
     from agents.experiment.config import ConfigError
     from agents.experiment.lock import DirectoryInUse
+    from agents.learner import DivergedError
     from async_wrappers.live.run_spec import RunFailed
 
     if isinstance(

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from absl import logging
 
-from agents.files import write_atomically, write_text_atomically
-from agents.formats import FORMAT, check_format, stamp
+from agents.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 
 __all__ = ["CHECKPOINTS", "Checkpointer", "NoCheckpointLoads", "read_bundle"]
 

@@ -19,9 +19,8 @@ from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
 from agents.experiment.phase_stats import Played, StandingAt
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
-from agents.gin_values import with_gin_values
-from agents.replay.log.saved import check_snapshot
-from agents.spec import Spec
+from agents.replay.log import check_snapshot
+from agents.spec import Spec, with_gin_values
 
 __all__ = ["LiveRunner"]
 
@@ -183,7 +182,12 @@ class LiveRunner(Runner):
     def _make_async_runner(self, **terms: Any) -> Any:
         make_env = with_gin_values(self._create_environment)
         return self._create_async_runner(
-            make_env, self._spec.make_policy, make_learner=self._spec.make_learner, seed=self.seed, **terms
+            make_env,
+            self._spec.make_policy,
+            make_learner=self._spec.make_learner,
+            seed=self.seed,
+            extras=self._spec.extras,
+            **terms,
         )
 
     def _open(self) -> Any:

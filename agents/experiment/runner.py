@@ -30,7 +30,7 @@ from agents.experiment.phase_stats import Played, closing_line, encounter_of, fa
 from agents.experiment.pretraining import Pretraining
 from agents.experiment.video import check_recordable, recorded
 from agents.registry import create_agent
-from agents.replay.log.saved import DamagedReplay
+from agents.replay.log import DamagedReplay
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
 

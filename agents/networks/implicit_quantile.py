@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.networks.initializers import initialize
-from agents.networks.inputs import as_float32, check_observation
-from agents.networks.torsos import output_size
+from agents.networks.torsos import as_float32, check_observation, initialize, output_size
 
 __all__ = ["CosineEmbedding", "ImplicitQuantileNetwork"]
 

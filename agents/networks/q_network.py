@@ -9,22 +9,168 @@ network does all three. An agent asks no more of a network than that it can be c
 needs none of the methods.
 """
 
+from __future__ import annotations
+
 import difflib
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import gin
+import torch
 from torch import Tensor, nn
 
-from agents.networks.dict_torso import DictTorso
-from agents.networks.heads import DuelingHead, HeadFactory, LinearHead
-from agents.networks.initializers import Initializer, initialize
-from agents.networks.inputs import as_float32, check_observation, check_sizes
-from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, TorsoFactory, output_size
+from agents.networks.torsos import (
+    HIDDEN_SIZE,
+    ImpalaTorso,
+    Initializer,
+    MLPTorso,
+    NatureTorso,
+    TorsoFactory,
+    as_float32,
+    check_observation,
+    check_sizes,
+    hidden_layer,
+    initialize,
+    output_size,
+)
+from agents.schema import at, leaves
 
-__all__ = ["PRESETS", "QNetwork", "count_parameters", "create_network"]
+__all__ = [
+    "PRESETS",
+    "DictTorso",
+    "DuelingHead",
+    "HeadFactory",
+    "LinearHead",
+    "QNetwork",
+    "check_fit",
+    "count_parameters",
+    "create_network",
+]
+
+
+# Heads: networks from features to Q-values, or to the outputs of a distribution of values per action.
+#
+# A head is an ``nn.Module`` built from the torso's ``output_size``, the number of actions and, for a distribution, the
+# number of outputs per action (atoms, quantiles).
+
+HeadFactory = Callable[..., nn.Module]
+
+
+@gin.configurable(module="agents")
+class LinearHead(nn.Module):
+    """One linear layer from features `[B, input_size]` to Q-values `[B, num_actions]`, or to N outputs per action.
+
+    Args:
+        input_size: Number of features.
+        num_actions: Number of actions.
+        outputs: N; None gives one value per action, without an axis for it.
+
+    Raises:
+        ValueError: If a size is not positive.
+    """
+
+    def __init__(self, input_size: int, num_actions: int, outputs: int | None = None) -> None:
+        super().__init__()
+        self._shape = _head_shape(input_size, num_actions, outputs)
+        self.values = nn.Linear(input_size, math.prod(self._shape))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features `[B, input_size]` to `[B, num_actions]` or `[B, num_actions, outputs]`."""
+        values: Tensor = self.values(features)
+        return values.view(-1, *self._shape)
+
+
+@gin.configurable(module="agents")
+class DuelingHead(nn.Module):
+    """Dueling head (Wang et al. 2016, arXiv 1511.06581, eq. 9): Q = V + A - mean of A over the actions.
+
+    Maps features `[B, input_size]` to Q-values `[B, num_actions]`, or to N outputs per action, each dueling by itself
+    (Hessel et al. 2018, "Rainbow"). Both streams are one linear layer on the torso's hidden layer, as in Dopamine,
+    whereas in the papers each stream has a hidden layer of its own.
+
+    Args:
+        input_size: Number of features.
+        num_actions: Number of actions.
+        outputs: N; None gives one value per action, without an axis for it.
+
+    Raises:
+        ValueError: If a size is not positive.
+    """
+
+    def __init__(self, input_size: int, num_actions: int, outputs: int | None = None) -> None:
+        super().__init__()
+        self._shape = _head_shape(input_size, num_actions, outputs)
+        self.value = nn.Linear(input_size, math.prod(self._shape[1:]))
+        self.advantage = nn.Linear(input_size, math.prod(self._shape))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features `[B, input_size]` to `[B, num_actions]` or `[B, num_actions, outputs]`."""
+        value: Tensor = self.value(features).view(-1, 1, *self._shape[1:])
+        advantage: Tensor = self.advantage(features).view(-1, *self._shape)
+        return value + (advantage - advantage.mean(dim=1, keepdim=True))
+
+
+def _head_shape(input_size: int, num_actions: int, outputs: int | None) -> tuple[int, ...]:
+    """Return the shape of a head's values, without the batch."""
+    check_sizes("input_size", [input_size])
+    shape = check_sizes("num_actions", [num_actions])
+    return shape if outputs is None else (*shape, *check_sizes("outputs", [outputs]))
+
+
+# A torso for a Dict of observations, made of torsos for one.
+
+_LEAST_IMAGE = 29  # pixels of height and width, the least that a convolutional torso takes
+
+
+class DictTorso(nn.Module):
+    """Torso for observations of several arrays, made of a torso for one.
+
+    An entry ``[C, H, W]`` with H and W of at least 29 is an image, and read by a torso of its own. All other entries
+    are flattened and concatenated, in the order of their keys in `observation_shape`. Where there are images, a fully
+    connected layer of 512 and a ReLU join their features to that vector, so that what an image means can depend on it;
+    where there are none, one torso reads the vector.
+
+    Args:
+        observation_shape: The shape of each entry by key; a dict of shapes for an entry that is a dict in its turn.
+        torso: Makes the torso for each image, or for the vector, from its shape.
+
+    Attributes:
+        output_size: Number of features.
+
+    Raises:
+        ValueError: If there is no entry, or a shape does not suit the torso.
+    """
+
+    def __init__(self, observation_shape: Mapping[str, Any], torso: TorsoFactory) -> None:
+        super().__init__()
+        entries = [(path, check_sizes("observation_shape", shape)) for path, shape in leaves(observation_shape)]
+        if not entries:
+            raise ValueError("observation_shape must hold a shape, got an empty dict")
+        images = [(path, shape) for path, shape in entries if len(shape) == 3 and min(shape[1:]) >= _LEAST_IMAGE]
+        vectors = [entry for entry in entries if entry not in images]
+        self._images, self._vectors = [path for path, _ in images], [path for path, _ in vectors]
+        width = sum(math.prod(shape) for _, shape in vectors)
+        self.torsos = nn.ModuleList([torso(shape) for _, shape in images] or [torso((width,))])
+        self.output_size = sum(output_size(each) for each in self.torsos)
+        self.join: nn.Module = nn.Identity()
+        if images:
+            self.join = nn.Sequential(*hidden_layer(self.output_size + width))
+            self.output_size = HIDDEN_SIZE
+
+    def forward(self, observation: Mapping[str, Any]) -> Tensor:
+        """Map floats `[B, *shape]` of each entry to features `[B, output_size]`."""
+        flat = [at(observation, path).flatten(1) for path in self._vectors]
+        if not self._images:
+            features: Tensor = self.torsos[0](torch.cat(flat, dim=1))
+            return features
+        images = [at(observation, path) for path in self._images]
+        seen = [torso(image) for torso, image in zip(self.torsos, images, strict=True)]
+        features = self.join(torch.cat([*seen, *flat], dim=1))
+        return features
+
 
 _Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
 
@@ -39,7 +185,7 @@ class QNetwork(nn.Module):
         torso: Makes the torso from `observation_shape`, for instance the class `NatureTorso`.
         head: Makes the head from the torso's `output_size`, `num_actions` and, unless None, `outputs`.
         outputs: Outputs per action; None gives one value, without an axis for it.
-        initializer: How the weights begin, see `agents.networks.initializers.initialize`.
+        initializer: How the weights begin, see `agents.networks.torsos.initialize`.
 
     Raises:
         TypeError: If the torso has no integer `output_size`.
@@ -193,3 +339,47 @@ def _resolve(argument: str, choice: str | _Factory, known: Mapping[str, _Factory
             f"{argument} must be a name or a factory, got {type(choice).__name__}; pass the class or a function"
         )
     return choice
+
+
+# A check, before anything is learnt, that a network fits the observations and the agent.
+
+
+@torch.no_grad()
+def check_fit(network: nn.Module, inputs: Sequence[Any], output_shape: tuple[int, ...], agent: str) -> None:
+    """Call a network once, on one observation, without gradients.
+
+    Args:
+        network: Any module; its mode, training or evaluation, is left as it was.
+        inputs: Its arguments, batches of one; the first holds an observation [1, k, *shape], or a dict of such.
+        output_shape: The shape of its output for one observation, without the batch.
+        agent: The agent's name, for the message.
+
+    Raises:
+        ValueError: The network raises an error on the inputs, or its output has another shape.
+    """
+    observation, training = inputs[0], network.training
+    kind = type(network).__name__
+    try:
+        output = network.eval()(*inputs)
+    except Exception as error:  # a user's network may raise anything
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(
+            f"network must take observations {_described(observation)} (stack_size first), and {kind} does not: {what}"
+        ) from error
+    network.train(training)
+    shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+    if shape != (1, *output_shape):
+        raise ValueError(
+            f"network must give [B, {_sizes(output_shape)}] to agent {agent!r}, got {shape} from {kind} for one "
+            "observation"
+        )
+
+
+def _described(observation: Any) -> str:
+    if not isinstance(observation, Mapping):
+        return f"[B, {_sizes(observation.shape[1:])}] of {observation.dtype}"
+    return "{" + ", ".join(f"{key}: {_described(inner)}" for key, inner in observation.items()) + "}"
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return ", ".join(map(str, shape))

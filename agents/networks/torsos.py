@@ -6,17 +6,281 @@ A torso is an ``nn.Module`` built from the observation shape, and carries an int
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Integral
+from types import MappingProxyType
+from typing import Any
 
 import gin
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.networks.inputs import check_sizes
-from agents.networks.padding import SameConv2d, SameMaxPool2d, check_padding, size_after
+__all__ = [
+    "HIDDEN_SIZE",
+    "INITIALIZERS",
+    "PADDINGS",
+    "ImpalaTorso",
+    "Initializer",
+    "MLPTorso",
+    "NatureTorso",
+    "NoisyLinear",
+    "SameConv2d",
+    "SameMaxPool2d",
+    "TorsoFactory",
+    "as_float32",
+    "check_observation",
+    "check_padding",
+    "check_sizes",
+    "hidden_layer",
+    "initialize",
+    "make_noisy",
+    "noisy_layers",
+    "output_size",
+    "resample_noise",
+    "same_padding",
+    "size_after",
+    "variance_scaling",
+]
 
-__all__ = ["HIDDEN_SIZE", "ImpalaTorso", "MLPTorso", "NatureTorso", "TorsoFactory", "hidden_layer", "output_size"]
+
+# Convolution and pooling with the padding of TensorFlow and Flax that is called "same".
+#
+# An image of n pixels becomes one of ceil(n / stride), however wide the kernel is. The padding that this takes is
+# shared equally by both sides, and what is odd goes to the end: below, and to the right. PyTorch's own
+# ``padding="same"`` knows no strides, and its numbers pad both sides alike.
+
+PADDINGS = ("valid", "same")
+
+
+def check_padding(padding: Any) -> None:
+    """Refuse what is not in `PADDINGS`.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if padding not in PADDINGS:
+        raise ValueError(f"padding must be {' or '.join(map(repr, PADDINGS))}, got {padding!r}")
+
+
+def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Return the pixels (before, after) that "same" adds to `size` pixels."""
+    total = max((size_after(size, kernel, stride, "same") - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2
+
+
+def size_after(size: int, kernel: int, stride: int, padding: str) -> int:
+    """Return how many pixels a window makes of `size` pixels."""
+    return -(-size // stride) if padding == "same" else (size - kernel) // stride + 1
+
+
+class SameConv2d(nn.Conv2d):
+    """A convolution with "same" padding by zeros: `[B, C, H, W]` to `[B, C', ceil(H / stride), ceil(W / stride)]`.
+
+    Args:
+        in_channels: C.
+        out_channels: C'.
+        kernel: Height and width of the kernel, in pixels.
+        stride: In pixels.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> None:
+        super().__init__(in_channels, out_channels, kernel, stride)
+        self._window = kernel, stride
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Convolve a batch."""
+        top, bottom = same_padding(images.shape[2], *self._window)
+        left, right = same_padding(images.shape[3], *self._window)
+        if (top, left) == (bottom, right):  # the convolution pads alike on both sides by itself, without a copy
+            return functional.conv2d(images, self.weight, self.bias, self.stride, (top, left))
+        padded = functional.pad(images, (left, right, top, bottom))
+        return functional.conv2d(padded, self.weight, self.bias, self.stride)
+
+
+class SameMaxPool2d(nn.Module):
+    """Max pooling with "same" padding, which is never the maximum: [H, W] to [ceil(H / stride), ceil(W / stride)].
+
+    Args:
+        kernel: Height and width of the window, in pixels.
+        stride: In pixels.
+    """
+
+    def __init__(self, kernel: int, stride: int) -> None:
+        super().__init__()
+        self._window = kernel, stride
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Pool a batch."""
+        kernel, stride = self._window
+        top, bottom = same_padding(images.shape[2], kernel, stride)
+        left, right = same_padding(images.shape[3], kernel, stride)
+        if stride == 1 and (top, left) != (bottom, right):
+            images = functional.pad(images, (left, right, top, bottom), value=float("-inf"))
+            return functional.max_pool2d(images, kernel, stride)
+        # Rounded up, the number of windows is that of a padding with the odd pixel at the end.
+        return functional.max_pool2d(images, kernel, stride, (top, left), ceil_mode=True)
+
+    def extra_repr(self) -> str:
+        """Return the arguments."""
+        return "kernel={}, stride={}".format(*self._window)
+
+
+# Initial weights: PyTorch's own, or by variance scaling, as the networks of Dopamine begin.
+
+Initializer = str | Callable[[Tensor], Any]
+
+_CUT_AT_TWO = 0.87962566103423978  # standard deviation of a standard normal variable that is cut off at -2 and 2
+
+
+@gin.configurable(module="agents")
+@torch.no_grad()
+def variance_scaling(
+    weight: Tensor, scale: float = 1 / math.sqrt(3), mode: str = "fan_in", distribution: str = "uniform"
+) -> Tensor:
+    """Fill a layer's weights with independent values of mean 0 and variance ``scale / fan``, in place.
+
+    Called Glorot's or Xavier's (scale 1, ``"fan_avg"``), LeCun's (1, ``"fan_in"``) and He's (2, ``"fan_in"``) after the
+    papers that derive the scale. The defaults are those of Dopamine's Rainbow, C51, QR-DQN and IQN.
+
+    Args:
+        weight: `[outputs, inputs]` of a linear layer or `[outputs, inputs, *kernel]` of a convolution; a fan counts the
+            inputs, or the outputs, times the pixels of the kernel.
+        scale: > 0.
+        mode: The fan: ``"fan_in"``, ``"fan_out"`` or ``"fan_avg"``, their mean.
+        distribution: ``"uniform"``, ``"normal"`` or ``"truncated_normal"`` (cut off at two standard deviations of the
+            normal one that it is cut from).
+
+    Returns:
+        `weight`.
+
+    Raises:
+        ValueError: An unknown mode or distribution, a scale that is not positive, or weights of fewer than 2 axes.
+    """
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real) or not 0 < scale < math.inf:
+        raise ValueError(f"variance_scaling.scale must be a number > 0 and finite, got {scale!r}")
+    if weight.ndim < 2:
+        raise ValueError(f"weight must have shape [outputs, inputs, *kernel], got {list(weight.shape)}")
+    pixels = math.prod(weight.shape[2:])
+    fan_in, fan_out = weight.shape[1] * pixels, weight.shape[0] * pixels
+    fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
+    if not isinstance(mode, str) or mode not in fans:
+        raise ValueError(f"variance_scaling.mode must be one of {', '.join(map(repr, fans))}, got {mode!r}")
+    deviation = math.sqrt(scale / fans[mode])
+    if distribution == "uniform":
+        return weight.uniform_(-math.sqrt(3) * deviation, math.sqrt(3) * deviation)
+    if distribution == "normal":
+        return weight.normal_(0.0, deviation)
+    if distribution == "truncated_normal":
+        whole = deviation / _CUT_AT_TWO
+        return nn.init.trunc_normal_(weight, std=whole, a=-2 * whole, b=2 * whole)
+    raise ValueError(
+        f"variance_scaling.distribution must be 'uniform', 'normal' or 'truncated_normal', got {distribution!r}"
+    )
+
+
+INITIALIZERS: Mapping[str, Callable[[Tensor], Any] | None] = MappingProxyType(
+    {
+        "torch": None,
+        "xavier_uniform": partial(variance_scaling, scale=1.0, mode="fan_avg", distribution="uniform"),
+        "lecun_normal": partial(variance_scaling, scale=1.0, mode="fan_in", distribution="truncated_normal"),
+        "variance_scaling": variance_scaling,
+    }
+)
+
+
+def initialize(module: nn.Module, initializer: Initializer) -> None:
+    """Draw the weights of all linear and convolutional layers in `module` anew, from torch's generator; biases are 0.
+
+    Args:
+        module: Its other layers are left alone, noisy ones too.
+        initializer: One of `INITIALIZERS`, or a function that fills a tensor of weights, such as those of
+            ``torch.nn.init``; with ``"torch"`` nothing is drawn, and biases stay as they are too.
+
+    Raises:
+        ValueError: An unknown name.
+        TypeError: It is neither a name nor a function.
+    """
+    fill: Any = initializer
+    if isinstance(initializer, str):
+        if initializer not in INITIALIZERS:
+            names = ", ".join(map(repr, INITIALIZERS))
+            raise ValueError(f"initializer must be one of {names} or a function, got {initializer!r}")
+        fill = INITIALIZERS[initializer]
+        if fill is None:
+            return
+    if not callable(fill):
+        raise TypeError(f"initializer must be a name or a function of a tensor, got {type(fill).__name__}")
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            fill(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+# What networks ask of their arguments: sizes above 0, and observations of the shape that they were built for.
+
+
+def check_sizes(argument: str, sizes: Iterable[int]) -> tuple[int, ...]:
+    """Return sizes as a tuple.
+
+    Args:
+        argument: what the message calls them.
+        sizes: numbers of channels, pixels, features, actions.
+
+    Raises:
+        ValueError: If one is not positive.
+    """
+    checked = tuple(sizes)
+    for size in checked:
+        if size <= 0:
+            got = checked[0] if len(checked) == 1 else list(checked)
+            raise ValueError(f"{argument} must be > 0, got {got}")
+    return checked
+
+
+def check_observation(observation: Any, observation_shape: Any, name: str = "observation") -> None:
+    """Check that a batch fits the shape that a network was built for.
+
+    Args:
+        observation: A tensor, or a dict of tensors.
+        observation_shape: Shape of one observation, without the batch; for a Dict, the shapes by key.
+        name: What the message calls the batch.
+
+    Raises:
+        ValueError: If a tensor is not `[B, *observation_shape]`, or a dict has other keys.
+    """
+    if isinstance(observation_shape, Mapping):
+        if not isinstance(observation, Mapping) or observation.keys() != observation_shape.keys():
+            got = sorted(observation) if isinstance(observation, Mapping) else type(observation).__name__
+            raise ValueError(f"{name} must be a dict with the keys {sorted(observation_shape)}, got {got}")
+        for key, shape in observation_shape.items():
+            check_observation(observation[key], shape, f"{name}[{key!r}]")
+        return
+    expected = ", ".join(["B", *map(str, observation_shape)])
+    if isinstance(observation, Mapping):
+        raise ValueError(f"{name} must be a tensor [{expected}], got a dict with the keys {sorted(observation)}")
+    if observation.shape[1:] != observation_shape:
+        raise ValueError(
+            f"{name} must have the shape [{expected}], got {list(observation.shape)}; "
+            "add the batch dimension or build the network for this observation_shape"
+        )
+
+
+def as_float32(observation: Any) -> Any:
+    """Return uint8 as floats in [0, 1], and floats as they are; those of a dict by key."""
+    if isinstance(observation, Mapping):
+        return {key: as_float32(entry) for key, entry in observation.items()}
+    if observation.dtype == torch.uint8:
+        # The conversion makes a fresh tensor, so dividing in place saves a second one and leaves the caller's alone.
+        return observation.to(torch.float32).div_(255.0)
+    if observation.is_floating_point():
+        return observation.to(torch.float32)
+    raise TypeError(f"observation must be uint8 or floating point, got {observation.dtype}; convert it with .float()")
+
 
 TorsoFactory = Callable[[tuple[int, ...]], nn.Module]
 
@@ -229,3 +493,83 @@ def _image_shape_after(
     for kernel, stride in windows:
         height, width = (size_after(size, kernel, stride, padding) for size in (height, width))
     return channels, height, width
+
+
+# Noisy linear layers: exploration by noise on the weights, drawn from a generator that the caller owns.
+
+_LARGE_BATCH = 16
+
+
+class NoisyLinear(nn.Module):
+    """A linear layer with factorised Gaussian noise (Fortunato et al. 2018, arXiv 1706.10295, eq. 9 to 11).
+
+    y = (W + S . (f_out f_in^T)) x + b + s . f_out, with f = sgn(e) sqrt|e| of standard normal e, one draw for the whole
+    batch. Without noise, as the layer begins and as evaluation wants it, y = W x + b. Batches of 16 and more are
+    computed in another order than smaller ones, which rounds differently.
+
+    Args:
+        in_features: p, the size of the input.
+        out_features: q, the size of the output.
+        sigma0: The noise's scale: S and s begin at sigma0 / sqrt(p); W and b are uniform within 1 / sqrt(p).
+
+    Raises:
+        ValueError: `sigma0` is negative.
+    """
+
+    def __init__(self, in_features: int, out_features: int, sigma0: float = 0.5) -> None:
+        super().__init__()
+        if not sigma0 >= 0:
+            raise ValueError(f"sigma0 must be >= 0, got {sigma0}")
+        self.in_features, self.out_features = in_features, out_features
+        bound = 1 / math.sqrt(in_features)
+        self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound))
+        self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma0 * bound))
+        self.bias_sigma = nn.Parameter(torch.full((out_features,), sigma0 * bound))
+        self._noise: tuple[Tensor, Tensor] | None = None  # f_in [p], f_out [q]
+
+    def resample(self, rng: np.random.Generator | None) -> None:
+        """Draw new noise, or with None have none."""
+        self._noise = None if rng is None else (self._draw(rng, self.in_features), self._draw(rng, self.out_features))
+
+    def _draw(self, rng: np.random.Generator, size: int) -> Tensor:
+        normal = rng.standard_normal(size, np.float32)
+        factor = np.copysign(np.sqrt(np.abs(normal)), normal)
+        return torch.from_numpy(factor).to(self.weight.device, non_blocking=True)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map `[B, p]` to `[B, q]`."""
+        if self._noise is None:
+            return functional.linear(features, self.weight, self.bias)
+        f_in, f_out = self._noise
+        if len(features) < _LARGE_BATCH:
+            # The noise is of rank one, so that it scales input and output: no noisy copy of the weights is made.
+            mean = functional.linear(features, self.weight, self.bias)
+            return mean + functional.linear(features * f_in, self.weight_sigma, self.bias_sigma) * f_out
+        # A copy takes less time than a second product of matrices, and saves two more in the backward pass.
+        weight = (self.weight_sigma * f_in).mul_(f_out.unsqueeze(1)).add_(self.weight)
+        return functional.linear(features, weight, torch.addcmul(self.bias, self.bias_sigma, f_out))
+
+
+def make_noisy(network: nn.Module, sigma0: float) -> nn.Module:
+    """Replace every linear layer of `network` by a noisy one, in place; its weights are drawn anew."""
+    for name, child in network.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(network, name, NoisyLinear(child.in_features, child.out_features, sigma0))
+        else:
+            make_noisy(child, sigma0)
+    return network
+
+
+def noisy_layers(network: nn.Module) -> list[NoisyLinear]:
+    """Return the noisy layers of `network`, none where it has none."""
+    return [module for module in network.modules() if isinstance(module, NoisyLinear)]
+
+
+def resample_noise(layers: Sequence[NoisyLinear], rng: np.random.Generator | None) -> None:
+    """Draw new noise for every layer, each its own, or with None have none.
+
+    What `rng` gives depends on the layers alone, so that a generator at the same place gives the same noise.
+    """
+    for layer in layers:
+        layer.resample(rng)

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from agents.replay.log.saved import LoggedStorage, SavedReplay
-from agents.replay.log.segments import Arrays
+from agents.replay.log import Arrays, LoggedStorage, SavedReplay
 from agents.replay.selectors import Drawable, Positions, Selector
 from agents.schema import TransitionSchema
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.replay.log.segments import Arrays, Segment
+from agents.replay.log import Arrays, Segment
 from agents.replay.replay import Replay
 from agents.replay.ring import Assembler, Ring
 from agents.replay.selectors import Positions, Selector, Uniform

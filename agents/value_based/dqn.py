@@ -15,7 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.checks import (
+from agents.compute import Compute, create_optimizer
+from agents.learner import Batch, Learner, LossOutput, Monitor, Networks
+from agents.losses import values as losses
+from agents.networks.q_network import check_fit, create_network
+from agents.policy import (
+    Epsilon,
+    EpsilonGreedyPolicy,
+    WorkerPolicy,
+    has_warmup,
+    is_per_actor,
+    linearly_decaying_epsilon,
+)
+from agents.replay import Replay, create_replay
+from agents.schema import Reader, each_array
+from agents.spec import (
+    Spec,
     check_at_least,
     check_choice,
     check_factories,
@@ -23,20 +38,8 @@ from agents.checks import (
     check_numbers,
     check_shares,
     discrete_actions,
+    with_gin_values,
 )
-from agents.compute import Compute
-from agents.exploration import Epsilon, has_warmup, is_per_actor, linearly_decaying_epsilon
-from agents.gin_values import with_gin_values
-from agents.learner import Batch, Learner, LossOutput, Monitor, Networks
-from agents.losses import values as losses
-from agents.networks.check import check_fit
-from agents.networks.q_network import create_network
-from agents.observations import Reader
-from agents.optimizers import create_optimizer
-from agents.policy import EpsilonGreedyPolicy, WorkerPolicy
-from agents.replay import Replay, create_replay
-from agents.spec import Spec
-from agents.trees import each_array
 
 __all__ = ["DQN"]
 
@@ -347,7 +350,7 @@ class DQN(Spec):
 
     def make_replay(self, capacity: int, seed: int) -> Replay:
         """Make the replay memory."""
-        return create_replay(self.observation_space, capacity=capacity, seed=seed, **self._replay)
+        return create_replay(self.observation_space, capacity=capacity, seed=seed, extras=self.extras, **self._replay)
 
     # What surrounds of an agent ask.
 

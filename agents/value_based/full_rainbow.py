@@ -13,10 +13,10 @@ import gymnasium as gym
 import numpy as np
 from torch import Tensor, nn
 
-from agents.checks import check_flags, check_numbers
-from agents.exploration import linearly_decaying_epsilon, zero_epsilon
 from agents.learner import Batch, LossOutput, Monitor, Networks
-from agents.networks.noisy import make_noisy
+from agents.networks.torsos import make_noisy
+from agents.policy import linearly_decaying_epsilon, zero_epsilon
+from agents.spec import check_flags, check_numbers
 from agents.value_based.c51 import C51
 from agents.value_based.dqn import DQN
 from agents.value_based.rainbow import Rainbow

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.checks import check_count, check_numbers
 from agents.learner import Batch, LossOutput, Networks
 from agents.losses import values as losses
+from agents.spec import check_count, check_numbers
 from agents.value_based.dqn import DQN
 
 __all__ = ["Quantile"]

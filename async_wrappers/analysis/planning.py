@@ -210,7 +210,7 @@ def plan(
     """
     given_cores = os.cpu_count() or 1 if cores is None else cores
     _check_machine(given_cores, learn_ms, model_mb, memory_gbs)
-    world = _World.of(_latency_of(latency_or_policy, observation), fps, seconds, seed)
+    world = Forecaster.of(_latency_of(latency_or_policy, observation), fps, seconds, seed)
     rules = tuple(world.rules())
     playout, enough = world.enough()
     chosen = enough or rules[-1]
@@ -252,15 +252,15 @@ def workers_against_latency(
     """
     needs = []
     for latency_s in latencies_s:
-        world = _World.of(LogNormal(latency_s, cv), fps, seconds, seed)
+        world = Forecaster.of(LogNormal(latency_s, cv), fps, seconds, seed)
         playout, enough = world.enough()
         needs.append(Need(latency_s, world.mean_rule, playout, enough))
     return needs
 
 
 @dataclass(frozen=True)
-class _World:
-    """A latency at a frame rate, and how long to simulate it."""
+class Forecaster:
+    """Forecasts of rules for one latency at a frame rate."""
 
     latency: Latency
     clock: FrameClock
@@ -270,7 +270,7 @@ class _World:
     seed: int
 
     @classmethod
-    def of(cls, latency: Latency, fps: Any, seconds: float, seed: int) -> _World:
+    def of(cls, latency: Latency, fps: Any, seconds: float, seed: int) -> Forecaster:
         clock, draws = FrameClock(fps), summary(latency)
         longest = clock.frame_at(nanoseconds(draws["max"]))
         if longest > LONGEST_FRAMES:

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers.utils import create_zero_array
 
-__all__ = ["DefaultAction", "find_noop", "make_default_action", "written_call"]
+__all__ = ["DOCUMENTED_NOOPS", "DefaultAction", "find_noop", "make_default_action", "written_call"]
 
 NAMES = ("noop", "repeat", "random")
 
@@ -24,7 +24,7 @@ _MEANINGS = ("NOOP", "IDLE")  # of an action that does nothing; IDLE is highway-
 
 # Gymnasium's environments whose documentation says of a discrete action that it does nothing, by class: (the action,
 # how many there are). A subclass may give its actions another meaning.
-_DOCUMENTED = {
+DOCUMENTED_NOOPS = {
     "gymnasium.envs.box2d.car_racing.CarRacing": (0, 5),  # "do nothing"
     "gymnasium.envs.box2d.lunar_lander.LunarLander": (0, 4),  # "do nothing"
     "gymnasium.envs.classic_control.acrobot.AcrobotEnv": (1, 3),  # "apply 0 torque to the actuated joint"
@@ -119,7 +119,7 @@ def _meant(env: gym.Env[Any, Any], space: Discrete) -> Any | None:
     if isinstance(indexes, Mapping) and len(indexes) == space.n and "IDLE" in indexes:
         return indexes["IDLE"]
     base: Any = env.unwrapped
-    noop, count = _DOCUMENTED.get(f"{type(base).__module__}.{type(base).__qualname__}", (None, 0))
+    noop, count = DOCUMENTED_NOOPS.get(f"{type(base).__module__}.{type(base).__qualname__}", (None, 0))
     return noop if count == space.n and base.action_space is space else None
 
 

@@ -37,8 +37,7 @@ def peers_network(agent: str) -> Any:
     """Return a factory of the network that the agent's peers have."""
     from torch import nn
 
-    from agents.networks.heads import DuelingHead
-    from agents.networks.q_network import create_network
+    from agents.networks.q_network import DuelingHead, create_network
     from agents.networks.torsos import NatureTorso
 
     class Convolutions(NatureTorso):
@@ -75,8 +74,8 @@ def peers_network(agent: str) -> Any:
 
 def make_agent(player: Told, environment: Any) -> Any:
     """Make an agent for Pong."""
+    from agents.compute import create_optimizer
     from agents.networks.q_network import create_network
-    from agents.optimizers import create_optimizer
     from agents.turn_based import TurnBasedAgent
     from agents.value_based.full_rainbow import FullRainbow
     from agents.value_based.rainbow import Rainbow

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from agents.compute import Compute
-from agents.decision import Decision
+from agents.policy import Decision
 from tests.worlds.agents import make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from agents.agent import Agent
 from agents.compute import Compute
-from agents.decision import Decision
-from agents.divergence import DivergedError
-from agents.networks.dict_torso import DictTorso
-from agents.networks.q_network import create_network
+from agents.learner import DivergedError
+from agents.networks.q_network import DictTorso, create_network
 from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
-from agents.observations import Reader, are_equal, copied, stacked
+from agents.policy import Decision
+from agents.schema import Reader, are_equal, copied, stacked
 from async_wrappers import AppliedActions, AsyncRunner, CommittedActions, DecisionDelay, RealtimeDelay
 from tests.contracts.agent_contract import WORLDS, World, play
 from tests.contracts.family_contract import FamilyContract

@@ -20,8 +20,8 @@ from torch import nn
 
 from agents.agent import Agent
 from agents.experiment.episode import play_episode
-from agents.exploration import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.networks.q_network import create_network
+from agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from agents.turn_based import TurnBasedAgent
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import LogNormal

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agents.value_based.dqn  # noqa: F401 - the gin names
-from agents.exploration import (
+from agents.policy import (
     DecisionRandom,
     has_warmup,
     identity_epsilon,

@@ -17,11 +17,9 @@ import pytest
 import torch
 
 import agents.configurables  # noqa: F401 - the gin names
-from agents.decision import Decision
-from agents.divergence import DivergedError
-from agents.exploration import identity_epsilon
-from agents.learner import Batch, LossOutput, Networks
+from agents.learner import Batch, DivergedError, LossOutput, Networks
 from agents.networks.q_network import create_network
+from agents.policy import Decision, identity_epsilon
 from agents.registry import AGENTS, create_spec
 from agents.turn_based import TurnBasedAgent
 from agents.value_based.c51 import SupportWarning

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from agents.compute import Compute
-from agents.divergence import DivergedError
-from agents.learner import Learner
-from agents.optimizers import NAMES, create_optimizer
+from agents.compute import NAMES, Compute, create_optimizer
+from agents.learner import DivergedError, Learner
 from tests.worlds.agents import FAMILY, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical

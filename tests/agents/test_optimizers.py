@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from agents.optimizers import NAMES, create_optimizer
+from agents.compute import NAMES, create_optimizer
 
 
 def after_steps(gradients: list[float], **arguments: Any) -> float:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from agents.agent import Agent
-from agents.divergence import DivergedError
+from agents.learner import DivergedError
 from agents.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, in_a_file, play
 from tests.worlds.agents import FAMILY, make_agent

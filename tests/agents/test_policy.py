@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from agents.compute import Compute
-from agents.decision import Decision
 from agents.networks.q_network import create_network
-from agents.policy import EpsilonGreedyPolicy, PolicyOutput, WorkerPolicy
+from agents.policy import Decision, EpsilonGreedyPolicy, PolicyOutput, WorkerPolicy
 
 ACTIONS = 5
 

@@ -11,8 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence, Text, T
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.schema import ArrayTree, TransitionSchema, batch_tensors
-from agents.trees import leaves, nest
+from agents.schema import ArrayTree, TransitionSchema, batch_tensors, leaves, nest
 
 CAMERA = Box(0, 255, (4, 5), np.uint8)
 NESTED = Dict(camera=CAMERA, buttons=Dict(held=MultiBinary(3), last=Discrete(5)))

@@ -14,10 +14,10 @@ import torch
 
 import agents.configurables  # noqa: F401 - the gin names
 import async_wrappers.configurables  # noqa: F401
-from agents.decision import Decision
-from agents.gin_values import with_gin_values
-from agents.optimizers import create_optimizer
+from agents.compute import create_optimizer
+from agents.policy import Decision
 from agents.registry import create_spec
+from agents.spec import with_gin_values
 from agents.turn_based import TurnBasedAgent
 from agents.value_based.dqn import DQN
 from async_wrappers import RealtimeDelay

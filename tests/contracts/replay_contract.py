@@ -25,10 +25,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents import __version__
-from agents.formats import FORMAT, OtherFormat
-from agents.replay.log.saved import DamagedReplay
-from agents.replay.log.segments import read_index
-from agents.trees import each_array
+from agents.files import FORMAT, OtherFormat
+from agents.replay.log import DamagedReplay, read_index
+from agents.schema import each_array
 from tests.worlds.plain_data import assert_identical
 
 SHAPE = (2, 3)

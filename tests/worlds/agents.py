@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from agents.exploration import identity_epsilon
 from agents.networks.q_network import create_network
 from agents.networks.torsos import MLPTorso
-from agents.policy import OneRow
+from agents.policy import OneRow, identity_epsilon
 from agents.registry import AGENTS
 from agents.turn_based import TurnBasedAgent
 from agents.value_based.dqn import DQN

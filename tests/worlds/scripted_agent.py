@@ -14,6 +14,7 @@ class ScriptedAgent:
         self.eval_mode = False
         self.calls: list[tuple[Any, ...]] = []
         self.modes: list[bool] = []
+        self.updates = 0
         self._action = action
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
@@ -47,6 +48,9 @@ class ScriptedAgent:
         pass
 
     def load_policy(self, bundle: Mapping[str, Any]) -> None:
+        pass
+
+    def keep_diverged_in(self, directory: Path) -> None:
         pass
 
     def set_report(self, report: Any) -> None:

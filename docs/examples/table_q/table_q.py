@@ -6,7 +6,7 @@ from typing import Any
 import gin
 import torch
 
-from agents.exploration import DecisionRandom
+from agents.policy import DecisionRandom
 from agents.spec import LearnerInterface, Spec
 
 

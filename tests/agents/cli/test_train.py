@@ -365,7 +365,7 @@ class TestExitCodes:
             (["DQNAgent.epsilon_fn = 'x'"], "DQNAgent.epsilon_fn must be a function or a class"),
             (["DQNAgent.optimizer = None"], "DQNAgent.optimizer must be a function or a class"),
             (["create_agent.agent_name = 3"], "create_agent.agent_name must be one of"),
-            (["create_agent.agent_name = @DQNAgent"], "did you mean 'dqn'?"),
+            (["create_agent.agent_name = @create_network"], "or a subclass of agents.spec.Spec such as @MyAgent"),
             (["create_runner.schedule = []"], "create_runner.schedule must be one of"),
             (["Runner.seed = (1"], "a bracket or a quote is not closed"),
             (["Runner.seed = "], "not a gin statement"),

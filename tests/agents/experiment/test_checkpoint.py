@@ -15,7 +15,7 @@ import torch
 from agents import __version__
 from agents.experiment import checkpoint
 from agents.experiment.checkpoint import Checkpointer, read_bundle
-from agents.formats import FORMAT, OtherFormat
+from agents.files import FORMAT, OtherFormat
 from tests.worlds.plain_data import assert_identical
 
 BUNDLE = {"weights": {"w": torch.arange(6.0).reshape(2, 3)}, "counts": [1, 2.5, "three", None, True], "frames": 7}

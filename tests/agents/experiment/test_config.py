@@ -13,9 +13,9 @@ import torch
 
 import agents.configurables
 import async_wrappers.configurables
+from agents.compute import create_optimizer
 from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
-from agents.exploration import linearly_decaying_epsilon
-from agents.optimizers import create_optimizer
+from agents.policy import linearly_decaying_epsilon
 
 ROOT = Path(__file__).parents[3]
 CONFIGURABLES = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)

@@ -18,9 +18,8 @@ from torch import nn
 from agents.experiment.config import save_config
 from agents.experiment.create_runner import create_runner
 from agents.experiment.runner import DifferentExperiment, Runner
-from agents.networks.noisy import noisy_layers
 from agents.networks.q_network import count_parameters, create_network
-from agents.networks.torsos import ImpalaTorso
+from agents.networks.torsos import ImpalaTorso, noisy_layers
 from agents.registry import AGENTS, create_spec
 from agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games

@@ -15,18 +15,18 @@ import pytest
 import torch
 
 from agents.baselines import RandomAgent
-from agents.divergence import DivergedError
 from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
 from agents.experiment.create_runner import create_runner
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.evaluate import evaluate
 from agents.experiment.metrics import read_iterations
 from agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
-from agents.exploration import identity_epsilon
-from agents.formats import OtherFormat
+from agents.files import OtherFormat
+from agents.learner import DivergedError
 from agents.networks.q_network import create_network
 from agents.networks.torsos import MLPTorso
-from agents.replay.log.segments import read_index
+from agents.policy import identity_epsilon
+from agents.replay.log import read_index
 from agents.turn_based import TurnBasedAgent
 from async_wrappers import RealtimeDelay
 from async_wrappers.envs import ClipReward, create_atari_environment

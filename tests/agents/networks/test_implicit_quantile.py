@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from agents.networks.implicit_quantile import CosineEmbedding, ImplicitQuantileNetwork
-from agents.networks.noisy import make_noisy
 from agents.networks.q_network import create_network
-from agents.networks.torsos import MLPTorso
+from agents.networks.torsos import MLPTorso, make_noisy
 
 
 def test_the_embedding_is_a_rectified_sum_of_cosines() -> None:

@@ -15,10 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agents.networks.initializers import INITIALIZERS, initialize, variance_scaling
-from agents.networks.noisy import make_noisy
 from agents.networks.q_network import create_network
-from agents.networks.torsos import MLPTorso
+from agents.networks.torsos import INITIALIZERS, MLPTorso, initialize, make_noisy, variance_scaling
 
 SHAPES = {"linear": (300, 200), "convolution": (64, 32, 4, 4), "one kernel": (48, 40, 3)}
 

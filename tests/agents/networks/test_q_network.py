@@ -12,8 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.networks.heads import DuelingHead, LinearHead
-from agents.networks.q_network import PRESETS, QNetwork, count_parameters, create_network
+from agents.networks.q_network import PRESETS, DuelingHead, LinearHead, QNetwork, count_parameters, create_network
 from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso
 
 ATARI = (1, 84, 84)

@@ -265,7 +265,7 @@ class SlowerThanItLooks:
 
 
 def test_where_no_action_was_applied_the_delay_is_null(constant: Plan) -> None:
-    world = planning._World.of(SlowerThanItLooks(), 60, 10, 0)
+    world = planning.Forecaster.of(SlowerThanItLooks(), 60, 10, 0)
     row = world.forecast("stuck", 1, "none")
     assert (row.fresh_share, row.mean_delay_frames, row.mean_delay_ms, row.p99_delay_frames) == (0, None, None, None)
     assert row.first_action_s is None

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from async_wrappers import AsyncRunner, RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.latency import LogNormal
-from async_wrappers.wrappers.default_action import _DOCUMENTED, find_noop, make_default_action
+from async_wrappers.wrappers.default_action import DOCUMENTED_NOOPS, find_noop, make_default_action
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
 
 gym.register_envs(ale_py)
@@ -356,7 +356,7 @@ def test_so_it_is_of_box2ds(place: str, name: str, count: int, action: int) -> N
 
 def test_the_table_names_classes_of_gymnasium() -> None:
     folder = Path(gym.__file__).parent
-    for entry in _DOCUMENTED:
+    for entry in DOCUMENTED_NOOPS:
         module, _, name = entry.rpartition(".")
         source = folder.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
         assert f"class {name}(" in source
@@ -366,7 +366,7 @@ def test_what_is_said_of_noops_in_gymnasiums_documentation_is_in_the_table() -> 
     """Gymnasium's own words: a release that changes them is to be looked at."""
     words = {"LunarLander": "- 0: do nothing", "CarRacing": "- 0: do nothing"}
     words |= {"AcrobotEnv": "| 1   | apply 0 torque", "MountainCarEnv": "- 1: Don't accelerate"}
-    for entry in _DOCUMENTED:
+    for entry in DOCUMENTED_NOOPS:
         module, _, name = entry.rpartition(".")
         source = Path(gym.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
         assert words[name] in source

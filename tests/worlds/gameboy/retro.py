@@ -31,7 +31,7 @@ BEFORE, FRAMES = 150, 300
 MEMORY = {0x8000: 0x2000, 0xC000: 0x1000, 0xD000: 0x0FFF, 0xFE00: 0xA0, 0xFF80: 0x70}
 
 # LYC, WY, WX, and the palettes of the sprites.
-_LYC = b"".join(
+LYC = b"".join(
     bytes((0x3E, value, 0xE0, register))
     for register, value in {0x45: 0x40, 0x4A: 0x50, 0x4B: 0x57, 0x48: 0xD2, 0x49: 0x1B}.items()
 )
@@ -53,13 +53,13 @@ ON = {"a": add_score(37), "b": store(0xC030, 9), "start": _WINDOW, "select": sto
 def cartridges() -> dict[str, bytes]:
     """Return the cartridges that are compared, by name."""
     return {
-        "dmg": cartridge("dmg", ON, begin=_LYC),
-        "dmg_busy": cartridge("dmg", ON, busy=True, each_frame=_MORE, begin=_LYC),
-        "mbc3": cartridge("mbc3", ON, each_frame=_MORE, begin=_LYC),
-        "cgb": cartridge("cgb", ON, begin=_LYC),
-        "cgb_busy": cartridge("cgb", ON, busy=True, each_frame=_MORE, begin=_LYC),
-        "dmg_line": cartridge("dmg", ON, each_frame=_LINE_ON, begin=_LYC + _LINE),
-        "cgb_copy": cartridge("cgb", ON, each_frame=_COPY, begin=_LYC),
+        "dmg": cartridge("dmg", ON, begin=LYC),
+        "dmg_busy": cartridge("dmg", ON, busy=True, each_frame=_MORE, begin=LYC),
+        "mbc3": cartridge("mbc3", ON, each_frame=_MORE, begin=LYC),
+        "cgb": cartridge("cgb", ON, begin=LYC),
+        "cgb_busy": cartridge("cgb", ON, busy=True, each_frame=_MORE, begin=LYC),
+        "dmg_line": cartridge("dmg", ON, each_frame=_LINE_ON, begin=LYC + _LINE),
+        "cgb_copy": cartridge("cgb", ON, each_frame=_COPY, begin=LYC),
     }
 
 

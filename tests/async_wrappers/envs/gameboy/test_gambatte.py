@@ -227,7 +227,7 @@ def test_states_are_altered_label_by_label() -> None:
 
 
 def test_a_cartridge_without_controller_plays_from_any_bank_number(tmp_path: Path) -> None:
-    rom = cartridge("dmg", retro.ON, begin=retro._LYC, each_frame=READ_BANK)
+    rom = cartridge("dmg", retro.ON, begin=retro.LYC, each_frame=READ_BANK)
     banks = (0xFFFF, 0, 1, 2, 0xFF, 0x100)  # FFFF as in the published states of Tetris
     states = [retro.altered("dmg", rombank=bank.to_bytes(2, "big"), rambank=b"\xff") for bank in banks]
     assert played(tmp_path, rom, states) == ["1 0"] * len(banks)

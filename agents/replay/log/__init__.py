@@ -1,1 +1,0 @@
-"""A replay on disk: append-only segments, and an index for each checkpoint."""
