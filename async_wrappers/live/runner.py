@@ -410,7 +410,7 @@ def _learner_latency(value: Any, backend: Any, learners: int, updates_per_transi
             )
         return None
     if not learners:
-        raise ValueError(f"learner_latency={value!r} needs a learner: give make_learner")
+        raise ValueError(f"learner_latency={value!r} needs a learner: give make_learner, got None")
     if isinstance(backend, str) and not virtual:
         raise ValueError(
             f"learner_latency={value!r} needs backend='virtual', got backend={backend!r}, where an update takes the "

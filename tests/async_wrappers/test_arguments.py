@@ -123,7 +123,7 @@ MADE = {
     "run(frames)": Made(
         run,
         {"frames": 5, "whole_episodes": False, "max_episode_frames": 3, "eval_mode": None, "phase": 0}
-        | {"first_episode": 0, "frames_before": 0, "phase_state": None, "on_frame": None},
+        | {"first_episode": 0, "frames_before": 0, "phase_state": None},
         work=("frames",),
     ),
     "run(seconds)": Made(run, {"seconds": 0.1}, work=("seconds",)),
