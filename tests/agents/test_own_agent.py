@@ -1,0 +1,78 @@
+"""An agent of a user's own, a Q-learner with a table outside the repository: trained, evaluated, swept, live."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.worlds.command_line import ROOT, Done, in_a_process
+from tests.worlds.plain_data import assert_identical, differs
+
+EXAMPLE = ROOT / "docs" / "examples" / "table_q"
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory of the user's, with nothing but the example's files."""
+    shutil.copytree(EXAMPLE, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def done(place: Path, *words: str) -> Done:
+    finished = in_a_process(place, *words)
+    assert finished.code == 0, finished.err
+    return finished
+
+
+def table(base_dir: Path) -> Any:
+    newest = max((base_dir / "checkpoints").glob("ckpt.*"), key=lambda path: int(path.suffix[1:]))
+    return torch.load(newest, weights_only=True)["agent"]["learner"]["table"]
+
+
+def test_it_is_short() -> None:
+    assert len((EXAMPLE / "table_q.py").read_text().splitlines()) < 80
+
+
+def test_it_is_trained_and_evaluated_by_a_gin_file(place: Path) -> None:
+    done(place, "--base_dir", "run", "--gin_files", "table_q.gin")
+    assert table(place / "run").any()
+    done(place, "evaluate", "--base_dir", "run", "--gin_bindings", "import table_q", "--episodes", "2")
+    returns = json.loads((place / "run" / "evaluation.json").read_text())["returns"]
+    assert returns == [-13.0, -13.0]  # the shortest way along the cliff
+
+
+def test_it_is_swept_over_delays(place: Path) -> None:
+    words = "create_gym_environment.wrappers = [@RealtimeDelay]", "RealtimeDelay.default_action = 'random'"
+    bindings = [word for binding in (*words, "Runner.num_iterations = 1") for word in ("--gin_bindings", binding)]
+    done(
+        place,
+        "sweep",
+        "--base_dir",
+        "sweep",
+        "--gin_files",
+        "table_q.gin",
+        *bindings,
+        "--grid",
+        "RealtimeDelay.delay = 0, 2",
+    )
+    with open(place / "sweep" / "results.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["RealtimeDelay.delay"] for row in rows} == {"0", "2"}
+
+
+def test_on_the_virtual_clock_its_run_is_a_function_of_seed_and_latencies(place: Path) -> None:
+    short = ("--gin_bindings", "Runner.num_iterations = 1")
+    for name, seconds in (("one", 0.02), ("again", 0.02), ("slower", 0.5)):
+        latency = f"AsyncRunner.learner_latency = {seconds}"
+        done(place, "--base_dir", name, "--gin_files", "table_q_live.gin", *short, "--gin_bindings", latency)
+    one, again, slower = (table(place / name) for name in ("one", "again", "slower"))
+    assert one.any()
+    assert_identical(one, again)
+    assert differs(one, slower)
