@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from async_wrappers.registration import register_environments
+from async_wrappers.version import __version__
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.delay import RealtimeDelay
 
@@ -40,7 +41,6 @@ __all__ = [
     "plan",
     "probe_delay",
 ]
-__version__ = "0.1.0"
 
 _WHERE = {
     "AsyncRunner": "live",

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers import __version__
 from async_wrappers.files import write_atomically
 from async_wrappers.live.memory.tensors import as_array, as_given, axes_by_stride, is_dense, is_tensor
+from async_wrappers.version import __version__
 
 __all__ = ["NotRestored", "read_state", "restore_learner", "save_learner", "state_file", "write_state"]
 
