@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-# What a policy is told about the decision it makes, and how an agent that is asked in turn keeps count of it.
+# Decisions: what a policy may know of the one that it makes, and how a turn-based agent counts them.
 
 
 class Decision(NamedTuple):

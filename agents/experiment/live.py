@@ -249,16 +249,16 @@ class LiveRunner(Runner):
         directory = self.base_dir / TIMING
         directory.mkdir(parents=True, exist_ok=True)
         report.to_json(directory / f"{name}.{self.start_iteration}.json")
-        told, tag = report.to_dict(), f"{name.capitalize()}Timing"
-        frames = told["frames"]
+        facts, tag = report.to_dict(), f"{name.capitalize()}Timing"
+        frames = facts["frames"]
         scalars = {
             "FreshShare": frames["fresh"] / max(frames["total"], 1),
-            "DelayFrames": told["delay_frames"]["mean"],
-            "LatencyMs": told["latency_ms"]["mean"],
-            "LatenessMsP99": told["lateness_ms"]["p99"],
+            "DelayFrames": facts["delay_frames"]["mean"],
+            "LatencyMs": facts["latency_ms"]["mean"],
+            "LatenessMsP99": facts["lateness_ms"]["p99"],
             "MissedDeadlines": frames["missed_deadlines"],
-            "FramesPerSecond": told["fps"],
-            "UpdatesPerFrame": told["updates_per_frame"],
+            "FramesPerSecond": facts["fps"],
+            "UpdatesPerFrame": facts["updates_per_frame"],
         }
         for scalar, value in scalars.items():
             self._metrics.scalar(f"{tag}/{scalar}", value, self._frames)

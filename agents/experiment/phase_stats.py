@@ -1,6 +1,6 @@
 """What a run comes to beside its returns: actions per frame, updates per action, wins, losses, encounters.
 
-As the published runs of arXiv 2412.14355 tell it: a win is an episode of which the environment says so
+As in the published runs of arXiv 2412.14355, a win is an episode of which the environment says so
 (``info["won"]``), and in an environment that goes from encounter to encounter a win passes one (it has an attribute
 ``encounter``).
 """

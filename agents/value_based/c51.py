@@ -36,7 +36,7 @@ class C51(DQN):
         observation_space: As in `DQN`.
         action_space: Discrete.
         num_atoms: N, how many atoms the support has, equally spaced from `vmin` to `vmax`.
-        vmax: The largest return that is told apart.
+        vmax: The largest return of the support; larger ones count as this one.
         vmin: The least; None means ``-vmax``.
         shared: Those of `DQN`; `loss_type` has no effect.
 

@@ -467,13 +467,13 @@ class ProcessBackend:
                 continue
             child.pulse.look(child is waited_for)
             if child is self._environment:
-                self._tell_of_a_stopped_environment(child)
+                self._report_a_stopped_environment(child)
             elif ailment := child.pulse.ailment():
                 warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
                 child.kill()
                 self._died(child)
 
-    def _tell_of_a_stopped_environment(self, environment: Child) -> None:
+    def _report_a_stopped_environment(self, environment: Child) -> None:
         """Say once that an environment is stopped: it cannot be started again, as its state would be lost."""
         if (ailment := environment.pulse.ailment()) and not self._stop_reported:
             self._stop_reported = True

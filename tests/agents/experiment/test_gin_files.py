@@ -346,19 +346,22 @@ def test_the_live_files_have_the_published_workers_learners_and_latencies(
     assert {name: gin.query_parameter(name) for name in expected} == expected
 
 
-def learners_of_the_page() -> dict[str, list[int]]:
-    """What docs/live.md says of each live file: learners, updates between two copies, of its own, observations."""
+def learners_of_the_page() -> dict[str, list[Any]]:
+    """What docs/live.md says of each live file: learners, updates between two copies, of its own, memory of replays."""
     found = {}
     for line in (ROOT / "docs" / "live.md").read_text().splitlines():
         names, *numbers = (cell.strip() for cell in line.strip("|").split(" | "))
         if len(numbers) == 4 and numbers[0].isdigit():
             files = [Path(name).name for name in re.findall(r"`(.+?)`", names)]
-            found |= {f"configs/live/{name}": [int(number.replace(",", "")) for number in numbers] for name in files}
+            found |= {
+                f"configs/live/{name}": [*(int(number.replace(",", "")) for number in numbers[:3]), numbers[3]]
+                for name in files
+            }
     return found
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if "/live/" in name and "cartpole" not in name])
-def test_the_page_and_the_file_say_what_each_of_several_learners_sees(name: str) -> None:
+def test_the_page_and_the_file_say_what_several_learners_keep(name: str) -> None:
     load(name, "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
     count = gin.query_parameter("AsyncRunner.learners")
     spaces = gym.spaces.Box(0, 255, (84, 84), np.uint8), gym.spaces.Discrete(7)
@@ -366,10 +369,12 @@ def test_the_page_and_the_file_say_what_each_of_several_learners_sees(name: str)
     learner = parts.make_learner(count - 1, count)
     capacity = learner.replay.facts()["capacity"]
     period = learner._target_update_period
-    assert learners_of_the_page()[name] == [count, period, round(period / count), capacity]
-    said = re.search(r"Each learner draws from ([\d,]+) observations", (ROOT / name).read_text())
+    bytes_in_all = count * capacity * 84 * 84
+    memory = f"{bytes_in_all / 1e6:.0f} MB" if bytes_in_all < 1e9 else f"{bytes_in_all / 1e9:.2g} GB"
+    assert learners_of_the_page()[name] == [count, period, round(period / count), memory]
+    said = re.search(r"Each learner keeps the ([\d,]+) observations .*, (.*) in all", (ROOT / name).read_text())
     assert (said is not None) == (count > 1)
-    assert said is None or int(said[1].replace(",", "")) == capacity
+    assert said is None or (int(said[1].replace(",", "")), said[2]) == (capacity, memory)
 
 
 def test_tetris_has_the_published_settings() -> None:

@@ -558,7 +558,7 @@ def test_a_stopped_environment_is_told_once_with_the_remedy() -> None:
         )
 
         def resume() -> None:
-            wait_until(lambda: runner._backend._stopped_told)  # type: ignore[union-attr]
+            wait_until(lambda: runner._backend._stop_reported)  # type: ignore[union-attr]
             environment.resume()
 
         friend = threading.Thread(target=resume)
