@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import gin
 import gymnasium as gym
