@@ -314,11 +314,18 @@ def arrays(checkpoints: Path) -> Counter[str]:
     """Count the arrays of the newest checkpoint and of all replay files, each told by type, shape and SHA-256."""
     newest = max(checkpoints.glob("ckpt.*"), key=lambda path: int(path.suffix[1:]))
     counted = Counter(map(_digest, _leaves(torch.load(newest, map_location="cpu", weights_only=True))))
-    rows: dict[str, list[Any]] = {}
-    for path in sorted(checkpoints.rglob("segment_*.npz")):
+    segments = []
+    for path in checkpoints.rglob("segment_*.npz"):
         with np.load(path, allow_pickle=False) as file:
-            for name in sorted(file.files, key=lambda name: int(name.rpartition("_")[2])):
-                rows.setdefault(name.rpartition("_")[0], []).append(file[name])
+            names = sorted(file.files, key=lambda name: int(name.rpartition("_")[2]))
+            found = {name: file[name] for name in names}
+        # A name ends in random letters; files of the same slots (a log and its snapshot) are put in order by content.
+        slots = path.name.rpartition("_")[0]
+        segments.append((slots, sorted(map(_digest, found.values())), found))
+    rows: dict[str, list[Any]] = {}
+    for _, _, found in sorted(segments, key=lambda segment: segment[:2]):
+        for name, array in found.items():
+            rows.setdefault(name.rpartition("_")[0], []).append(array)
     for pieces in rows.values():  # the columns of the replay, whatever pieces they lie in
         if len({piece.shape[1:] for piece in pieces}) == 1:
             counted[_digest(np.concatenate(pieces))] += 1
