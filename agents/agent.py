@@ -27,11 +27,11 @@ class Agent(Protocol):
         """Updates done; 0 of an agent that does not learn."""
         ...
 
-    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         ...
 
-    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action; `reward` is the last decision's."""
         ...
 

@@ -31,6 +31,7 @@ from agents.losses.values import importance_weighted
 from agents.networks.torsos import noisy_layers, resample_noise
 from agents.policy import DecisionRandom
 from agents.replay import Replay
+from agents.replay.log import check_snapshot
 from agents.schema import are_equal, batch_tensors, each_array
 
 __all__ = ["Batch", "DivergedError", "Learner", "Loss", "LossOutput", "Monitor", "Networks", "SampledBatch"]
@@ -40,7 +41,7 @@ Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 class Networks(NamedTuple):
-    """What a loss may ask: each is called as the agent's network, under the learner's precision.
+    """The networks that a loss may call, under the learner's precision.
 
     Attributes:
         online: Whose weights are updated.
@@ -202,12 +203,13 @@ class Learner:
 
         return forward
 
-    # What was lived.
+    # Transitions.
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Store a transition, whose action is the environment's.
 
-        If the next transition does not continue this one (live runs drop some), the episode is truncated here.
+        If the next transition does not continue this one (live runs drop some), the episode is truncated here. The
+        learner keeps `next_observation` until the next call: nobody may write into it.
         """
         following, observation = self._following, transition["observation"]
         # Where agents are asked in turn the two are one array, and nothing has to be compared.
@@ -290,7 +292,7 @@ class Learner:
         self._send_losses_to_host(loss.detach(), output.priority if weighted else None, sampled)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        self.scalars = {"Loss": loss.detach(), **output.metrics}
+        self.scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in output.metrics.items()}}
         each_gradient = {name: parameter.grad for name, parameter in self._parameters.items()}
         gradients = {name: gradient for name, gradient in each_gradient.items() if gradient is not None}
         if self.compute.deferred:
@@ -450,6 +452,15 @@ class Learner:
                     f"the state is that of another network ({name} has the shape {there.get(name)} there, "
                     f"{here.get(name)} here): make the network alike"
                 )
+
+    def check_replay(self, directory: Path, iteration: int) -> None:
+        """Refuse files that `load_replay` cannot use, without reading them to their end.
+
+        Raises:
+            OSError: A file is missing.
+            ValueError: A file is damaged, or of another format.
+        """
+        check_snapshot(directory, iteration)
 
     def save_replay(self, directory: Path, iteration: int) -> None:
         """Write the replay into `directory`, for `load_replay` of the same number.

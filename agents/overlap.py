@@ -34,12 +34,14 @@ class Overlap:
 
     Attributes:
         network: What a policy may read at any time.
+        updates: How many times the weights were published.
     """
 
     def __init__(self, learner: Learner) -> None:
         """See the class."""
         self._learner = learner
         self.network = learner.compute.place(copy.deepcopy(learner.network)).requires_grad_(False)
+        self.updates = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="learner")
         self._update: Future[Mapping[str, Tensor]] | None = None
 
@@ -64,3 +66,9 @@ class Overlap:
     def publish(self) -> None:
         """Copy the learner's weights into the network that acts."""
         self.network.load_state_dict(self._learner.weights())
+        self.updates += 1
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights that act; not a copy."""
+        weights: dict[str, Tensor] = self.network.state_dict()
+        return weights

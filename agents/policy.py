@@ -47,7 +47,7 @@ class Decision(NamedTuple):
     Attributes:
         episode: Number of the episode among those of its mode (training or evaluation), from 0.
         start: Frame of the episode whose observation is read.
-        frame: Training frames lived through when the decision starts, over all episodes; exploration schedules use it.
+        frame: Training frames played before the decision starts, over all episodes; exploration schedules use it.
         eval_mode: True in evaluation.
     """
 
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         interval: Frames from its action's effect to the next one's, or to the end of the episode.
-        closed: Training frames lived through when its reward was complete.
+        closed: Training frames played when its reward was complete.
         applied: False if the episode ended before its action could land; it then teaches nothing.
     """
 
@@ -510,7 +510,11 @@ class OneRow:
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Return the action of one stack of one observation [1, 1, *shape]."""
         (decision,) = decisions
-        return PolicyOutput(np.asarray([self._policy.act(each_array(lambda array: array[0, 0], inputs), decision)]))
+        answer = self._policy.act(each_array(lambda array: array[0, 0], inputs), decision)
+        if not hasattr(answer, "extras"):
+            return PolicyOutput(np.asarray([answer]))
+        extras = {name: np.asarray(value)[None] for name, value in answer.extras.items()}
+        return PolicyOutput(np.asarray([answer.action]), (), extras)
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """See `Policy.load_weights`."""

@@ -86,6 +86,7 @@ def spec_of(agent_name: Any) -> type[Spec]:
     close = get_close_matches(name.removeprefix("jax_"), known, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else ""
     hint += " (docs/dopamine_names.md)" if isinstance(name, str) and name.startswith("jax_") else ""
-    if not isinstance(agent_name, str):
-        hint += ", or a subclass of agents.spec.Spec such as @MyAgent"
-    raise ValueError(f"create_agent.agent_name must be one of {', '.join(map(repr, known))}, got {agent_name!r}{hint}")
+    raise ValueError(
+        f"create_agent.agent_name must be one of {', '.join(map(repr, known))}, or a subclass of agents.spec.Spec such "
+        f"as @MyAgent (without brackets), got {agent_name!r}{hint}"
+    )

@@ -60,13 +60,15 @@ class OnePolicy(Protocol):
 
 
 class LearnerInterface:
-    """What learns: subclass it and give it `observe`, `update`, `weights`, `state_dict` and `load_state_dict`.
+    """A learner without defaults for learning itself: a subclass gives it the methods that raise here.
+
+    They are `observe`, `update`, `weights`, `state_dict` and `load_state_dict`.
 
     The other methods have defaults for a learner that keeps no replay on disk. For several learners of a live run see
     the runner's own `Learner` protocol.
 
     Attributes:
-        updates: Updates done.
+        updates: Updates done: `update` adds 1, and policies load the weights again when it changes.
     """
 
     updates: int = 0
@@ -103,6 +105,9 @@ class LearnerInterface:
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Refuse the state of another kind of learner with a ValueError, before anything is changed."""
 
+    def check_replay(self, directory: Path, iteration: int) -> None:
+        """Refuse files that `load_replay` cannot use, with an OSError or a ValueError."""
+
     def save_replay(self, directory: Path, iteration: int) -> None:
         """Write what `state_dict` leaves out, for `load_replay` of the same number."""
 
@@ -128,7 +133,8 @@ class Spec:
 
     Attributes:
         name: In error messages.
-        stack_size: Observations of the last k decisions that the policy reads.
+        stack_size: Observations of the last k decisions that the policy reads; above 1 `make_policy_of` is to be
+            overridden.
         update_period: Decisions between two updates.
         batch_size: Transitions of an update.
         summary_writing_frequency: Updates between two reports of the scalars.
@@ -157,14 +163,22 @@ class Spec:
 
     def make_policy(self, number: int = 0, workers: int = 1) -> OnePolicy:
         """Make the policy of worker `number` of `workers`, with weights of its own."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must have a method make_policy(number, workers)")
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Any:
         """Make learner `number` of `learners`, a `LearnerInterface`; all begin with the same weights."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} must have a method make_learner(number, learners)")
 
     def make_policy_of(self, learner: Any) -> Policy:
-        """Make the policy of a turn-based agent, which acts on the learner's weights."""
+        """Make the policy of a turn-based agent, which acts on the learner's weights.
+
+        Raises:
+            ValueError: `stack_size` is more than 1, and this method is not overridden.
+        """
+        if self.stack_size > 1:
+            raise ValueError(
+                f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
+            )
         return _Following(self.make_policy(), learner)
 
     def identity(self, learner: Any) -> dict[str, Any]:
@@ -176,6 +190,10 @@ class Spec:
         """Return the observation that stands where there is none."""
         return blank_observation(self.observation_space)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes; functions that gin binds come with their values, for a process whose gin is empty."""
+        return {name: _value(value) for name, value in self.__dict__.items()}
+
     def check_warmup(self) -> None:
         """Refuse settings that need a fixed number of frames per decision, with a ValueError."""
 
@@ -184,7 +202,7 @@ class Spec:
 
 
 class _Following(OneRow):
-    """A policy that loads the learner's weights again after each update."""
+    """Loads the learner's weights before a decision if the learner has made an update since."""
 
     def __init__(self, policy: OnePolicy, learner: Any) -> None:
         super().__init__(policy)

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from torch import Tensor
 
 from agents.agent import Report
 from agents.learner import Learner
 from agents.overlap import Overlap
 from agents.policy import Decision, EpisodeClock, Outcome, Policy, frames_per_decision
+from agents.replay import Replay
 from agents.schema import batch_of_one, copied, stacked
 from agents.spec import Spec
 
@@ -75,12 +77,12 @@ class TurnBasedAgent:
         spaces = environment.observation_space, environment.action_space
         return cls(kind(*spaces, decision_interval=frames_per_decision(environment), **hyperparameters))
 
-    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         self._stack.extend([self._blank] * self.spec.stack_size)
         return self._decide(copied(observation), self._clock.begin(self.eval_mode, realtime))
 
-    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action; `reward` is the last decision's."""
         decision, outcome = self._clock.advance(realtime)
         observation = copied(observation)
@@ -102,7 +104,7 @@ class TurnBasedAgent:
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self._join()
 
-    def _decide(self, observation: Any, decision: Decision) -> int:
+    def _decide(self, observation: Any, decision: Decision) -> Any:
         if not self.eval_mode:
             self._learn_from_closed(decision.frame)
             self._train_step()
@@ -110,9 +112,9 @@ class TurnBasedAgent:
         self._stack.append(observation)
         output = self.policy.act(batch_of_one(stacked(self._stack)), (), (decision,))
         self._action = output.action[0]
-        if output.extras is not None:
-            self._extras = {"extras": {name: values[0] for name, values in output.extras.items()}}
-        return int(self._action)
+        extras = output.extras
+        self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
+        return self._action.item() if np.ndim(self._action) == 0 else self._action
 
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
@@ -133,14 +135,14 @@ class TurnBasedAgent:
         self._closed.append((outcome.closed, transition))
 
     def _learn_from_closed(self, frame: int) -> None:
-        """Show the learner the transitions that were complete at `frame`."""
+        """Let the learner observe the transitions that were complete at `frame`."""
         while self._closed and self._closed[0][0] <= frame:
             self.learner.observe(self._closed.popleft()[1])
 
     def _train_step(self) -> None:
         if self.learner.ready and self._training_steps % self.spec.update_period == 0:
             if self._overlap is None:
-                self._write_scalars(self.learner.update())
+                self._write_scalars(self._update())
             else:
                 self._join()
                 self._overlap.start()
@@ -172,7 +174,7 @@ class TurnBasedAgent:
         replay = getattr(self.learner, "replay", None)
         return {
             "learner": self.learner.state_dict(),
-            "replay": None if replay is None else replay.state_dict(),
+            "replay": replay.state_dict() if isinstance(replay, Replay) else None,
             "clock": self._clock.state_dict(),
             "training_steps": self._training_steps,
         }
@@ -231,21 +233,31 @@ class TurnBasedAgent:
             self.policy = self.spec.make_policy_of(self.learner)
 
     def demonstrate(self, transition: Mapping[str, Any]) -> None:
-        """Put a transition that somebody else lived through into the replay."""
+        """Store another player's transition."""
         self.learner.observe(transition)
         self._demonstrated += 1
 
     def pretrain(self) -> Mapping[str, Tensor]:
         """Do one update, whether or not there is enough history to begin with in training; see `Learner.update`."""
-        scalars: Mapping[str, Tensor] = self.learner.update()
-        self._publish()
+        scalars = self._update()
+        if self._overlap is not None:
+            self._overlap.publish()
+        return scalars
+
+    def _update(self) -> Mapping[str, Any]:
+        before = self.learner.updates
+        scalars: Mapping[str, Any] = self.learner.update()
+        if self.learner.updates == before:
+            raise ValueError(
+                f"update() of {type(self.learner).__name__} must add 1 to its `updates`, got {before} before and after"
+            )
         return scalars
 
     @property
     def transitions(self) -> int:
         """How many transitions can be drawn."""
         replay = getattr(self.learner, "replay", None)
-        return self._demonstrated if replay is None else len(replay)
+        return len(replay) if isinstance(replay, Replay) else self._demonstrated
 
     @property
     def batch_size(self) -> int:

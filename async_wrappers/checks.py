@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["flag", "function", "number", "positive", "whole", "whole_frames"]
+__all__ = ["flag", "function", "number", "plain_data", "positive", "whole", "whole_frames"]
 
 
 def flag(name: str, value: Any) -> bool:
@@ -132,3 +132,24 @@ def whole_frames(name: str, value: Any) -> int:
     if frames < 0:
         raise ValueError(f"{name} must be >= 0 frames, got {frames}")
     return frames
+
+
+def plain_data(name: str, value: Any) -> Any:
+    """Return a copy of plain data as JSON keeps it, or raise a ValueError that names the argument.
+
+    Tuples become lists and NumPy's numbers Python's.
+
+    Raises:
+        ValueError: It holds something else than None, booleans, numbers, text, lists and dicts with text keys.
+    """
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [plain_data(name, each) for each in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: plain_data(name, each) for key, each in value.items()}
+    raise ValueError(
+        f"{name} must be plain data (None, numbers, text, lists, and dicts with text keys), got {value!r:.200}"
+    )

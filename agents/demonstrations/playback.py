@@ -154,7 +154,7 @@ def _decisions(
                     "interval": interval,
                     "terminal": bool(terminated),
                     "truncated": bool(truncated and not terminated),
-                    "next_observation": following if over else None,
+                    "next_observation": following,
                 },
             )
         if over:

@@ -328,4 +328,10 @@ def _parameters(thing: Callable[..., Any]) -> list[str]:
         if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in found.values()):
             hands_on = {name for name, each in found.items() if each.kind is inspect.Parameter.VAR_KEYWORD}
             found = {**parameters, **{name: each for name, each in found.items() if name not in hands_on}}
-    return list(found)
+    # The runner gives a spec these three; a binding of them would have no effect.
+    not_bound = ("observation_space", "action_space", "decision_interval") if _is_spec(thing) else ()
+    return [name for name in found if name not in not_bound]
+
+
+def _is_spec(thing: Callable[..., Any]) -> bool:
+    return isinstance(thing, type) and any(kind.__module__ == "agents.spec" for kind in thing.__mro__)

@@ -19,7 +19,6 @@ from agents.experiment.lock import alone_in_base_dir
 from agents.experiment.metrics import Metrics
 from agents.experiment.phase_stats import Played, StandingAt
 from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
-from agents.replay.log import check_snapshot
 from agents.spec import Spec, with_gin_values
 
 __all__ = ["LiveRunner"]
@@ -69,12 +68,24 @@ class LiveRunner(Runner):
                 "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
                 "it out of the wrappers where create_runner.schedule = 'realtime'"
             )
-        self._spec: Spec = getattr(self.agent, "spec")  # noqa: B009  # an agent that learns is made of one
+        spec, learner = getattr(self.agent, "spec", None), getattr(self.agent, "learner", None)
+        if not isinstance(spec, Spec):
+            raise ValueError(
+                f"create_runner.schedule = 'realtime' needs an agent that is made of a Spec, got {self.agent!r}"
+            )
+        self._spec: Spec = spec
+        self._learner: Any = learner
         self._spec.check_warmup()
         factory("LiveRunner.create_async_runner_fn", create_async_runner_fn, "@AsyncRunner")
         self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
         with closing(self._make_async_runner()) as runner:  # wrong arguments are refused here, not in the run
             self._learner_count = runner.learners
+        missing = [name for name in ("load_weights", "gradients", "apply") if not hasattr(self._learner, name)]
+        if self._learner_count > 1 and missing:
+            raise ValueError(
+                f"AsyncRunner.learners must be 1 with agent {spec.name!r}, whose learner has no {', '.join(missing)}, "
+                f"got {self._learner_count}"
+            )
         self._live: Any = None
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
@@ -104,7 +115,7 @@ class LiveRunner(Runner):
             try:
                 for learner in range(len(bundle["learners"])):
                     # where `AsyncRunner.save` lets a learner keep its replay
-                    check_snapshot(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
+                    self._learner.check_replay(self._checkpointer.directory / f"replay_{learner}", bundle["replays"])
             except (OSError, ValueError) as error:
                 self._checkpointer.refuse(number, error, self._refused)
                 continue

@@ -88,7 +88,8 @@ class C51(DQN):
     @cached_property
     def support(self) -> Tensor:
         """The atoms, [N], where the network computes."""
-        return torch.linspace(*self._range, self.num_atoms, device=self.compute.torch_device)
+        with torch.inference_mode(False):  # acting asks first, and autograd cannot save a tensor of inference mode
+            return torch.linspace(*self._range, self.num_atoms, device=self.compute.torch_device)
 
     @property
     def output_shape(self) -> tuple[int, ...]:

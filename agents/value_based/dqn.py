@@ -105,7 +105,7 @@ class DQN(Spec):
     """
 
     name: ClassVar[str] = "dqn"
-    learner_kind: str = "DQNLearner"  # states whose loss is another one are refused
+    learner_kind: str = "DQNLearner"  # names the loss in a state, as older checkpoints do
     values_draw: ClassVar[bool] = False  # whether `values` draws from its generator
 
     def __init__(
@@ -354,7 +354,7 @@ class DQN(Spec):
         """Make the replay memory."""
         return create_replay(self.observation_space, capacity=capacity, seed=seed, extras=self.extras, **self._replay)
 
-    # What surrounds of an agent ask.
+    # For the agent's surroundings: the runner, checkpoints, other processes.
 
     @property
     def observation_shape(self) -> Any:

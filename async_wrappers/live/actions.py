@@ -60,7 +60,7 @@ def as_action(space: gym.Space[Any], answer: Any) -> Any:
 
 
 def refusal(worker: int, answer: Any, space: gym.Space[Any], reason: RefusedAction) -> str:
-    """Return the sentence that tells of a refused action: who, what, of which type and space, and why."""
+    """Return the sentence about a refused action: who, what, of which type and space, and why."""
     return (
         f"worker {worker} answered {_short(repr(answer))} ({_described(answer)}), which is no action of "
         f"{_short(str(space))}: {reason}"

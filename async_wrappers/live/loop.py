@@ -78,6 +78,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from async_wrappers.checks import plain_data
 from async_wrappers.latency import Latency
 from async_wrappers.live.frame_status import FrameStatus, phase_state_of
 from async_wrappers.live.inference.transport import Ready, SimulatedTransport, Transport
@@ -212,6 +213,7 @@ class EnvironmentLoop:
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; garbage is collected between its episodes and never inside a frame."""
+        self.begun = False  # whether anything has been played
         simulated = self._simulation is not None
         self._record = record = Measurements(float(self._clock.fps), self._config.workers, simulated)
         self._since = math.inf
@@ -223,7 +225,14 @@ class EnvironmentLoop:
                     "phase_state must be None for an environment that has no attribute phase_state, got "
                     f"{phase.phase_state!r}"
                 )
-            self._env.set_wrapper_attr("phase_state", phase.phase_state, force=False)
+            try:
+                self._env.set_wrapper_attr("phase_state", plain_data("phase_state", phase.phase_state), force=False)
+            except AttributeError:
+                raise ValueError(
+                    "phase_state must be None for an environment whose phase_state cannot be set, got "
+                    f"{phase.phase_state!r}"
+                ) from None
+        self.begun = True
         frames = episodes = 0
         with nullcontext() if simulated else _no_garbage_collection():
             while phase.goes_on(frames, episodes) and not record.stopped:
@@ -234,7 +243,7 @@ class EnvironmentLoop:
         record.dropped += self._dispatcher.dropped - before[0]
         record.late = self._dispatcher.late - before[1]
         record.playout = self._stagger.playout or 0
-        record.phase_state = phase_state_of(self._env)
+        record.phase_state = plain_data("the environment's phase_state", phase_state_of(self._env))
         return record
 
     def _updates_made(self) -> int:
@@ -268,7 +277,7 @@ class EnvironmentLoop:
             if phase.on_frame is not None:
                 status = FrameStatus(lived, score, len(effects), self._record, self._env, self._updates_of_phase)
                 if (note := phase.on_frame(status)) is not None:
-                    self._record.notes.append((lived, note))
+                    self._record.notes.append((lived, plain_data("the note of on_frame", note)))
             self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
             self._publish(observation)
             self._ticket = Ticket(0, self._number, episode, frame, lived, phase.eval_mode)
@@ -295,8 +304,11 @@ class EnvironmentLoop:
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
         if terminated or truncated:
-            running = self._inflight.of_episode(self._first)
-            in_flight = self._dispatcher.in_flight(inference.ticket.start for inference in running)
+            if self._simulation is None:
+                running = self._inflight.of_episode(self._first)
+                in_flight = self._dispatcher.in_flight(inference.ticket.start for inference in running)
+            else:
+                in_flight = self._dispatcher.next_start()
             following = observation if in_flight is None else self._inflight.observation(in_flight, self._first)
             transitions.end(terminated, following, frame)
         else:
@@ -346,6 +358,10 @@ class EnvironmentLoop:
         """Begin with all workers idle; the episode's seed starts latencies and estimates anew."""
         if self._number < 0:
             self._pool.collect(0)  # all workers come up at once
+        # An episode that an error has ended leaves inferences behind.
+        simulation.discard()
+        self._inflight.running.clear()
+        self._ended.clear()
         begin = self._record.begin if self._record.episodes else simulation.now()
         self._begin = begin + self._clock.begin(played)  # of all frames at once, so that no rounding adds up
         self._stagger.restart()

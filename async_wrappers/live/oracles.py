@@ -12,7 +12,7 @@ __all__ = ["refuse_oracles"]
 
 
 def refuse_oracles(env: gym.Env[Any, Any]) -> None:
-    """Refuse wrappers that tell of the delay of a `RealtimeDelay`: they know nothing of the runner's.
+    """Refuse wrappers that show the delay of a `RealtimeDelay`: they cannot know the runner's.
 
     Raises:
         ValueError: `env` contains `CommittedActions` or `DecisionDelay`.

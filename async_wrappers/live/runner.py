@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from async_wrappers.checks import flag, function, positive, whole
+from async_wrappers.checks import flag, function, plain_data, positive, whole
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.frame_status import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
@@ -179,6 +179,7 @@ class AsyncRunner:
             )
         self._eval_mode = eval_mode
         self._backend: Backend | None = None
+        self._learners_lost = False  # whether an error has ended learners that a run would go on with
         self._is_virtual = isinstance(backend, str) and backend == "virtual"
         self._stays = self._is_virtual  # whether the backend outlives a run
         self._goes_on = False  # whether a run continues the one before
@@ -246,17 +247,20 @@ class AsyncRunner:
             max_episode_frames=(
                 None if max_episode_frames is None else whole("max_episode_frames", max_episode_frames, 1)
             ),
-            phase_state=phase_state,
+            phase_state=plain_data("phase_state", phase_state),
             on_frame=on_frame,
         )
+        self._refuse_without_learners()
         try:
             record = self._open().play(what)
             if record.refusal is not None and not record.accepted:
                 raise RunFailed(f"no action was ever accepted: {record.refusal}")
             report = record.report()
         except BaseException:
-            if self._is_virtual and self._spec.learners:
-                self.close()  # in this thread a learner may have been stopped in the middle of an update
+            # In this thread a learner may have been stopped in the middle of an update.
+            if self._is_virtual and self._spec.learners and getattr(self._backend, "is_cut", False):
+                self.close()
+                self._learners_lost = True
             raise
         finally:
             if not self._stays:
@@ -275,6 +279,7 @@ class AsyncRunner:
         Raises:
             OSError: A file could not be written, as where the disk is full; the learners live on.
         """
+        self._refuse_without_learners()
         self._with_learners().save(Path(directory), iteration)
 
     def restore(self, directory: str | Path, iteration: int = 0, *, replays: bool = True) -> list[int]:
@@ -292,6 +297,7 @@ class AsyncRunner:
             ValueError: A file is missing, damaged or of another format; the learners wait to be restored again.
         """
         lost: list[int] = self._with_learners().restore(Path(directory), iteration, replays)
+        self._learners_lost = False
         return lost
 
     def take_states(self, directory: str | Path, iteration: int = 0) -> list[Any]:
@@ -327,6 +333,7 @@ class AsyncRunner:
 
     def start(self) -> None:
         """Start the parts now, in a ``with`` block, rather than with the first run."""
+        self._learners_lost = False
         self._open()
 
     @property
@@ -336,6 +343,7 @@ class AsyncRunner:
 
     def forget(self, directory: str | Path, keep: set[int]) -> None:
         """Let the learners delete what they have saved beside their state (replays), but for these iterations."""
+        self._refuse_without_learners()
         self._with_learners().forget(Path(directory), keep)
 
     def close(self) -> None:
@@ -359,6 +367,11 @@ class AsyncRunner:
 
     def _state_files(self, directory: str | Path, iteration: int) -> list[Path]:
         return [state_file(Path(directory), iteration, number) for number in range(self._spec.learners)]
+
+    def _refuse_without_learners(self) -> None:
+        """Refuse to go on with new learners in the place of those that an error has ended."""
+        if self._learners_lost:
+            raise RunFailed("the learners ended with the error before: call restore(directory) or start() first")
 
     def _with_learners(self) -> Any:
         if not self._spec.learners:
@@ -410,17 +423,19 @@ def _learner_latency(value: Any, backend: Any, learners: int, updates_per_transi
             )
         return None
     if not learners:
-        raise ValueError(f"learner_latency={value!r} needs a learner: give make_learner, got None")
+        raise ValueError(
+            f"learner_latency={value!r} needs a learner: give make_learner and learners >= 1, got learners={learners}"
+        )
     if isinstance(backend, str) and not virtual:
         raise ValueError(
             f"learner_latency={value!r} needs backend='virtual', got backend={backend!r}, where an update takes the "
             "time that it takes"
         )
     latency = as_latency(value, "learner_latency")
-    if updates_per_transition is None and nanoseconds(latency.mean) < 1:
+    if updates_per_transition in (None, math.inf) and nanoseconds(latency.mean) < 1:
         raise ValueError(
-            "learner_latency must be > 0 where updates_per_transition is None, as many updates as there is time for, "
-            f"got {value!r}"
+            "learner_latency must be > 0 where updates_per_transition is None or infinite, as many updates as there is "
+            f"time for, got {value!r}"
         )
     return latency
 

@@ -282,6 +282,24 @@ class Dispatcher:
             return min(finished)[1]
         return min([*held, *(start for start in running if start > self._applied)], default=None)
 
+    def next_start(self) -> int | None:
+        """Return the start of the decision begun that would be applied next, None if there is none.
+
+        Only for a simulation: all ends are booked, so the frames to come can be played with nothing new started.
+        """
+        future = self.copy()
+        future.close(self._applied)
+        frame = self._frame + 1
+        while future.pending():
+            frame = future.next_eventful_frame(frame)
+            future.frame(frame)
+            future.starts(self._clock.begin(frame))
+            if (due := future.choose()) is not None:
+                return due.start
+            future.starts_before(self._clock.begin(frame + 1))
+            frame += 1
+        return None
+
     def close(self, after: int) -> None:
         """Let nothing start any more, and apply nothing that started on frame `after` or before."""
         self._closed = True

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.worlds.command_line import ROOT, Done, in_a_process
+from tests.worlds.command_line import ROOT, Done, in_a_process, iterations, refused
 from tests.worlds.plain_data import assert_identical, differs
 
 EXAMPLE = ROOT / "docs" / "examples" / "table_q"
@@ -46,6 +46,22 @@ def test_it_is_trained_and_evaluated_by_a_gin_file(place: Path) -> None:
     done(place, "evaluate", "--base_dir", "run", "--gin_bindings", "import table_q", "--episodes", "2")
     returns = json.loads((place / "run" / "evaluation.json").read_text())["returns"]
     assert returns == [-13.0, -13.0]  # the shortest way along the cliff
+
+
+@pytest.mark.parametrize("file", ["table_q.gin", "table_q_live.gin"])
+def test_its_run_is_continued(place: Path, file: str) -> None:
+    words = "--base_dir", "run", "--gin_files", file, "--gin_bindings"
+    done(place, *words, "Runner.num_iterations = 1")
+    before = table(place / "run")
+    done(place, *words, "Runner.num_iterations = 2")
+    assert differs(before, table(place / "run"))
+    assert len(iterations(place / "run")) == 2
+
+
+def test_several_learners_are_refused_where_its_learner_takes_no_gradients(place: Path) -> None:
+    words = "--gin_files", "table_q_live.gin", "--gin_bindings", "AsyncRunner.learners = 2"
+    refusal = refused(in_a_process(place, "--base_dir", "run", *words))
+    assert "AsyncRunner.learners must be 1 with agent 'table_q', whose learner has no load_weights" in refusal
 
 
 def test_it_is_swept_over_delays(place: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from agents.compute import Compute
 from agents.networks.q_network import create_network
-from agents.policy import Decision, EpsilonGreedyPolicy, PolicyOutput, WorkerPolicy
+from agents.policy import Decision, EpsilonGreedyPolicy, OneRow, PolicyOutput, WorkerPolicy
 
 ACTIONS = 5
 
@@ -151,3 +151,12 @@ def test_extras_come_with_the_workers_action() -> None:
     worker = WorkerPolicy(Leaving(network, greedy_values, ACTIONS, lambda decision: 0.0, 0, Compute("cpu")))
     output = worker.act(np.ones(3, np.float32), Decision(0, 0, 0, False))
     assert output.action in range(ACTIONS) and output.extras == {"value": np.float32(0.25)}
+
+
+def test_one_row_passes_a_workers_answer_on_with_its_extras() -> None:
+    class Leaving:
+        def act(self, observation: Any, decision: Decision) -> Any:
+            return PolicyOutput(np.int64(observation.sum()), (), {"value": np.float32(0.5)})
+
+    output = OneRow(Leaving()).act(np.full((1, 1, 3), 2), (), (Decision(0, 0, 0, False),))
+    assert output.action.tolist() == [6] and output.extras == {"value": np.array([0.5], np.float32)}

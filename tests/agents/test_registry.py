@@ -82,5 +82,6 @@ def test_an_unknown_name_lists_the_known_ones_and_the_closest(name: str, hint: s
         create_agent(DriftingEnv(), name)
     assert str(caught.value).splitlines()[0] == (
         f"create_agent.agent_name must be one of 'dqn', 'c51', 'rainbow', 'full_rainbow', 'quantile', "
-        f"'implicit_quantile', 'noop', 'random', got {name!r}{hint}"
+        f"'implicit_quantile', 'noop', 'random', or a subclass of agents.spec.Spec such as @MyAgent (without "
+        f"brackets), got {name!r}{hint}"
     )

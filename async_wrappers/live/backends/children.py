@@ -100,7 +100,7 @@ class SharedLayout:
 def run_environment(
     payload: bytes, memory: SharedMemory, inboxes: Sequence[socket], outbox: socket, supervisor: connection.Connection
 ) -> None:
-    """Be the environment's process: make it, tell its spaces, then play the phases that come."""
+    """Run the environment's process: make the environment, send its spaces, then play each phase."""
     gone = threading.Event()
     with _child(supervisor, gone.set):
         make_env, config = cloudpickle.loads(payload)
@@ -172,8 +172,8 @@ def run_learner(
 ) -> None:
     """Be a learner's process: make it, agree on its weights' layout, then learn, and answer commands in between.
 
-    A run's first learners tell the layout and wait for it, so nothing else may be sent to them before. One that is
-    started later has it in its layout, and finds the commands that were sent while it was being made.
+    A run's first learners send their layout and wait for the common one, so nothing else may be sent to them before.
+    One that is started later has it in its layout, and finds the commands that were sent while it was being made.
     """
     with _child(supervisor):
         _one_thread()

@@ -467,14 +467,14 @@ class ProcessBackend:
                 continue
             child.pulse.look(child is waited_for)
             if child is self._environment:
-                self._report_a_stopped_environment(child)
+                self._warn_of_stopped_environment(child)
             elif ailment := child.pulse.ailment():
                 warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
                 child.kill()
                 self._died(child)
 
-    def _report_a_stopped_environment(self, environment: Child) -> None:
-        """Say once that an environment is stopped: it cannot be started again, as its state would be lost."""
+    def _warn_of_stopped_environment(self, environment: Child) -> None:
+        """Warn once that the environment is stopped: it cannot be started again, as its state would be lost."""
         if (ailment := environment.pulse.ailment()) and not self._stop_reported:
             self._stop_reported = True
             remedy = f"`kill -CONT {environment.process.pid}` lets it go on"
@@ -495,7 +495,7 @@ class ProcessBackend:
         if child.error is not None:
             if child.unmade and not child.incarnation and not self._have_inferred():
                 raise self._failed(child)  # make_policy would raise again
-            self._tell(child)
+            self._show_error(child)
         if not child.join(1):
             child.kill()
             child.join(_PATIENCE)
@@ -522,7 +522,7 @@ class ProcessBackend:
         slots = self._layout.slots(self._memory)
         return any(slots.read_end(number) for number in range(self._layout.workers))
 
-    def _tell(self, child: Child) -> None:
+    def _show_error(self, child: Child) -> None:
         """Show what a child raised, once."""
         assert child.error is not None
         text = child.error[1]

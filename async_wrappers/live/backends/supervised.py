@@ -26,7 +26,7 @@ _STEP = 2.0  # seconds that lie at most between two looks, however late the seco
 class Pulse:
     """Whether a process is stopped, or hangs.
 
-    No limit on the time of an answer could tell: an update of a large network takes tens of seconds, saving a replay
+    No limit on the time of an answer could decide: an update of a large network takes tens of seconds, saving a replay
     minutes, and a heartbeat from a thread stands still wherever the interpreter's lock is held. The kernel can: a
     process that works uses processor time, one that is stopped says so, and one in a deadlock uses none.
 
@@ -35,7 +35,7 @@ class Pulse:
 
     Args:
         pid: Of the process.
-        proc: Where the system tells of processes.
+        proc: The system's directory of processes.
     """
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
@@ -133,7 +133,7 @@ class Child:
 
     def how_it_ended(self) -> str:
         """Return an end of a sentence, such as "was ended by SIGKILL"."""
-        self.process.join(1)  # the fork server tells the exit code a little later
+        self.process.join(1)  # the fork server reports the exit code a little later
         code = self.process.exitcode
         if code is None or code == _UNKNOWN:
             return "ended"

@@ -41,6 +41,8 @@ class VirtualBackend:
         config = spec.config
         if config.latency is None:
             raise ValueError("latency must be given on the virtual clock, as a model or in seconds, got None")
+        self.is_cut = False
+        """Whether an error has ended a phase in its middle, and so perhaps an update."""
         self._learners: VirtualLearners | None = None
         self._controls: Controls | None = None
         with ExitStack() as held:
@@ -57,7 +59,11 @@ class VirtualBackend:
     def _make_learners(self, spec: RunSpec, env: gym.Env[Any, Any], held: ExitStack) -> tuple[Journal, WeightsBoard]:
         """Make the learners and what they share with the loop and the workers."""
         assert spec.make_learner is not None
-        assert spec.learner_latency is not None
+        if spec.learner_latency is None:
+            raise ValueError(
+                "learner_latency must be given where learners work on the virtual clock, as a model or in seconds, got "
+                "None"
+            )
         spaces = env.observation_space, env.action_space
         entries = (*spaces, spec.journal, spec.extras)
         journal = Journal(_memory(Journal.size(*entries)), *entries)
@@ -87,8 +93,12 @@ class VirtualBackend:
             return self._loop.play(phase)
         updates = int(self._controls.updates.sum())
         self._controls.learning = not phase.eval_mode
-        record = self._loop.play(phase)
-        self._learners.finish()
+        try:
+            record = self._loop.play(phase)
+            self._learners.finish()
+        except BaseException:
+            self.is_cut = self._loop.begun
+            raise
         self._controls.learning = False
         record.updates = int(self._controls.updates.sum()) - updates
         record.learner_steps, record.scalars = self._learners.statistics()

@@ -3,7 +3,8 @@
 An update begins when one is owed (`updates_per_transition`; None: always), and the learner is ready and free. Its batch
 is drawn then, from the transitions that were complete by then. It ends when its latency has passed: of several
 learners, each applies its gradients then, to the newest weights, in the order in which their updates end. Inferences
-that start at that moment or later read the new weights.
+that start at that moment or later read the new weights. An update that takes no time ends after the starts of its
+moment; later inferences read it.
 
 On the time line of a frame k, which begins at t_k::
 
@@ -20,7 +21,8 @@ checkpoint find all learners at rest, as those of processes are.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -105,11 +107,6 @@ class VirtualLearners:
         for learner in self._learners:
             learner.forget(directory, keep)
 
-    def close(self) -> None:
-        """Close all learners."""
-        for learner in self._learners:
-            learner.close()
-
     def _begin(self, number: int, now: int) -> None:
         """Begin an update, if the learner is free and one is owed."""
         if number in self._busy:
@@ -118,7 +115,8 @@ class VirtualLearners:
         learner.observe()
         while (turn := learner.has_turn()) is not False:
             if learner.may_learn():
-                learner.begin_update()
+                with _named(number):
+                    learner.begin_update()
                 self._busy.add(number)
                 latency = self._draws[number]()
                 heapq.heappush(self._ends, (now + latency, number, latency))
@@ -130,8 +128,19 @@ class VirtualLearners:
     def _end(self, number: int, latency: int) -> None:
         learner = self._learners[number]
         self._busy.remove(number)
-        learner.end_update()
+        with _named(number):
+            learner.end_update()
         learner.publish()
         learner.steps.append(latency)
         if learner.has_turn():
             learner.use_turn()
+
+
+@contextmanager
+def _named(number: int) -> Iterator[None]:
+    """Note on an error which learner raised it."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised in learner {number}")
+        raise

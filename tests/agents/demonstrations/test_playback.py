@@ -82,7 +82,7 @@ def played_live(world: World) -> list[dict[str, Any]]:
                     "interval": info["realtime"]["interval"],
                     "terminal": terminated,
                     "truncated": truncated and not terminated,
-                    "next_observation": following.tolist() if over else None,
+                    "next_observation": following.tolist(),
                 }
             )
         if over:
@@ -110,7 +110,7 @@ def by_the_rules(world: World, shown: Demonstration) -> list[dict[str, Any]]:
                 "interval": until - effect,
                 "terminal": over and shown.terminated,
                 "truncated": over and not shown.terminated,
-                "next_observation": shown.observations[min(start + interval, length)].tolist() if over else None,
+                "next_observation": shown.observations[min(start + interval, length)].tolist(),
             }
         )
     return result

@@ -284,7 +284,10 @@ def make(**terms: Any) -> AsyncRunner:
         ({}, "learner_latency must be given where learners work on the virtual clock, .* got None"),
         ({"learner_latency": -1}, "learner_latency must be .*got -1"),
         ({"learner_latency": "slow"}, "learner_latency must be .*got 'slow'"),
-        ({"learner_latency": 0.0}, "learner_latency must be > 0 where updates_per_transition is None, .* got 0.0"),
+        (
+            {"learner_latency": 0.0},
+            "learner_latency must be > 0 where updates_per_transition is None or infinite, .* got 0.0",
+        ),
         ({"learner_latency": Constant(0)}, "learner_latency must be > 0 where updates_per_transition is None"),
         ({"learner_latency": 0.1, "make_learner": None}, "learner_latency=0.1 needs a learner: give make_learner"),
         ({"learner_latency": 0.1, "backend": "process"}, "learner_latency=0.1 needs backend='virtual', got backend='p"),
