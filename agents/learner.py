@@ -465,7 +465,7 @@ class Learner:
     def save_replay(self, directory: Path, iteration: int) -> None:
         """Write the replay into `directory`, for `load_replay` of the same number.
 
-        An episode that is under way ends here: whoever loads the replay does not live through the rest of it.
+        An episode that is under way ends here: the process that loads the replay does not play the rest of it.
 
         Raises:
             DivergedError: The last update's loss is not finite.

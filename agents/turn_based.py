@@ -278,7 +278,7 @@ class TurnBasedAgent:
         """Compute updates beside the environment from now on, one update behind (`agents.overlap.Overlap`).
 
         Raises:
-            ValueError: The agent's learner has no part that another thread may compute.
+            ValueError: The agent's learner is no `Learner`, whose updates another thread may compute.
         """
         if not isinstance(self.learner, Learner):
             raise ValueError(

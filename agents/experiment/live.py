@@ -126,7 +126,7 @@ class LiveRunner(Runner):
         for number, bundle in self._usable:
             self._take_counts(bundle)
             self._learners, self._replays = bundle["learners"], bundle["replays"]
-            self._tell_earlier(number, self._refused)
+            self._warn_of_earlier(number, self._refused)
             return True
         self._checkpointer.check_beginning(self._refused)
         return False
@@ -336,7 +336,7 @@ class LiveRunner(Runner):
             finally:
                 runner.drop_states(directory, number)  # they are in the checkpoint
             if any(lost):
-                self._tell_lost(number, sum(lost))
+                self._warn_of_lost(number, sum(lost))
             return
 
 

@@ -48,7 +48,7 @@ class Pretraining:
         self.facts: dict[str, int] = {}
 
     def load(self, agent: Agent, create_environment: Callable[[], gym.Env[Any, Any]], seed: int) -> None:
-        """Show an agent what it would have seen of each demonstration.
+        """Put the transitions of each demonstration into the agent's replay.
 
         Args:
             agent: Learns.
@@ -107,7 +107,7 @@ class Pretraining:
                     writer.scalar(f"Pretraining/{name}", lines[-1][name], update)
         write_text_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
         self.pending = False
-        print(f"pretraining: {self._told(lines[-1])}", flush=True)
+        print(f"pretraining: {self._summary(lines[-1])}", flush=True)
 
     def identity(self) -> dict[str, Any]:
         """Return what two runs must share to continue one another."""
@@ -117,7 +117,7 @@ class Pretraining:
     def _named(self) -> str:
         return f"Runner.pretrain_dataset {self.dataset!r}"
 
-    def _told(self, last: dict[str, float]) -> str:
+    def _summary(self, last: dict[str, float]) -> str:
         facts = self.facts
         text = (
             f"{self.updates} updates on {facts['transitions']} transitions ({facts['episodes']} episodes, "

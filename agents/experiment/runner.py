@@ -184,7 +184,7 @@ class Runner:
                 checkpointer.refuse(number, error, refused)
                 continue
             self._take_counts(bundle)
-            self._tell_earlier(number, refused)
+            self._warn_of_earlier(number, refused)
             return True
         for number, bundle in partial:
             try:
@@ -193,8 +193,8 @@ class Runner:
                 checkpointer.refuse(number, error, refused)
                 continue
             self._take_counts(bundle)
-            self._tell_lost(number, lost)
-            self._tell_earlier(number, refused)
+            self._warn_of_lost(number, lost)
+            self._warn_of_earlier(number, refused)
             return True
         checkpointer.check_beginning(refused)
         if self._initial_checkpoint is not None:
@@ -203,12 +203,12 @@ class Runner:
             self._pretraining.load(self.agent, self._create_environment, self.seed)
         return False
 
-    def _tell_earlier(self, number: int, refused: Mapping[int, str]) -> None:
+    def _warn_of_earlier(self, number: int, refused: Mapping[int, str]) -> None:
         """Say that the run goes on from an earlier checkpoint than the newest one."""
         if max(refused, default=number) > number:
             logging.warning("the run goes on from checkpoint %d, the newest one that loads", number)
 
-    def _tell_lost(self, number: int, lost: int) -> None:
+    def _warn_of_lost(self, number: int, lost: int) -> None:
         """Say, now and in the line of the next iteration, how many transitions the replay has lost."""
         self._lost += lost
         logging.warning(
@@ -384,7 +384,7 @@ class TrainRunner(Runner):
 
 
 _ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
-_TOLD_FIRST = ("agent", "environment", "observation_shape", "actions")  # differences of which others follow
+_SHOWN_FIRST = ("agent", "environment", "observation_shape", "actions")  # differences of which others follow
 
 
 def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
@@ -412,7 +412,7 @@ def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:
 
 def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Say in a few words how two identities differ; empty where they do not."""
-    for name in sorted({*there, *here}, key=lambda name: (*(name != first for first in _TOLD_FIRST), name)):
+    for name in sorted({*there, *here}, key=lambda name: (*(name != first for first in _SHOWN_FIRST), name)):
         old, new = there.get(name), here.get(name)
         if old == new:
             continue

@@ -25,7 +25,8 @@ class Inference:
         action: What it came to, once it has ended well.
         extras: What the policy left for the learner beside the action.
         version: Of the weights behind the action.
-        refused: Whether the policy's answer was no action; of a simulated run, where that frame is lost, not the start.
+        refused: Whether the policy's answer was no action. In a simulation its frame then receives the default action;
+            on a real clock such an inference is never applied.
     """
 
     number: int

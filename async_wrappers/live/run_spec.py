@@ -53,8 +53,8 @@ class RunSpec:
 class Backend(Protocol):
     """Where a run's parts run, from its making to `close`.
 
-    One with learners also has ``save(directory, iteration)`` and ``restore(directory, iteration)``, to be called
-    between two phases.
+    One with learners also has ``save(directory, iteration)``, ``restore(directory, iteration, replays)`` and
+    ``forget(directory, keep)``, all called between two phases.
     """
 
     def play(self, phase: PhaseSpec) -> Measurements:

@@ -19,7 +19,7 @@ class Learner(Protocol):
     * ``gradients()`` and ``apply(gradients)``, whose succession is `update`: for several learners, each of which takes
       gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.
     * ``note_updates(own, of_all)`` and ``updates``, for what falls due by a number of updates, such as the copy of a
-      target network. The runner tells how many updates this learner and all learners together have made, those of
+      target network. The runner passes how many updates this learner and all learners together have made, those of
       learners that died and of the runs before included: whenever the newest weights of several learners have been
       loaded, and after `take_over`. What fell due since is then to be done, once, with the weights just loaded.
       ``apply`` and ``update`` add one to both numbers; ``updates`` is the learner's own, which it restores.
