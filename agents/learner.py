@@ -30,8 +30,8 @@ from agents.files import write_atomically
 from agents.losses.values import importance_weighted
 from agents.networks.torsos import noisy_layers, resample_noise
 from agents.policy import DecisionRandom
-from agents.replay import Replay
 from agents.replay.log import check_snapshot
+from agents.replay.replay import Replay
 from agents.schema import are_equal, batch_tensors, each_array
 
 __all__ = ["Batch", "DivergedError", "Learner", "Loss", "LossOutput", "Monitor", "Networks", "SampledBatch"]

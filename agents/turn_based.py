@@ -24,7 +24,7 @@ from agents.agent import Report
 from agents.learner import Learner
 from agents.overlap import Overlap
 from agents.policy import Decision, EpisodeClock, Outcome, Policy, frames_per_decision
-from agents.replay import Replay
+from agents.replay.replay import Replay
 from agents.schema import batch_of_one, copied, stacked
 from agents.spec import Spec
 

@@ -53,7 +53,7 @@ class Ours:
     def __init__(self, sampling: Any) -> None:
         from gymnasium.spaces import Box
 
-        from agents.replay import create_replay
+        from agents.replay.replay import create_replay
 
         self._replay = create_replay(
             Box(-np.inf, np.inf, (WIDTH,)),

@@ -27,7 +27,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.buffers import ReplayBuffer
 
-from agents.replay import create_replay
+from agents.replay.replay import create_replay
 from benchmarks.interleave import interleave, print_hold, print_load, print_table
 
 STACK, SIDE, BATCH, EPISODE = 4, 84, 32, 1000

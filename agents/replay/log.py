@@ -18,7 +18,6 @@ import numpy.typing as npt
 from absl import logging
 
 from agents.files import OtherFormat, check_format, stamp, write_atomically
-from agents.replay import log as segments
 
 
 class DamagedReplay(ValueError):
@@ -161,12 +160,12 @@ class SavedReplay(ABC):
             listed = []
         first = listed[-1].stop if listed else log.oldest
         if first < log.head:
-            listed.append(segments.write_segment(directory, first, log.head, log.pieces(first)))
+            listed.append(write_segment(directory, first, log.head, log.pieces(first)))
         self._segments = listed
         snapshot = []
         if arrays := self._snapshot():
-            snapshot.append(segments.write_segment(directory, log.oldest, log.head, [arrays]))
-        index = segments.write_index(directory, number, listed, snapshot, self._all_counters())
+            snapshot.append(write_segment(directory, log.oldest, log.head, [arrays]))
+        index = write_index(directory, number, listed, snapshot, self._all_counters())
         return [*(segment.name for segment in listed + snapshot), index]
 
     def load(self, directory: Path, number: int, partial: bool = False) -> int:
@@ -189,7 +188,7 @@ class SavedReplay(ABC):
                 is. The replay is left empty if a segment's checksum fails half-way, and unchanged by every other error.
         """
         directory = Path(directory)
-        listed, of_snapshot, counters = segments.read_index(directory, number)
+        listed, of_snapshot, counters = read_index(directory, number)
         self._check_facts(counters["facts"])
         snapshot = self._read_snapshot(directory, of_snapshot)
         whole = [segment for segment in listed if self._is_whole(directory, segment, partial)]
@@ -207,7 +206,7 @@ class SavedReplay(ABC):
     def _is_whole(self, directory: Path, segment: Segment, partial: bool) -> bool:
         """Return whether a segment seems to be whole; its arrays are not read for that."""
         try:
-            segments.check_segment(directory, segment)
+            check_segment(directory, segment)
         except (OSError, ValueError) as error:
             return _done_without(error, partial)
         return True
@@ -216,7 +215,7 @@ class SavedReplay(ABC):
         """Put a segment's entries into the storage; return whether all of them could be read."""
         first = segment.first
         try:
-            for piece in segments.read_segment(directory, segment):
+            for piece in read_segment(directory, segment):
                 if piece.keys() != set(self._log.names()):
                     raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
                 first += self._log.put(first, piece)
@@ -229,8 +228,8 @@ class SavedReplay(ABC):
     def _read_snapshot(self, directory: Path, of_snapshot: list[Segment]) -> Arrays:
         snapshot: Arrays = {}
         for segment in of_snapshot:
-            segments.check_segment(directory, segment)
-            for arrays in segments.read_segment(directory, segment):
+            check_segment(directory, segment)
+            for arrays in read_segment(directory, segment):
                 snapshot.update(arrays)
         return snapshot
 
@@ -245,7 +244,7 @@ class SavedReplay(ABC):
         Raises:
             OSError: a file could not be deleted.
         """
-        segments.prune(Path(directory), keep)
+        prune(Path(directory), keep)
 
     def _check_facts(self, saved: Mapping[str, Any]) -> None:
         own = self.facts()
@@ -268,9 +267,9 @@ def check_snapshot(directory: Path, number: int) -> None:
         FileNotFoundError: a file is missing.
         ValueError: a file is torn, altered, or of another format.
     """
-    for segment in segments.read_index(directory, number)[1]:
-        segments.check_segment(directory, segment)
-        for _ in segments.read_segment(directory, segment):
+    for segment in read_index(directory, number)[1]:
+        check_segment(directory, segment)
+        for _ in read_segment(directory, segment):
             pass  # reading compares the checksums
 
 

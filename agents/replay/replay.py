@@ -9,17 +9,20 @@ Storages are a `Ring` (the newest transitions) and a `Reservoir` (a uniform samp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Protocol
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+from gymnasium.spaces import Dict
 
-from agents.replay.log import Arrays, LoggedStorage, SavedReplay
-from agents.replay.selectors import Drawable, Positions, Selector
-from agents.schema import TransitionSchema
+from agents.replay.log import Arrays, LoggedStorage, SavedReplay, Segment
+from agents.replay.ring import Assembler, NStep, Ring
+from agents.replay.selectors import Drawable, Positions, Prioritized, Selector, Uniform
+from agents.schema import Column, TransitionSchema
 
-__all__ = ["Replay", "Storage"]
+__all__ = ["Replay", "Storage", "create_replay"]
 
 
 class Storage(Drawable, LoggedStorage, Protocol):
@@ -249,3 +252,323 @@ class Replay(SavedReplay):
 def _check_batch_size(batch_size: int) -> None:
     if batch_size < 1:
         raise ValueError(f"batch_size must be >= 1 transition, got {batch_size}")
+
+
+# A storage that keeps a uniform sample of all transitions ever observed, not the newest ones.
+
+
+_PIECE = 4096  # transitions that go to or come from a file at a time, which bounds the memory that a load needs
+
+
+class Reservoir:
+    """A reservoir of transitions (Vitter 1985, "Random sampling with a reservoir", Algorithm R).
+
+    Once `capacity` transitions are kept, the i-th takes the place of a random one with the probability capacity / i,
+    and is dropped otherwise: every transition so far is kept with the same probability.
+
+    A transition's neighbours may be gone, so it is put together before it is stored, not when it is drawn: its n
+    decisions are summed up, and both of its observations lie beside each other. That takes twice the memory of a ring
+    of as many, 14.2 GB for a million 84 x 84 images, and rules out stacks.
+
+    Args:
+        schema: what a transition is made of.
+        assembler: puts transitions together; its stacks must be of 1.
+        capacity: transitions kept.
+        batch_size: as the replay's; the files record it of the small ring too, in which transitions become complete.
+        seed: of the eviction.
+
+    Attributes:
+        schema: as given.
+        capacity: as given.
+        selector: hears of every transition that becomes valid or invalid; `Replay` sets it.
+        head: transitions ever written, each an entry of the log.
+        written: places that have been written to, those whose transition was lost with a damaged file included.
+        count: transitions that are kept.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    selector: Selector
+    _last_slot: int  # the newest transition whose steps are complete, by its slot in the small ring
+
+    def __init__(
+        self,
+        schema: TransitionSchema,
+        assembler: Assembler,
+        capacity: int = 1_000_000,
+        *,
+        batch_size: int = 32,
+        seed: int | np.random.SeedSequence = 0,
+    ) -> None:
+        """See the class."""
+        stack, horizon = assembler.stack_size, assembler.update_horizon
+        if stack != 1:
+            raise ValueError(f"stack_size must be 1 in a reservoir, where neighbours go missing, got {stack}")
+        if capacity < 1:
+            raise ValueError(f"capacity must be >= 1 transition, got {capacity}")
+        self.schema, self.capacity = schema, capacity
+        # The final slot of an episode completes all of its last n transitions at once, and the small ring holds them.
+        self._ring = Ring(schema, assembler, capacity=max(2, horizon + 2))
+        self._newest = Replay(self._ring, Uniform(), batch_size=batch_size)
+        observation = schema.observation.columns
+        columns = {
+            **observation,
+            **{_next(name): column for name, column in observation.items()},
+            **{name: Column((), np.dtype(dtype)) for name, dtype in _NUMBERS.items()},
+            **(schema.extras.columns if schema.extras else {}),
+        }
+        made: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
+        self._stacks = {
+            "observation": [made[name] for name in observation],
+            "next_observation": [made[_next(name)] for name in observation],
+        }
+        self._numbers = {name: made[name] for name in _NUMBERS}
+        self._extras = [made[name] for name in schema.extras.columns] if schema.extras else []
+        self._entry = np.zeros(capacity, np.int64)  # of the log, written last at each place; -1 for none
+        self._saved: Arrays = {**made, "entry": self._entry}
+        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self.clear()
+
+    @property
+    def add_count(self) -> int:
+        """Transitions ever observed."""
+        return self._newest.add_count
+
+    @property
+    def oldest(self) -> int:
+        """No entry before this one is live; any may be."""
+        return 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all arrays take once the reservoir is full."""
+        return sum(array.nbytes for array in self._saved.values())
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data."""
+        return {**self._newest.facts(), "capacity": self.capacity, "eviction": "reservoir"}
+
+    # Writing.
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """Take one transition, which can be drawn once its n decisions are complete; see `Replay.observe`."""
+        self._ring.observe(transition)
+        self._take_complete()
+
+    def cut(self, observation: Any) -> None:
+        """End the running episode; see `Replay.cut`."""
+        self._ring.cut(observation)
+        self._take_complete()
+
+    def _take_complete(self) -> None:
+        slots = self._ring.valid_slots()
+        complete = slots[slots > self._last_slot]
+        if not complete.size:
+            return
+        self._last_slot = int(complete[-1])
+        arrived = self._by_column(self._ring.assemble(complete % self._ring.capacity))
+        for row in range(len(complete)):
+            place = self._completed
+            if self._completed >= self.capacity:
+                place = self._rng.integers(self._completed + 1).item()
+            if place < self.capacity:
+                self._write(place, arrived, row)
+            self._completed += 1
+
+    def _by_column(self, batch: Mapping[str, Any]) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """Return each column with what a batch of stacks of one observation brings for it, `[B, *shape]`."""
+        pairs = [(column, batch[name]) for name, column in self._numbers.items()]
+        for name, columns in self._stacks.items():
+            stacks = self.schema.observation.flatten(batch[name])
+            pairs += [(column, stack[:, 0]) for column, stack in zip(columns, stacks, strict=True)]
+        if self.schema.extras:
+            pairs += zip(self._extras, self.schema.extras.flatten(batch["extras"]), strict=True)
+        return pairs
+
+    def _write(self, place: int, arrived: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]], row: int) -> None:
+        if place == self.written:
+            self.written += 1
+            self.count += 1
+        elif self._entry.item(place) < 0:
+            self.count += 1
+        else:
+            self.selector.became_invalid(place)
+        for column, values in arrived:
+            column[place] = values[row]
+        self._entry[place] = self.head
+        self.head += 1
+        self.selector.became_valid(place)
+
+    def clear(self) -> None:
+        """Forget every transition; the generator of the eviction goes on from where it is."""
+        self.head = self.written = self.count = 0
+        self._completed = 0  # transitions whose steps are complete, kept or not
+        self._last_slot = -1
+        self._entry.fill(-1)
+        self._newest.clear()
+
+    # Reading.
+
+    def live_positions(self) -> Positions:
+        """Return the places of the transitions that are kept, in the order in which they were written."""
+        entry = self._entry[: self.written]
+        places = np.argsort(entry)
+        return places[entry[places] >= 0]
+
+    def marks(self, positions: Positions) -> npt.NDArray[Any]:
+        """Return whether a transition is kept at each place."""
+        return self._entry.take(positions) >= 0
+
+    def valid_slots(self) -> npt.NDArray[np.int64]:
+        """Return the index of every transition that is kept, ascending."""
+        return np.sort(self._numbers["index"][self.live_positions()])
+
+    def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
+        """Refuse to find transitions by their index: where each went is not kept.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a reservoir finds no transition by its index, use eviction='oldest' for that")
+
+    def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
+        """Return the transitions at places `[B]` with stacks of one observation, `[B, 1, *shape]`."""
+        nest = self.schema.observation.nest
+        batch = {
+            name: nest([column.take(positions, axis=0)[:, None] for column in columns])
+            for name, columns in self._stacks.items()
+        }
+        for name, column in self._numbers.items():
+            batch[name] = column.take(positions)
+        if self.schema.extras:
+            batch["extras"] = self.schema.extras.nest([column.take(positions, axis=0) for column in self._extras])
+        return batch
+
+    # Saving. Transitions that are written over each other make a log: an entry is one of them and the place it went to.
+
+    def counters(self) -> dict[str, Any]:
+        """Return what is not in the entries, as plain data."""
+        newest = self._newest.state_dict()
+        return {
+            "head": self.head,
+            "completed": self._completed,
+            "last_slot": self._last_slot,
+            "eviction_generator": self._rng.bit_generator.state,
+            "newest": {name: newest[name] for name in newest if name not in ("slots", "snapshot")},
+        }
+
+    def snapshot(self) -> Arrays:
+        """Return the newest slots, and the entry at each place: where its file is lost, no older one passes for it."""
+        slots: Arrays = self._newest.state_dict()["slots"]
+        return {**slots, "held": self._entry[: self.written]} if slots else {}
+
+    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        """Take over the counters and the small ring."""
+        self.head, self._completed = counters["head"], counters["completed"]
+        self.written = min(self._completed, self.capacity)
+        self._last_slot = counters["last_slot"]
+        self._rng.bit_generator.state = counters["eviction_generator"]
+        slots = dict(snapshot)
+        entry, held = self._entry[: self.written], slots.pop("held", self._entry[:0])
+        entry[entry != held] = -1
+        self.count = int(np.count_nonzero(entry >= 0))
+        self._newest.load_state_dict({**counters["newest"], "slots": slots, "snapshot": {}})
+
+    def end_running(self) -> None:
+        """End the episode that is under way, if one is: its last observation is its final one."""
+        self._newest.end_running()
+        self._take_complete()
+
+    def lose(self, first: int, stop: int) -> None:
+        """Take note that the entries `first <= entry < stop` are lost."""
+        self._entry[(self._entry >= first) & (self._entry < stop)] = -1
+
+    def names(self) -> list[str]:
+        """Return the names of what an entry holds."""
+        return ["place", *self._saved]
+
+    def pieces(self, first: int) -> Iterator[Arrays]:
+        """Yield the entries from `first` on that no later one was written over, oldest first."""
+        places = self.live_positions()
+        places = places[self._entry[places] >= first]
+        for start in range(0, len(places), _PIECE):
+            chosen = places[start : start + _PIECE]
+            yield {"place": chosen, **{name: array[chosen] for name, array in self._saved.items()}}
+
+    def put(self, first: int, piece: Arrays) -> int:
+        """Write entries; return how many."""
+        for name, array in self._saved.items():
+            array[piece["place"]] = piece[name]
+        return len(piece["place"])
+
+    def still_listed(self, listed: list[Segment]) -> list[Segment]:
+        """Return the segments that stay in use: all, until most entries are dead and what lives is written anew."""
+        return listed if sum(segment.size for segment in listed) <= 2 * self.nbytes else []
+
+
+_NUMBERS: Mapping[str, Any] = {
+    "action": np.int64,
+    "reward": np.float32,
+    "discount": np.float32,
+    "interval": np.int64,
+    "index": np.int64,
+}
+
+
+def _next(name: str) -> str:
+    """Return the column of the next observation that goes with a column of the observation."""
+    return f"next_{name}"
+
+
+def create_replay(
+    observation_space: gym.Space[Any],
+    *,
+    extras: Dict | None = None,
+    prioritized: bool = False,
+    eviction: Literal["oldest", "reservoir"] = "oldest",
+    capacity: int = 1_000_000,
+    stack_size: int = 1,
+    update_horizon: int = 1,
+    gamma: float = 0.99,
+    discount_by: Literal["decision", "frame"] = "decision",
+    batch_size: int = 32,
+    seed: int = 0,
+    **priorities: Any,
+) -> Replay:
+    """Make an empty replay of n-step transitions.
+
+    Args:
+        observation_space: a space of arrays, or a Dict of such.
+        extras: the space of what the policy leaves for the learner beside its action; None where it leaves nothing.
+        prioritized: draw by priorities, not uniformly.
+        eviction: what goes when the replay is full, the "oldest" or a random transition ("reservoir": see `Reservoir`
+            for what it costs).
+        capacity: slots of a ring, of which an episode of T decisions takes T + 1; transitions of a reservoir.
+        stack_size: observations in a stack, k; 1 in a reservoir.
+        update_horizon: decisions in a return, n.
+        gamma: discount of one decision or one frame, in [0, 1].
+        discount_by: what `gamma` discounts, a "decision" or a "frame".
+        batch_size: transitions in a batch unless `sample` is given another number.
+        seed: of the draws and, in a reservoir, of the eviction, each with a generator of its own.
+        priorities: the arguments of `Prioritized`, where `prioritized`.
+
+    Raises:
+        TypeError: an argument of `Prioritized` without `prioritized`.
+        ValueError: a space that cannot be stored, an unknown eviction, priorities in a reservoir, or an argument out of
+            its range.
+    """
+    if eviction not in ("oldest", "reservoir"):
+        raise ValueError(f"eviction must be 'oldest' or 'reservoir', got {eviction!r}")
+    if priorities and not prioritized:
+        raise TypeError(f"{', '.join(priorities)} must not be given without prioritized=True")
+    schema = TransitionSchema(observation_space, extras)
+    n_step = NStep(stack_size=stack_size, update_horizon=update_horizon, gamma=gamma, discount_by=discount_by)
+    if eviction == "oldest":
+        selector = Prioritized(**priorities) if prioritized else Uniform()
+        return Replay(Ring(schema, n_step, capacity), selector, batch_size=batch_size, seed=seed)
+    if prioritized:
+        raise ValueError("eviction must be 'oldest' where prioritized=True, got 'reservoir'")
+    draws, evictions = np.random.SeedSequence(seed).spawn(2)
+    reservoir = Reservoir(schema, n_step, capacity, batch_size=batch_size, seed=evictions)
+    return Replay(reservoir, Uniform(), batch_size=batch_size, seed=draws)

@@ -27,7 +27,7 @@ from agents.policy import (
     is_per_actor,
     linearly_decaying_epsilon,
 )
-from agents.replay import Replay, create_replay
+from agents.replay.replay import Replay, create_replay
 from agents.schema import Reader, each_array
 from agents.spec import (
     Spec,

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from agents.compute import Compute
 from agents.learner import Learner, Loss, LossOutput, Networks
-from agents.replay import create_replay
+from agents.replay.replay import create_replay
 from agents.value_based.dqn import DQN
 from tests.worlds.plain_data import assert_identical, differs
 

@@ -13,7 +13,7 @@ import torch
 
 from agents.learner import Learner, LossOutput
 from agents.policy import PolicyOutput
-from agents.replay import create_replay
+from agents.replay.replay import create_replay
 from agents.spec import LearnerInterface, Spec
 from agents.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import play

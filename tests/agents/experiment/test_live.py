@@ -24,8 +24,8 @@ from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
 from agents.experiment.episode import Phase, episode_seed
 from agents.experiment.live import LiveRunner
 from agents.experiment.runner import DifferentExperiment, Runner
-from agents.replay import create_replay
 from agents.replay.log import read_index
+from agents.replay.replay import create_replay
 from async_wrappers import AsyncRunner
 from async_wrappers.live.report.measurements import Measurements
 from async_wrappers.live.report.spans import EpisodeTiming

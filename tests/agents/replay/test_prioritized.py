@@ -19,7 +19,7 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay import Replay, create_replay
+from agents.replay.replay import Replay, create_replay
 from tests.contracts.replay_contract import (
     SPACE,
     Batch,

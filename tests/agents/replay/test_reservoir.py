@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay import Replay, create_replay
+from agents.replay.replay import Replay, create_replay
 from tests.contracts.replay_contract import (
     SPACE,
     Config,
