@@ -419,25 +419,32 @@ class EpsilonGreedyPolicy:
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Return the chosen actions [R] for stacks [R, k, *shape], or for a dict of them."""
-        rows = len(decisions)
-        actions = np.empty(rows, np.int64)
+        if len(decisions) == 1:
+            action, _ = self._draw_or_choose(inputs, decisions[0])
+            return PolicyOutput(np.array([self._first_action + action]))
+        actions = np.empty(len(decisions), np.int64)
         greedy: list[int] = []
         for row, decision in enumerate(decisions):
-            # A worker's warm-up inference belongs to no episode and has the number -1.
-            rng = self._random.draw(max(decision.episode, 0), decision.start, decision.eval_mode)
-            uniform, random_action = rng.random(), int(rng.integers(self._num_actions))
-            if uniform < self.epsilon(decision):
-                actions[row] = random_action
-            elif rows == 1 or self._row_by_row:
-                # The generator is at the place after this decision's coin: noise and quantiles are drawn from there.
-                one = inputs if rows == 1 else each_array(lambda array, row=row: array[row : row + 1], inputs)
-                actions[row] = int(self._q_values(one, rng, noisy=not decision.eval_mode)[0].argmax())
-            else:
+            one = each_array(lambda array, row=row: array[row : row + 1], inputs) if self._row_by_row else None
+            actions[row], is_greedy = self._draw_or_choose(one, decision)
+            if is_greedy and not self._row_by_row:
                 greedy.append(row)
         if greedy:
             chosen = each_array(lambda array: array[greedy], inputs)
-            actions[greedy] = self._q_values(chosen, rng, noisy=False).argmax(dim=1).cpu().numpy()
+            actions[greedy] = self.q_values(chosen).argmax(dim=1).cpu().numpy()
         return PolicyOutput(actions + self._first_action)
+
+    def _draw_or_choose(self, one: Any, decision: Decision) -> tuple[int, bool]:
+        """Return an action, and whether it is the greedy one: 0 where no stack [1, k, *shape] is given."""
+        # A worker's warm-up inference belongs to no episode and has the number -1.
+        rng = self._random.draw(max(decision.episode, 0), decision.start, decision.eval_mode)
+        uniform, random_action = rng.random(), int(rng.integers(self._num_actions))
+        if uniform < self.epsilon(decision):
+            return random_action, False
+        if one is None:
+            return 0, True
+        # The generator is at the place after this decision's coin: noise and quantiles are drawn from there.
+        return int(self._q_values(one, rng, noisy=not decision.eval_mode)[0].argmax()), True
 
     def q_values(self, inputs: Any) -> Tensor:
         """Return the Q-values [R, A] of stacks [R, k, *shape], without noise."""

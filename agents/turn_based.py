@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from torch import Tensor
 
 from agents.agent import Report
@@ -111,10 +110,10 @@ class TurnBasedAgent:
         self._observation = observation
         self._stack.append(observation)
         output = self.policy.act(batch_of_one(stacked(self._stack)), (), (decision,))
-        self._action = output.action[0]
+        self._action = output.action[0].item() if output.action.ndim == 1 else output.action[0]
         extras = output.extras
         self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
-        return self._action.item() if np.ndim(self._action) == 0 else self._action
+        return self._action
 
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
