@@ -135,9 +135,9 @@ def whole_frames(name: str, value: Any) -> int:
 
 
 def plain_data(name: str, value: Any) -> Any:
-    """Return a copy of plain data as JSON keeps it, or raise a ValueError that names the argument.
+    """Return a copy of plain data, which JSON can hold, or raise a ValueError that names the argument.
 
-    Tuples become lists and NumPy's numbers Python's.
+    NumPy's numbers become Python's.
 
     Raises:
         ValueError: It holds something else than None, booleans, numbers, text, lists and dicts with text keys.
@@ -147,7 +147,8 @@ def plain_data(name: str, value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
-        return [plain_data(name, each) for each in value]
+        kind = tuple if isinstance(value, tuple) else list
+        return kind(plain_data(name, each) for each in value)
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: plain_data(name, each) for key, each in value.items()}
     raise ValueError(

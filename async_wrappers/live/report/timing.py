@@ -249,7 +249,7 @@ def _as_json(value: Any) -> Any:
     """Return plain data with None for nan and the infinities, which are not JSON."""
     if isinstance(value, dict):
         return {key: _as_json(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_as_json(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

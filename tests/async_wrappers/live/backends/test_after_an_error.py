@@ -165,7 +165,7 @@ def test_a_report_keeps_the_phase_state_of_its_end() -> None:
 
 def test_notes_are_plain_data(tmp_path: Path) -> None:
     report = virtual().run(frames=3, on_frame=lambda status: (np.int64(status.frame), "x"))
-    assert [note for _, note in report.notes] == [[0, "x"], [1, "x"], [2, "x"]]
+    assert [note for _, note in report.notes] == [(0, "x"), (1, "x"), (2, "x")]
     report.to_json(tmp_path / "report.json")
     with pytest.raises(ValueError, match=r"^the note of on_frame must be plain data .*, got \{1\}"):
         virtual().run(frames=3, on_frame=lambda status: {1})
