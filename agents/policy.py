@@ -27,7 +27,9 @@ from agents.schema import batch_of_one, each_array, stacked
 
 __all__ = [
     "Decision",
+    "DecisionRandom",
     "EpisodeClock",
+    "Epsilon",
     "EpsilonGreedyPolicy",
     "OneRow",
     "Outcome",
@@ -35,6 +37,12 @@ __all__ = [
     "PolicyOutput",
     "WorkerPolicy",
     "frames_per_decision",
+    "has_warmup",
+    "identity_epsilon",
+    "is_per_actor",
+    "linearly_decaying_epsilon",
+    "per_actor_epsilon",
+    "zero_epsilon",
 ]
 
 

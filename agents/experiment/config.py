@@ -203,6 +203,8 @@ def _check_parameters(known: dict[str, list[str]]) -> None:
     for statement in _statements(gin.config_str()):
         owner, _, parameter = statement.rpartition(".")
         owner = owner.rpartition("/")[2].rpartition(".")[2]
+        if owner not in known and _is_spec(own := _named_in_gin(owner)):
+            known = {**known, owner: _parameters(own)}
         if parameter not in known.get(owner, [parameter]):
             hint = _hint(_close_parameters(owner, parameter, known))
             raise ConfigError(f"gin configuration: {owner} has no parameter {parameter!r}{hint}")
@@ -333,5 +335,13 @@ def _parameters(thing: Callable[..., Any]) -> list[str]:
     return [name for name in found if name not in not_bound]
 
 
-def _is_spec(thing: Callable[..., Any]) -> bool:
+def _named_in_gin(name: str) -> Any:
+    """Return what gin knows by a name; None if it is nothing, or not one thing alone."""
+    try:
+        return inspect.unwrap(gin.get_configurable(name))
+    except ValueError:
+        return None
+
+
+def _is_spec(thing: Any) -> bool:
     return isinstance(thing, type) and any(kind.__module__ == "agents.spec" for kind in thing.__mro__)

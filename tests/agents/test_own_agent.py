@@ -58,6 +58,11 @@ def test_its_run_is_continued(place: Path, file: str) -> None:
     assert len(iterations(place / "run")) == 2
 
 
+def test_a_parameter_that_its_class_has_not_is_refused_with_the_one_that_was_meant(place: Path) -> None:
+    refusal = refused(in_a_process(place, "--gin_files", "table_q.gin", "--gin_bindings", "TableQ.gama = 0.5"))
+    assert refusal == "gin configuration: TableQ has no parameter 'gama'; did you mean TableQ.gamma?"
+
+
 def test_several_learners_are_refused_where_its_learner_takes_no_gradients(place: Path) -> None:
     words = "--gin_files", "table_q_live.gin", "--gin_bindings", "AsyncRunner.learners = 2"
     refusal = refused(in_a_process(place, "--base_dir", "run", *words))

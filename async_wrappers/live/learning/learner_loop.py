@@ -138,10 +138,6 @@ class LearnerLoop:
         """Count what is owed anew: a run that goes on from its files knows nothing of it either."""
         self._observed = self._updates_here = 0
 
-    def close(self) -> None:
-        """Close the learner."""
-        self._learner.close()
-
     def rests(self) -> bool:
         """Return whether learning is off and all that was learnt is published."""
         return not self._controls.learning and not self._unpublished

@@ -173,19 +173,16 @@ def test_notes_are_plain_data(tmp_path: Path) -> None:
         virtual().run(frames=3, phase_state=object())
 
 
+def learning(make_learner: Any) -> AsyncRunner:
+    terms: dict[str, Any] = {"latency": 0.05, "learner_latency": 0.01, "default_action": 0}
+    return AsyncRunner(
+        lambda: gym.make("CartPole-v1"), One, 2, 50, backend="virtual", make_learner=make_learner, **terms
+    )
+
+
 def test_a_wrong_argument_leaves_the_learners_as_they_are(tmp_path: Path) -> None:
     learner = Keeping()
-    runner = AsyncRunner(
-        lambda: gym.make("CartPole-v1"),
-        One,
-        2,
-        50,
-        backend="virtual",
-        latency=0.05,
-        default_action=0,
-        make_learner=lambda: learner,
-        learner_latency=0.01,
-    )
+    runner = learning(lambda: learner)
     runner.run(frames=30)
     observed = len(learner.observed)
     with pytest.raises(ValueError, match=r"^phase_state must be None for an environment that has no attribute"):
@@ -196,17 +193,7 @@ def test_a_wrong_argument_leaves_the_learners_as_they_are(tmp_path: Path) -> Non
 
 
 def test_after_an_error_nobody_goes_on_with_new_learners_unasked(tmp_path: Path) -> None:
-    runner = AsyncRunner(
-        lambda: gym.make("CartPole-v1"),
-        One,
-        2,
-        50,
-        backend="virtual",
-        latency=0.05,
-        default_action=0,
-        make_learner=Keeping,
-        learner_latency=0.01,
-    )
+    runner = learning(Keeping)
     runner.save(tmp_path)
 
     def fail(status: Any) -> None:
