@@ -1,3 +1,9 @@
 """Dopamine-style agents in PyTorch: policies, learners, replay and the experiment runner, bound by gin files."""
 
-__version__ = "0.1.0"  # that of async_wrappers, which agents does not import
+# Another package on PyPI has the name `agents`. A second copy of this one would register its gin names twice.
+if __name__ != "async_wrappers.agents":
+    raise ImportError("import this package as async_wrappers.agents, not as agents")
+
+from async_wrappers.agents.extras import need_agents
+
+need_agents(__name__)

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from agents.compute import create_optimizer
-from agents.experiment.create_runner import create_runner
-from agents.experiment.live import LiveRunner
-from agents.experiment.runner import Runner, TrainRunner
-from agents.networks.q_network import DuelingHead, LinearHead, create_network
-from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
-from agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
-from agents.registry import create_agent
-from agents.sweep.settings import Sweep
-from agents.value_based.c51 import C51
-from agents.value_based.dqn import DQN
-from agents.value_based.full_rainbow import FullRainbow
-from agents.value_based.implicit_quantile import ImplicitQuantile
-from agents.value_based.quantile import Quantile
-from agents.value_based.rainbow import Rainbow
+from async_wrappers.agents.experiment.live import LiveRunner, create_runner
+from async_wrappers.agents.experiment.runner import Runner, TrainRunner
+from async_wrappers.agents.learner import create_optimizer
+from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
+from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
+from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
+from async_wrappers.agents.registry import AGENTS, create_agent
+from async_wrappers.agents.sweep.plan import Sweep
 
 __all__ = ["CONFIGURABLES"]
 
 CONFIGURABLES = (
-    C51,
-    DQN,
+    *AGENTS.values(),
     DuelingHead,
-    FullRainbow,
     ImpalaTorso,
-    ImplicitQuantile,
     LinearHead,
     LiveRunner,
     MLPTorso,
     NatureTorso,
-    Quantile,
-    Rainbow,
     Runner,
     Sweep,
     TrainRunner,

@@ -1,23 +1,48 @@
-"""Files that are whole or absent: written to a temporary name, flushed to disk, renamed."""
+"""Files that are whole or absent: written to a temporary name, flushed to disk, renamed.
+
+Arrays that grow lie in many of them: segments, each written once, and indexes, which list the segments of one save.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import secrets
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from agents import __version__
+import numpy as np
+import numpy.typing as npt
+from absl import logging
 
 __all__ = [
     "FORMAT",
+    "VERSION",
+    "Arrays",
+    "DamagedReplay",
     "OtherFormat",
+    "Segment",
     "check_format",
+    "check_segment",
+    "check_snapshot",
+    "doing_without_damage",
+    "gaps",
+    "naming",
+    "prune",
+    "read_index",
+    "read_segment",
+    "read_snapshot",
     "refuse_damage",
     "stamp",
     "write_atomically",
+    "write_index",
+    "write_segment",
     "write_text_atomically",
 ]
 
@@ -30,11 +55,11 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             and nothing is left of the new one.
     """
     temporary = path.with_name(path.name + ".tmp")
-    with _named(path):
+    with naming(path):
         # Closed below, before the rename.
         file = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115
     try:
-        with _named(path):
+        with naming(path):
             try:
                 write(file)
                 file.flush()
@@ -86,8 +111,8 @@ def _cause(path: Path) -> OSError | None:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Let the system's errors name `path` and not the temporary file."""
+def naming(path: Path) -> Iterator[None]:
+    """Let the system's errors in the block name `path`, not a temporary file or none."""
     try:
         yield
     except OSError as error:
@@ -130,6 +155,7 @@ def _sync_directory(directory: Path) -> None:
 # Format 1 stated neither. Weights are read from either format; a run is continued from its own format alone.
 
 FORMAT = 2
+VERSION = "0.1.0"  # that of async_wrappers, which agents does not import
 
 
 class OtherFormat(ValueError):
@@ -138,7 +164,7 @@ class OtherFormat(ValueError):
 
 def stamp() -> dict[str, Any]:
     """Return what a file states about its format."""
-    return {"format": FORMAT, "version": __version__}
+    return {"format": FORMAT, "version": VERSION}
 
 
 def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, ...] = (FORMAT,)) -> None:
@@ -155,6 +181,269 @@ def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, .
     there, version = stated.get("format", 1), stated.get("version", "0.1.0 or older")
     if there not in readable:
         raise OtherFormat(
-            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {__version__} goes on from "
+            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {VERSION} goes on from "
             f"format {FORMAT} alone: continue with that version, or choose another --base_dir"
         )
+
+
+# Append-only files of a replay: segments of slots, and indexes that list the segments of one save.
+#
+# A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. What
+# changes from save to save, such as priorities, is written anew for each index, as a segment that it alone lists.
+# Every file appears under its final name only when it is complete and on disk.
+#
+# An index holds its number, its own SHA-256, and for each segment the SHA-256 of the names, lengths and CRC-32s of the
+# arrays in it. The CRC-32s are checked as the arrays are read, so a segment is bound to its index without a second
+# pass.
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment file: its name, the slots `first <= slot < stop` it holds, its bytes, what identifies its arrays."""
+
+    name: str
+    first: int
+    stop: int
+    size: int
+    arrays: str
+
+    def is_whole(self, directory: Path) -> bool:
+        """Return whether the file lies in `directory` with the length that it was written with."""
+        path = directory / self.name
+        return path.is_file() and path.stat().st_size == self.size
+
+
+def write_segment(directory: Path, first: int, stop: int, pieces: Iterable[Arrays]) -> Segment:
+    """Write the slots `first <= slot < stop` into a new file.
+
+    Args:
+        directory: where the file goes; it must exist.
+        first: the oldest slot in the file.
+        stop: one past the newest slot in the file.
+        pieces: consecutive runs of slots, oldest first; each maps a field to its values, `[slots, ...]`.
+
+    Returns:
+        What an index records of the file.
+
+    Raises:
+        OSError: the file could not be written.
+        ValueError: an array holds objects.
+    """
+    name = f"segment_{first:012d}_{stop:012d}_{secrets.token_hex(6)}.npz"
+    write_atomically(directory / name, lambda file: _write_pieces(file, pieces))
+    with zipfile.ZipFile(directory / name) as archive:
+        return Segment(name, first, stop, (directory / name).stat().st_size, _identity(archive))
+
+
+def check_segment(directory: Path, segment: Segment) -> None:
+    """Check that the file has its full length and is the one that was listed; its arrays are not read.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: the file is torn, or another one.
+    """
+    if not (directory / segment.name).is_file():
+        raise FileNotFoundError(f"{segment.name} is missing in {directory}, restore it or load another number")
+    if not segment.is_whole(directory):
+        raise ValueError(_torn(directory, segment))
+    with _opened(directory, segment):
+        pass
+
+
+def read_segment(directory: Path, segment: Segment) -> Iterator[Arrays]:
+    """Yield the pieces of `segment` that `write_segment` was given, one at a time in memory.
+
+    Raises:
+        ValueError: the file cannot be read, it is altered, or it is not the one that was listed.
+    """
+    with _opened(directory, segment) as archive:
+        for fields in _pieces([name.removesuffix(".npy") for name in archive.namelist()]):
+            yield {name.rpartition("_")[0]: _array(archive, f"{name}.npy") for name in fields}
+
+
+@contextmanager
+def _opened(directory: Path, segment: Segment) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(directory / segment.name) as archive:
+            if _identity(archive) != segment.arrays:
+                raise ValueError("other arrays")
+            yield archive
+    except Exception as error:  # an altered zip file makes its reader raise whatever it stumbles over
+        raise ValueError(_torn(directory, segment)) from error
+
+
+def _identity(archive: zipfile.ZipFile) -> str:
+    """Return what identifies a segment: the SHA-256 of its arrays' names, lengths and CRC-32s."""
+    members = [[member.filename, member.file_size, member.CRC] for member in archive.infolist()]
+    return hashlib.sha256(json.dumps(members).encode()).hexdigest()
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    with archive.open(name) as member:
+        array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        if member.read(1):  # the checksum is compared at the end, which an altered shape would stop short of
+            raise ValueError("an array is shorter than its file")
+    return array
+
+
+def write_index(
+    directory: Path, number: int, segments: list[Segment], snapshot: list[Segment], facts: Mapping[str, Any]
+) -> str:
+    """Write `index_{number}.json` over an older one; return its name.
+
+    Args:
+        directory: where the file goes; it must exist.
+        number: names the save.
+        segments: what other indexes may list too, oldest first.
+        snapshot: what this index alone lists.
+        facts: plain data.
+
+    Raises:
+        OSError: the file could not be written.
+    """
+    listed = {"segments": [asdict(segment) for segment in segments], "moment": [asdict(each) for each in snapshot]}
+    content = {**facts, **listed, **stamp(), "number": number}
+    text = json.dumps({**content, "sha256": _sha256(content)}, indent=1, sort_keys=True).encode()
+    write_atomically(directory / _index_name(number), lambda file: file.write(text))
+    return _index_name(number)
+
+
+def read_index(directory: Path, number: int) -> tuple[list[Segment], list[Segment], dict[str, Any]]:
+    """Read an index; return the segments, those of the snapshot, and the facts.
+
+    Raises:
+        FileNotFoundError: there is no such index.
+        OtherFormat: the index is of another format.
+        ValueError: the index is not one that `write_index` wrote under this number.
+    """
+    path = directory / _index_name(number)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.name} is missing in {directory}, restore it or load another number")
+    try:
+        facts = json.loads(path.read_bytes())
+        if facts.keys() & {"format", "version", "sha256"} or "segments" not in facts:
+            recorded = facts.pop("sha256")
+            if recorded != _sha256(facts):
+                raise ValueError("its SHA-256 is not the one recorded")
+        check_format(path, facts)
+        if facts["number"] != number:
+            raise ValueError(f"it is index {facts['number']}")
+        listed = [Segment(**segment) for segment in facts.pop("segments")]
+        return listed, [Segment(**segment) for segment in facts.pop("moment")], facts
+    except OtherFormat:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is not a whole index file, load another number") from error
+
+
+def read_snapshot(directory: Path, segments: Iterable[Segment]) -> Arrays:
+    """Return the arrays of a snapshot's segments, by name.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is torn or altered.
+    """
+    snapshot: Arrays = {}
+    for segment in segments:
+        check_segment(directory, segment)
+        for arrays in read_segment(directory, segment):
+            snapshot.update(arrays)
+    return snapshot
+
+
+def check_snapshot(directory: Path, number: int) -> None:
+    """Check the files without which no save can be loaded in part: the index, and the snapshot that it lists.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is torn, altered, or of another format.
+    """
+    read_snapshot(directory, read_index(directory, number)[1])
+
+
+class DamagedReplay(ValueError):
+    """Some segments of a replay are damaged or missing; `load(..., partial=True)` loads the others."""
+
+
+@contextmanager
+def doing_without_damage(partial: bool, on_refusal: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Log why the block, which reads a segment, ends early, and go on without it.
+
+    Raises:
+        DamagedReplay: the segment is damaged or missing and not `partial`; `on_refusal` has been called.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        if not partial:
+            on_refusal()
+            raise DamagedReplay(str(error)) from error
+        logging.warning("the replay is loaded without a segment: %s", error)
+
+
+def gaps(first: int, stop: int, held: Iterable[Segment]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of `first <= entry < stop` that no segment holds; segments are in order."""
+    for segment in held:
+        if first < segment.first:
+            yield first, min(segment.first, stop)
+        first = max(first, segment.stop)
+    if first < stop:
+        yield first, stop
+
+
+def prune(directory: Path, keep: Iterable[int]) -> None:
+    """Delete the indexes whose number is not in `keep`, then every segment that no kept index lists.
+
+    Where a kept index cannot be read, nobody knows what it needs: a warning is logged, and nothing is deleted.
+
+    Raises:
+        OSError: a file could not be deleted.
+    """
+    indexes = {_index_name(number): number for number in keep}
+    kept = [number for name, number in indexes.items() if (directory / name).is_file()]
+    try:
+        listed = {segment.name for number in kept for each in read_index(directory, number)[:2] for segment in each}
+    except (OSError, ValueError) as error:
+        logging.warning("no replay file is deleted, for one that is kept may be needed: %s", error)
+        return
+    # Indexes go first: a crash in between leaves segments too many, never an index without its segments.
+    _delete(path for path in directory.glob("index_*.json") if path.name not in indexes)
+    _delete(path for path in directory.glob("segment_*.npz") if path.name not in listed)
+    _delete(directory.glob("index_*.json.tmp"))
+    _delete(directory.glob("segment_*.npz.tmp"))
+
+
+def _write_pieces(file: IO[bytes], pieces: Iterable[Arrays]) -> None:
+    """Write all pieces as np.savez would, with no more than one of them in memory."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for number, piece in enumerate(pieces):
+            for field, values in piece.items():
+                with archive.open(f"{field}_{number}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, values, allow_pickle=False)
+
+
+def _pieces(names: list[str]) -> Iterator[list[str]]:
+    """Group array names `field_0, ..., field_1, ...` by their number, in order."""
+    by_number: dict[int, list[str]] = {}
+    for name in names:
+        by_number.setdefault(int(name.rpartition("_")[2]), []).append(name)
+    yield from (by_number[number] for number in sorted(by_number))
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in list(paths):
+        path.unlink()
+
+
+def _sha256(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _index_name(number: int) -> str:
+    return f"index_{number}.json"
+
+
+def _torn(directory: Path, segment: Segment) -> str:
+    return f"{segment.name} in {directory} is torn or altered, restore it or load another number"

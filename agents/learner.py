@@ -16,28 +16,95 @@ from __future__ import annotations
 
 import copy
 import math
+import numbers
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, final
 
+import gin
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from agents.compute import Compute, create_optimizer
-from agents.files import write_atomically
-from agents.losses.values import importance_weighted
-from agents.networks.torsos import noisy_layers, resample_noise
-from agents.policy import DecisionRandom
-from agents.replay.log import check_snapshot
-from agents.replay.replay import Replay
-from agents.schema import are_equal, batch_tensors, each_array
+from async_wrappers.agents.files import check_snapshot, write_atomically
+from async_wrappers.agents.losses.values import importance_weighted
+from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
+from async_wrappers.agents.policy import DecisionRandom
+from async_wrappers.agents.replay.replay import Replay
+from async_wrappers.agents.schema import Compute, are_equal, batch_tensors, each_array, in_brackets, leaves
 
-__all__ = ["Batch", "DivergedError", "Learner", "Loss", "LossOutput", "Monitor", "Networks", "SampledBatch"]
+__all__ = [
+    "OPTIMIZERS",
+    "Batch",
+    "DivergedError",
+    "Learner",
+    "Loss",
+    "LossOutput",
+    "Monitor",
+    "Networks",
+    "SampledBatch",
+    "create_optimizer",
+]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+# Optimisers by name, with Dopamine's parameter names.
+
+OPTIMIZERS = ("adam", "rmsprop", "sgd")
+
+
+@gin.configurable(module="agents")
+def create_optimizer(
+    parameters: Iterable[nn.Parameter],
+    name: str = "adam",
+    learning_rate: float = 6.25e-5,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1.5e-4,
+    decay: float = 0.95,
+    momentum: float = 0.0,
+    centered: bool = False,
+) -> torch.optim.Optimizer:
+    """Make an optimiser.
+
+    Args:
+        parameters: What it updates.
+        name: ``"adam"`` (Kingma and Ba 2015), ``"rmsprop"`` or ``"sgd"``.
+        learning_rate: Step size.
+        beta1: Adam's decay of the gradient's mean.
+        beta2: Adam's decay of the gradient's mean square.
+        eps: Added to the denominator of Adam and RMSProp; PyTorch adds it outside the root, TensorFlow's RMSProp (the
+            Nature DQN's in Dopamine) inside.
+        decay: RMSProp's decay of the gradient's mean square.
+        momentum: Of RMSProp and SGD.
+        centered: RMSProp divides by the standard deviation instead of the root mean square (Mnih et al. 2015).
+
+    Raises:
+        ValueError: An unknown name, or a value that the optimiser cannot use.
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(f"create_optimizer.name must be one of {', '.join(map(repr, OPTIMIZERS))}, got {name!r}")
+    rates = {"learning_rate": learning_rate, "eps": eps, "momentum": momentum}
+    shares = {"beta1": beta1, "beta2": beta2, "decay": decay}
+    for key, value in (rates | shares).items():
+        limit = "a finite number >= 0" if key in rates else "a number >= 0 and < 1"
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not number or not 0 <= value < (math.inf if key in rates else 1):
+            raise ValueError(f"create_optimizer.{key} must be {limit}, got {value!r}")
+    if name == "adam":
+        # One pass over all parameters instead of one operation after another.
+        return torch.optim.Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=eps, fused=True)
+    if name == "rmsprop":
+        return torch.optim.RMSprop(
+            parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
+        )
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
+
+
+# What an agent gives its learner, and what passes between the steps of an update.
 
 
 class Networks(NamedTuple):
@@ -75,11 +142,9 @@ class Monitor(Protocol):
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Look at a transition; within an episode each follows the one before."""
-        ...
 
     def cut(self) -> None:
         """Forget the running episode, the rest of which is missing."""
-        ...
 
 
 class SampledBatch(NamedTuple):
@@ -337,8 +402,25 @@ class Learner:
             self.replay.set_priorities(unfinished.batch.arrays["index"], priority)
 
     def _check(self, unfinished: _Unfinished) -> None:
+        """Refuse a loss that is not finite, and write down the batch and the state that led to it."""
         loss = unfinished.on_host().item(0)
-        check_loss(loss, unfinished.update, unfinished.batch.arrays, self._state, self.diverged_dir)
+        if math.isfinite(loss):
+            return
+        arrays, update = unfinished.batch.arrays, unfinished.update
+        path = (Path(self.diverged_dir or ".") / f"diverged_batch_{update}.pt").resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
+        write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self._state()}, file))
+        stops = "learning stops before it spoils the weights: they and the batch are in"
+        if (culprit := _not_finite_of_the_environment(arrays)) is not None:
+            raise DivergedError(
+                f"the environment returned {culprit}, which makes the loss of update {update} {loss}, and "
+                f"{stops} {path}; mend the environment, or clip what it returns"
+            )
+        raise DivergedError(
+            f"the loss of update {update} is {loss}, and {stops} {path}; a smaller learning rate or a "
+            "max_gradient_norm may help"
+        )
 
     # The target network.
 
@@ -372,8 +454,7 @@ class Learner:
             DivergedError: The last update's loss is not finite.
         """
         self.finish_update()
-        weights: dict[str, Tensor] = self.network.state_dict()
-        return weights
+        return self.network.state_dict()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy weights into the network that is updated; target and optimiser stay as they are."""
@@ -401,7 +482,13 @@ class Learner:
             DivergedError: The last update's loss is not finite, or a weight, after a gradient that was not.
         """
         self.finish_update()
-        check_weights(self._parameters, self.updates)
+        for name, parameter in self._parameters.items():
+            # An infinite gradient of a finite loss spoils a weight.
+            if not parameter.isfinite().all():
+                raise DivergedError(
+                    f"{name} is not finite after update {self.updates}, though the loss was: a smaller learning rate "
+                    "or a max_gradient_norm may help"
+                )
         return self._state()
 
     def _state(self) -> dict[str, Any]:
@@ -523,62 +610,11 @@ class DivergedError(RuntimeError):
     """
 
 
-def check_loss(
-    loss: float,
-    update: int,
-    arrays: Mapping[str, Any],
-    state: Callable[[], dict[str, Any]],
-    directory: str | Path | None,
-) -> None:
-    """Refuse a loss that is not finite, and write down what led to it.
-
-    Args:
-        loss: Of one update.
-        update: Its number.
-        arrays: The batch, as the replay gave it.
-        state: Returns the learner's state, which is written beside the batch.
-        directory: Where the file goes; None for the working directory.
-
-    Raises:
-        DivergedError: It is not finite.
-    """
-    if math.isfinite(loss):
-        return
-    path = (Path(directory or ".") / f"diverged_batch_{update}.pt").resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
-    write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": state()}, file))
-    stops = "learning stops before it spoils the weights: they and the batch are in"
-    if (culprit := _not_finite_of_the_environment(arrays)) is not None:
-        raise DivergedError(
-            f"the environment returned {culprit}, which makes the loss of update {update} {loss}, and "
-            f"{stops} {path}; mend the environment, or clip what it returns"
-        )
-    raise DivergedError(
-        f"the loss of update {update} is {loss}, and {stops} {path}; a smaller learning rate or a "
-        "max_gradient_norm may help"
-    )
-
-
-def check_weights(parameters: Mapping[str, Tensor], update: int) -> None:
-    """Refuse weights that are not finite, as after an infinite gradient of a finite loss.
-
-    Raises:
-        DivergedError: One of them is not.
-    """
-    for name, parameter in parameters.items():
-        if not parameter.isfinite().all():
-            raise DivergedError(
-                f"{name} is not finite after update {update}, though the loss was: a smaller learning rate or a "
-                "max_gradient_norm may help"
-            )
-
-
 def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
     """Name the reward or observation of a batch that is not finite; None where all are."""
-    numbers = {"reward": arrays["reward"], **_leaves("observation", arrays["observation"])}
-    numbers |= _leaves("next observation", arrays["next_observation"])
-    for name, array in numbers.items():
+    observed = {"observation": arrays["observation"], "next observation": arrays["next_observation"]}
+    named = {f"{name}{in_brackets(path)}": array for name, tree in observed.items() for path, array in leaves(tree)}
+    for name, array in {"reward": arrays["reward"], **named}.items():
         if array.dtype.kind != "f" or np.isfinite(array).all():
             continue
         at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
@@ -586,11 +622,3 @@ def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
         slot = f" (transition {arrays['index'][at[0]]} of the replay)" if "index" in arrays else ""
         return f"{array[at]} as its {name}{place}{slot}"
     return None
-
-
-def _leaves(name: str, observations: Any) -> dict[str, npt.NDArray[Any]]:
-    if not isinstance(observations, Mapping):
-        return {name: observations}
-    return {
-        leaf: array for key, each in observations.items() for leaf, array in _leaves(f"{name}[{key!r}]", each).items()
-    }

@@ -21,9 +21,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from agents.compute import Compute
-from agents.networks.torsos import noisy_layers, resample_noise
-from agents.schema import batch_of_one, each_array, stacked
+from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
+from async_wrappers.agents.schema import Compute, batch_of_one, each_array, stacked
 
 __all__ = [
     "Decision",
@@ -372,15 +371,12 @@ class Policy(Protocol):
             state: What the policy returned for these rows before, [R, ...]; () without memory.
             decisions: R of them.
         """
-        ...
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Read these tensors in place from now on."""
-        ...
 
     def weights(self) -> Mapping[str, Any]:
         """Return the weights in the layout that inference reads; not a copy."""
-        ...
 
 
 class EpsilonGreedyPolicy:
@@ -472,8 +468,7 @@ class EpsilonGreedyPolicy:
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights in the layout that inference reads; not a copy."""
-        weights: dict[str, Tensor] = self.network.state_dict()
-        return weights
+        return self.network.state_dict()
 
 
 class WorkerPolicy:
@@ -481,21 +476,25 @@ class WorkerPolicy:
 
     Args:
         policy: Reads stacks of one observation, and has no memory.
+        without_tuples: Turns an observation into an array or dicts of arrays; None for one that always is.
 
     Attributes:
         policy: As given.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, without_tuples: Callable[[Any], Any] | None = None) -> None:
         """See the class."""
         self.policy = policy
+        self._without_tuples = without_tuples
 
     def act(self, observation: Any, decision: Decision) -> Any:
         """Return the environment's action for one observation, [*shape] or a dict of such.
 
         Where the policy leaves extras, the action comes with them: an object with ``action`` and ``extras``.
-        `decision` is any object with the attributes of `agents.policy.Decision`.
+        `decision` is any object with the attributes of `async_wrappers.agents.policy.Decision`.
         """
+        if self._without_tuples is not None:
+            observation = self._without_tuples(observation)
         output = self.policy.act(batch_of_one(stacked([observation])), (), (decision,))
         if output.extras is None:
             return output.action[0].item() if output.action.ndim == 1 else output.action[0]

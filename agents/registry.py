@@ -9,16 +9,13 @@ from typing import Any
 import gin
 import gymnasium as gym
 
-from agents.agent import Agent
-from agents.baselines import NoopAgent, RandomAgent
-from agents.spec import Spec
-from agents.turn_based import TurnBasedAgent
-from agents.value_based.c51 import C51
-from agents.value_based.dqn import DQN
-from agents.value_based.full_rainbow import FullRainbow
-from agents.value_based.implicit_quantile import ImplicitQuantile
-from agents.value_based.quantile import Quantile
-from agents.value_based.rainbow import Rainbow
+from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.c51 import C51
+from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.value_based.quantile import ImplicitQuantile, Quantile
+from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 
 __all__ = ["AGENTS", "BASELINES", "create_agent", "create_spec", "spec_of"]
 
@@ -40,7 +37,7 @@ def create_agent(environment: gym.Env[Any, Any], agent_name: Any = "dqn", *, see
     Args:
         environment: Its spaces are read.
         agent_name: One of `AGENTS` or `BASELINES`, such as ``"dqn"`` or ``"random"``; or a subclass of
-            `agents.spec.Spec`, as the reference ``@MyAgent`` in gin.
+            `async_wrappers.agents.spec.Spec`, as the reference ``@MyAgent`` in gin.
         seed: Of the agent.
 
     Raises:
@@ -85,8 +82,8 @@ def spec_of(agent_name: Any) -> type[Spec]:
     name = agent_name if isinstance(agent_name, str) else getattr(agent_name, "name", "")
     close = get_close_matches(name.removeprefix("jax_"), known, n=1) if isinstance(name, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    hint += " (docs/dopamine_names.md)" if isinstance(name, str) and name.startswith("jax_") else ""
+    hint += " (docs/reference/dopamine_names.md)" if isinstance(name, str) and name.startswith("jax_") else ""
     raise ValueError(
-        f"create_agent.agent_name must be one of {', '.join(map(repr, known))}, or a subclass of agents.spec.Spec such "
-        f"as @MyAgent (without brackets), got {agent_name!r}{hint}"
+        f"create_agent.agent_name must be one of {', '.join(map(repr, known))}, or a subclass of "
+        f"async_wrappers.agents.spec.Spec such as @MyAgent (without brackets), got {agent_name!r}{hint}"
     )

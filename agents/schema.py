@@ -1,11 +1,14 @@
 """What a transition is made of, declared once: a replay makes its columns from it, a learner its tensors.
 
+The tensors are made by a `Reader`, on the device and in the formats of a `Compute`.
+
 A transition is a mapping of these fields. The last column of the table is what a replay keeps of each, per decision:
 
 =================  ==========================================================  =====================================
 field              meaning                                                     columns of a replay
 =================  ==========================================================  =====================================
-observation        what the decision saw: an array, or a dict of arrays        "observation", or "observation/KEY" each
+observation        what the decision saw: an array, or a dict or tuple of      "observation", or "observation/KEY" each
+                   arrays
 action             a whole number                                              "action", int64
 reward             summed over the decision's frames                           "reward", float32
 interval           frames from this decision's start to the next one's         "interval", int32
@@ -25,8 +28,12 @@ transition's first decision, where they are declared.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from dataclasses import asdict, dataclass
+from functools import cached_property, reduce
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -34,14 +41,13 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from torch import Tensor
-
-from agents.compute import Compute
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from torch import Tensor, nn
 
 __all__ = [
     "ArrayTree",
     "Column",
+    "Compute",
     "Reader",
     "TransitionSchema",
     "are_equal",
@@ -57,7 +63,8 @@ __all__ = [
 # Values in nested dicts, as those of a Gymnasium Dict space are; one value alone is the smallest such tree.
 #
 # A *path* is the keys from the outermost dict to a value; () where there is no dict. Only mappings are branches: a
-# list or a tuple is a value.
+# list or a tuple is a value. An observation of a Tuple space becomes a dict by position first, with the keys "0", "1",
+# ... (`without_tuples`), since a tuple alone does not say whether it is several arrays or the numbers of one.
 
 Path = tuple[str, ...]
 
@@ -112,20 +119,22 @@ class Column(NamedTuple):
 class ArrayTree:
     """The arrays that a value of a space is made of: one, or one for each entry of a Dict, which may hold further ones.
 
+    The entries of a Tuple have their positions as keys: "0", "1" and so on.
+
     Args:
         name: what messages and columns call the value, such as "observation".
-        space: a space of arrays, or a Dict of such.
+        space: a space of arrays, or a Dict or Tuple of such.
 
     Attributes:
         columns: the shape and the dtype of each array, by the name of its column: `name`, or `name/KEY/...`.
 
     Raises:
-        ValueError: a space that is neither an array nor a Dict of arrays.
+        ValueError: a space that is neither an array nor a Dict or Tuple of arrays.
     """
 
     def __init__(self, name: str, space: gym.Space[Any]) -> None:
         """See the class."""
-        spaces = _spaces(name, space)
+        spaces = _spaces(name, space_without_tuples(space))
         flat = [(path, _column(name + in_brackets(path), inner)) for path, inner in leaves(spaces)]
         self.name = name
         self._paths: list[Path] = [path for path, _ in flat]
@@ -147,7 +156,7 @@ class ArrayTree:
         """Return the arrays of a value in the order of `columns`.
 
         Args:
-            value: an array, or a dict of arrays.
+            value: an array, or a dict or tuple of arrays.
             name: what a message calls it, by default the tree's own name.
 
         Raises:
@@ -167,7 +176,7 @@ class TransitionSchema:
     """The fields of a transition that depend on the environment and the agent.
 
     Args:
-        observation_space: a space of arrays, or a Dict of such.
+        observation_space: a space of arrays, or a Dict or Tuple of such.
         extras: the space of what a policy leaves for the learner beside its action; None where it leaves nothing.
 
     Attributes:
@@ -246,13 +255,13 @@ def _spaces(name: str, space: gym.Space[Any]) -> Any:
     if not isinstance(space, Dict):
         return space
     if not space.spaces:
-        raise ValueError(f"{name} must hold an array, got an empty Dict")
+        raise ValueError(f"{name} must hold an array, got an empty Dict or Tuple")
     return {key: _spaces(f"{name}[{key!r}]", inner) for key, inner in space.spaces.items()}
 
 
 def _column(name: str, space: gym.Space[Any]) -> Column:
     if space.shape is None or space.dtype is None:
-        raise ValueError(f"{name} must be an array or a Dict of arrays, got {space}, flatten it first")
+        raise ValueError(f"{name} must be an array, or a Dict or Tuple of arrays, got {space}: {_remedy(space)}")
     if space.dtype.hasobject:
         raise ValueError(f"{name} must have a plain dtype such as uint8, got {space.dtype} in {space}")
     return Column(space.shape, space.dtype)
@@ -268,6 +277,8 @@ def _check(name: str, tree: Any, value: Any, found: list[npt.NDArray[Any]]) -> N
             raise ValueError(f"{name} must have dtype {tree.dtype}, got {array.dtype}, cast it first")
         found.append(array)
         return
+    if isinstance(value, tuple):
+        value = {str(position): each for position, each in enumerate(value)}
     if not isinstance(value, Mapping) or value.keys() != tree.keys():
         got = sorted(value) if isinstance(value, Mapping) else type(value).__name__
         raise ValueError(f"{name} must be a dict with the keys {sorted(tree)}, got {got}")
@@ -275,14 +286,33 @@ def _check(name: str, tree: Any, value: Any, found: list[npt.NDArray[Any]]) -> N
         _check(f"{name}[{key!r}]", inner, value[key], found)
 
 
-# Observations of any space that agents take: an array, or a Dict of arrays, which may hold further ones.
+# Observations of any space that agents take: an array, or a Dict or Tuple of arrays, which may hold further ones.
+
+
+def space_without_tuples(space: gym.Space[Any]) -> gym.Space[Any]:
+    """Return a space with a Dict by position ("0", "1", ...) for each Tuple; the space itself if it holds none."""
+    if isinstance(space, Tuple):
+        return Dict({str(position): space_without_tuples(each) for position, each in enumerate(space.spaces)})
+    if isinstance(space, Dict):
+        inner = {key: space_without_tuples(each) for key, each in space.spaces.items()}
+        return space if all(inner[key] is each for key, each in space.spaces.items()) else Dict(inner)
+    return space
+
+
+def without_tuples(space: gym.Space[Any], observation: Any) -> Any:
+    """Return an observation of a space as one of `space_without_tuples`; it may be one already."""
+    if isinstance(space, Tuple):
+        parts = observation.values() if isinstance(observation, Mapping) else observation
+        pairs = enumerate(zip(space.spaces, parts, strict=True))
+        return {str(position): without_tuples(inner, part) for position, (inner, part) in pairs}
+    if isinstance(space, Dict):
+        return {key: without_tuples(inner, observation[key]) for key, inner in space.spaces.items()}
+    return observation
 
 
 def first_array(observation: Any) -> Any:
     """Return one of an observation's arrays or tensors, to ask for what all have in common."""
-    while isinstance(observation, Mapping):
-        observation = next(iter(observation.values()))
-    return observation
+    return next(array for _, array in leaves(observation))
 
 
 def copied(observation: Any) -> Any:
@@ -302,19 +332,130 @@ def batch_of_one(observation: Any) -> Any:
 
 def are_equal(one: Any, other: Any) -> bool:
     """Return whether two observations of a space are the same."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(are_equal, one, other))
     if not isinstance(one, Mapping):
         return np.array_equal(one, other)
     return all(are_equal(one[key], other[key]) for key in one)
 
 
+# Tensors: where and how they are computed, and what a network reads of any space.
+
+
+@dataclass(frozen=True)
+class Compute:
+    """The choices that an agent's policy and learner share.
+
+    Attributes:
+        device: ``"auto"`` (CUDA where there is one), ``"cpu"`` or ``"cuda"``.
+        channels_last: Keep images and convolution weights in the channels-last memory format.
+        bf16: Run forward passes under bfloat16 autocast; weights, losses and optimiser stay in float32.
+        compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
+            it needs a C++ compiler. Results are the same within rounding.
+        wait: Whether an update waits to see its own loss. None: not on CUDA, where waiting would leave the device
+            idle, and where the loss is looked at before the next batch is drawn (`agents.learner.Learner`).
+    """
+
+    device: str = "auto"
+    channels_last: bool = False
+    bf16: bool = False
+    compile: bool = False
+    wait: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the device's name, and that there is a compiler where one is needed.
+
+        Raises:
+            ValueError: An unknown device, ``"cuda"`` where there is none, or `compile` without a compiler.
+        """
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device='cuda' needs a CUDA device, and torch sees none: use device='auto' or 'cpu'")
+        compiler = os.environ.get("CXX", _COMPILERS.get(sys.platform, "g++"))
+        if self.compile and self.torch_device.type == "cpu" and shutil.which(compiler) is None:
+            raise ValueError(
+                f"compile=True needs a C++ compiler, and {compiler!r} is not on the PATH: install it, name another in "
+                "the environment variable CXX, or use compile=False"
+            )
+
+    @cached_property
+    def torch_device(self) -> torch.device:
+        """The device that the name stands for on this machine; asked for in every forward pass."""
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the device, which may be another one on another machine."""
+        return asdict(self)
+
+    @property
+    def deferred(self) -> bool:
+        """Whether an update's loss is looked at later, see `wait`."""
+        return self.torch_device.type == "cuda" if self.wait is None else not self.wait
+
+    def place(self, network: nn.Module) -> nn.Module:
+        """Move a network to the device and memory format, in place; it will be compiled where that is asked for."""
+        if self.compile:
+            network.compile()
+        if self.channels_last:
+            return network.to(self.torch_device, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+        return network.to(self.torch_device)
+
+    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        """Return a batch as a tensor on the device; images [B, C, H, W] in the memory format."""
+        tensor = torch.from_numpy(array)
+        if self.torch_device.type == "cuda":
+            tensor = tensor.pin_memory()  # or the copy would wait for all that the device has still to do
+        tensor = tensor.to(self.torch_device, non_blocking=True)
+        if self.channels_last and tensor.ndim == 4:
+            return _channels_last(tensor)
+        return tensor
+
+    def fetch(self, tensor: Tensor) -> Callable[[], npt.NDArray[Any]]:
+        """Begin to copy a tensor to the host; the function returned waits for it, and gives it as an array."""
+        if self.torch_device.type == "cpu":
+            return tensor.numpy
+        host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        host.copy_(tensor, non_blocking=True)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        arrived.record()
+
+        def wait() -> npt.NDArray[Any]:
+            arrived.synchronize()
+            array: npt.NDArray[Any] = host.numpy()
+            return array
+
+        return wait
+
+    def autocast(self) -> torch.autocast:
+        """Return the context in which forward passes run."""
+        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, enabled=self.bf16)
+
+
+_COMPILERS = {"darwin": "clang++", "win32": "cl"}  # those that torch.compile calls, where they are not g++
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    if images.is_cuda or images.is_contiguous(memory_format=torch.channels_last):
+        return images.contiguous(memory_format=torch.channels_last)
+    batch, channels, height, width = images.shape
+    interleaved = np.empty((batch, height, width, channels), images.numpy().dtype)
+    for channel, image in enumerate(images.numpy().swapaxes(0, 1)):
+        interleaved[..., channel] = image  # for bytes, faster than PyTorch's own copy
+    return torch.from_numpy(interleaved).permute(0, 3, 1, 2)
+
+
 class Reader:
     """Turns stacks of a space's observations into what a network reads: a tensor, or a dict of tensors by key.
 
-    Box is read as it is, which networks want in uint8 (for 0 to 1) or in floats; Discrete and each number of
-    MultiDiscrete as one-hot floats, MultiBinary as floats.
+    A Box of uint8 (which a network scales to 0 to 1) or of floats is read as it is, a Box of other whole numbers or of
+    booleans as the same numbers in float32; Discrete and each number of MultiDiscrete as one-hot floats, MultiBinary as
+    floats. A Tuple is read as a Dict whose keys are the positions "0", "1" and so on.
 
     Args:
-        space: One of these, or a Dict of them.
+        space: One of these, or a Dict or Tuple of them.
         stack_size: k.
         compute: Where the tensors go.
 
@@ -327,14 +468,18 @@ class Reader:
 
     def __init__(self, space: gym.Space[Any], stack_size: int, compute: Compute) -> None:
         """See the class."""
-        self.shape: Any = _shape(space, stack_size, "")
-        self._space = space
+        self._given, self._space = space, space_without_tuples(space)
+        self.shape: Any = _shape(self._space, stack_size, "")
         self._stack_size = stack_size
         self._compute = compute
 
     def __call__(self, stacks: Any) -> Any:
         """Return tensors [B, k, *shape] of stacks [B, k, *shape]."""
-        return self._read(self._space, stacks)
+        return each_array(self._tensor, self._space, stacks)
+
+    def without_tuples(self, observation: Any) -> Any:
+        """Return one observation of the space with a dict by position for each tuple; most have none."""
+        return observation if self._given is self._space else without_tuples(self._given, observation)
 
     def blank(self) -> Any:
         """Return the observation that stands before an episode's first: zeros."""
@@ -344,16 +489,19 @@ class Reader:
         """Return a batch of one stack of zeros."""
         return each_array(lambda array: np.stack([array] * self._stack_size)[None], self.blank())
 
-    def _read(self, space: gym.Space[Any], stacks: Any) -> Any:
-        if isinstance(space, Dict):
-            return {key: self._read(inner, stacks[key]) for key, inner in space.spaces.items()}
+    def _tensor(self, space: gym.Space[Any], stacks: npt.NDArray[Any]) -> Tensor:
         tensor = self._compute.tensor(stacks)
         if isinstance(space, Discrete):
             return _one_hot(tensor, int(space.start), int(space.n))
         if isinstance(space, MultiDiscrete):
             columns = zip(tensor.flatten(2).unbind(-1), space.start.ravel(), space.nvec.ravel(), strict=True)
             return torch.cat([_one_hot(column, int(start), int(n)) for column, start, n in columns], dim=-1)
-        return tensor.float() if isinstance(space, MultiBinary) else tensor
+        return tensor if tensor.dtype == torch.uint8 and isinstance(space, Box) else _floats(tensor)
+
+
+def _floats(tensor: Tensor) -> Tensor:
+    """Return a tensor of floats as it is, and any other in float32."""
+    return tensor if tensor.is_floating_point() else tensor.float()
 
 
 def _one_hot(numbers: Tensor, start: int, count: int) -> Tensor:
@@ -370,13 +518,21 @@ def _shape(space: gym.Space[Any], stack_size: int, name: str) -> Any:
     if isinstance(space, Box | MultiBinary):
         return (stack_size, *space.shape)
     raise ValueError(
-        f"observation space{name} must be a Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these, got {space}: "
-        "turn it into one in a wrapper, such as Gymnasium's FlattenObservation"
+        f"observation space{name} must be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these, "
+        f"got {space}: {_remedy(space)}"
     )
+
+
+def _remedy(space: gym.Space[Any]) -> str:
+    """Return what to do with a space that is not made of arrays; not all such spaces can be flattened."""
+    if space.is_np_flattenable:
+        return (
+            "flatten it with Gymnasium's FlattenObservation, in gin create_gym_environment.wrappers = "
+            "[@FlattenObservation, @RealtimeDelay]"
+        )
+    return "turn it into one in an ObservationWrapper of your own"
 
 
 def blank_observation(space: gym.Space[Any]) -> Any:
     """Return the zeros of a space of arrays, or of a Dict of such."""
-    if isinstance(space, Dict):
-        return {key: blank_observation(inner) for key, inner in space.spaces.items()}
-    return np.zeros(space.shape or (), space.dtype)
+    return each_array(lambda inner: np.zeros(inner.shape or (), inner.dtype), space)

@@ -1,7 +1,7 @@
 """The seam between an agent and everything that plays it: what makes its policies and its learners.
 
 An agent is a `Spec`: its hyperparameters, from which policies are made without a learner and learners without a policy.
-Turn-based play (`agents.turn_based.TurnBasedAgent`), live runs and sweeps depend on `Spec` alone, so an agent of a
+Turn-based play (`turn_based.TurnBasedAgent`), live runs and sweeps depend on `Spec` alone, so an agent of a
 user's own is a subclass with two methods, `make_policy` and `make_learner`, that gin names::
 
     # mine.gin, beside mine.py with `class TableQ(Spec)` under @gin.configurable
@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Protocol
 import gin
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 
-from agents.policy import Decision, OneRow, Policy
-from agents.schema import blank_observation
+from async_wrappers.agents.policy import Decision, OneRow, Policy
+from async_wrappers.agents.schema import blank_observation
 
 __all__ = [
     "LearnerInterface",
@@ -52,11 +52,9 @@ class OnePolicy(Protocol):
 
     def act(self, observation: Any, decision: Decision) -> Any:
         """Return the environment's action."""
-        ...
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Act on these arrays or tensors from now on; they are not copied."""
-        ...
 
 
 class LearnerInterface:
@@ -190,6 +188,13 @@ class Spec:
         """Return the observation that stands where there is none."""
         return blank_observation(self.observation_space)
 
+    def without_tuples(self, observation: Any) -> Any:
+        """Return an observation as the turn-based policy and the learner take it: by default as it is.
+
+        An agent that reads Tuple spaces overrides this, for a tuple is taken for one array.
+        """
+        return observation
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes; functions that gin binds come with their values, for a process whose gin is empty."""
         return {name: _value(value) for name, value in self.__dict__.items()}
@@ -282,7 +287,13 @@ def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:
         ValueError: The space is another one.
     """
     if not isinstance(space, Discrete):
-        raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: discretise them in a wrapper")
+        remedy = "turn them into one number in an ActionWrapper of your own"
+        if isinstance(space, Box):
+            remedy = (
+                "discretise them with Gymnasium's DiscretizeAction, in gin create_gym_environment.wrappers = "
+                "[@DiscretizeAction, @RealtimeDelay] and DiscretizeAction.bins = 3"
+            )
+        raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: {remedy}")
     return int(space.start), int(space.n)
 
 

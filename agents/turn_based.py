@@ -7,27 +7,30 @@ The order of a training step under delay, of decision j that starts on frame s_j
     act          decision j, on the weights that the update left
 
 At the end of an episode nothing is in flight, so everything that is complete is observed.
+
+An update may also be computed beside the game, by `Overlap`.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 from torch import Tensor
 
-from agents.agent import Report
-from agents.learner import Learner
-from agents.overlap import Overlap
-from agents.policy import Decision, EpisodeClock, Outcome, Policy, frames_per_decision
-from agents.replay.replay import Replay
-from agents.schema import batch_of_one, copied, stacked
-from agents.spec import Spec
+from async_wrappers.agents.agent import Report
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.policy import Decision, EpisodeClock, Outcome, Policy, frames_per_decision
+from async_wrappers.agents.replay.replay import Replay
+from async_wrappers.agents.schema import batch_of_one, copied, stacked
+from async_wrappers.agents.spec import Spec
 
-__all__ = ["TurnBasedAgent"]
+__all__ = ["Overlap", "TurnBasedAgent"]
 
 
 class TurnBasedAgent:
@@ -79,12 +82,12 @@ class TurnBasedAgent:
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         self._stack.extend([self._blank] * self.spec.stack_size)
-        return self._decide(copied(observation), self._clock.begin(self.eval_mode, realtime))
+        return self._decide(self._copied(observation), self._clock.begin(self.eval_mode, realtime))
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action; `reward` is the last decision's."""
         decision, outcome = self._clock.advance(realtime)
-        observation = copied(observation)
+        observation = self._copied(observation)
         self._close(reward, outcome, observation)
         return self._decide(observation, decision)
 
@@ -98,10 +101,13 @@ class TurnBasedAgent:
         """End the episode; one that was cut (`terminal` False) needs its last observation to bootstrap on."""
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
-        final = self._blank if observation is None else copied(observation)
+        final = self._blank if observation is None else self._copied(observation)
         self._close(reward, self._clock.end(realtime), final, terminal, truncated=not terminal)
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self._join()
+
+    def _copied(self, observation: Any) -> Any:
+        return copied(self.spec.without_tuples(observation))
 
     def _decide(self, observation: Any, decision: Decision) -> Any:
         if not self.eval_mode:
@@ -274,7 +280,7 @@ class TurnBasedAgent:
         self._report = report
 
     def overlap_learning(self) -> None:
-        """Compute updates beside the environment from now on, one update behind (`agents.overlap.Overlap`).
+        """Compute updates beside the environment from now on, one update behind (`Overlap`).
 
         Raises:
             ValueError: The agent's learner is no `Learner`, whose updates another thread may compute.
@@ -282,7 +288,70 @@ class TurnBasedAgent:
         if not isinstance(self.learner, Learner):
             raise ValueError(
                 f"Runner.overlap must be False with agent {self.spec.name!r}, whose learner is no "
-                "agents.learner.Learner"
+                "async_wrappers.agents.learner.Learner"
             )
         self._overlap = Overlap(self.learner)
         self.policy = self.spec.make_policy_of(self._overlap)
+
+
+# Learning beside the game: a thread computes an update while the environment steps on.
+
+
+class Overlap:
+    """Runs one update at a time in a thread, and keeps a network with the weights of the last one that was joined.
+
+    With an update every four decisions::
+
+        decision          0 1 2 3     4 5 6 7     8 9 10 11     end of the episode
+        main thread       start 0     join 0      join 1        join 2
+                                      start 1     start 2
+        learner's thread  [update 0 ] [update 1 ] [update 2 ]
+        acts on weights   first       after 0     after 1       after 2
+
+    So the weights that act are those of one update earlier than without overlap, whatever takes how long: results
+    differ from those without, and are the same from run to run. The main thread draws the batch
+    at the start and sets its priorities at the join: no other thread touches the replay. Nothing is under way between
+    two episodes, where evaluation and checkpoints fall.
+
+    Args:
+        learner: Its network, target and optimiser are the thread's while an update is under way.
+
+    Attributes:
+        network: What a policy may read at any time.
+        updates: How many times the weights were published.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        """See the class."""
+        self._learner = learner
+        self.network = learner.compute.place(copy.deepcopy(learner.network)).requires_grad_(False)
+        self.updates = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="learner")
+        self._update: Future[Mapping[str, Tensor]] | None = None
+
+    def start(self) -> None:
+        """Draw a batch, and begin to learn from it; the update before must have been joined."""
+        self._update = self._thread.submit(self._learner.learn, self._learner.draw())
+
+    def join(self) -> Mapping[str, Tensor] | None:
+        """Wait for the update that is under way, take over its weights and return its scalars; None if none is.
+
+        Raises:
+            DivergedError: Its loss is not finite.
+        """
+        if self._update is None:
+            return None
+        update, self._update = self._update, None
+        scalars = update.result()
+        self._learner.finish_update()
+        self.publish()
+        return scalars
+
+    def publish(self) -> None:
+        """Copy the learner's weights into the network that acts."""
+        self.network.load_state_dict(self._learner.weights())
+        self.updates += 1
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights that act; not a copy."""
+        return self.network.state_dict()

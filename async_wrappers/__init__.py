@@ -6,56 +6,193 @@
 * `DecisionDelay`: shows the policy how late its actions land.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
-* `probe_delay`: finds the hidden delay of an environment.
+* `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
-* `async_wrappers.latency`, `async_wrappers.schedule.stagger`: latency models and stagger strategies.
-* `async_wrappers.testing`: the contract tests of backends and strategies, for those of your own.
+* `Constant`, `Uniform`, `LogNormal`, `Gamma`, `Trace`, `Spikes`, `Correlated`: latency models; `measure` makes one of a
+  policy.
+* `NoStagger`, `Sequential`, `MaxTime`, `ExpectedTime`, `Tickets`: stagger strategies.
+* `async_wrappers.testing`: the contract tests of backends, strategies and environments, for those of your own.
 
-Importing it registers ``async_wrappers/FallingBlocks-v0`` and the Game Boy's games with Gymnasium.
+A name is imported when it is first asked for. Importing the package registers ``async_wrappers/FallingBlocks-v0`` and
+the Game Boy's games with Gymnasium.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from async_wrappers.registration import register_environments
+import gymnasium as gym
+
 from async_wrappers.version import __version__
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 if TYPE_CHECKING:
-    from async_wrappers.analysis.planning import plan
-    from async_wrappers.analysis.probing import probe_delay
-    from async_wrappers.analysis.regret import decompose
-    from async_wrappers.live import AsyncRunner
+    from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
+    from async_wrappers.analysis.probing import ProbeResult, probe_delay
+    from async_wrappers.analysis.regret import Decomposition, decompose
+    from async_wrappers.analysis.timeline import timeline
+    from async_wrappers.envs.factories import ClipReward, create_atari_environment, create_gym_environment
+    from async_wrappers.envs.falling_blocks import FallingBlocksEnv
+    from async_wrappers.latency import (
+        Constant,
+        Correlated,
+        Gamma,
+        Latency,
+        LogNormal,
+        Spikes,
+        Trace,
+        Uniform,
+        as_latency,
+        measure,
+    )
+    from async_wrappers.live.report import TimingReport
+    from async_wrappers.live.run_spec import RunFailed
+    from async_wrappers.live.runner import AsyncRunner
+    from async_wrappers.policy import Decision, Policy
+    from async_wrappers.schedule.plain import PlainSchedule
+    from async_wrappers.schedule.simulated import SimulatedSchedule
+    from async_wrappers.schedule.stagger import (
+        ExpectedTime,
+        MaxTime,
+        NoStagger,
+        Sequential,
+        Stagger,
+        Tickets,
+        make_stagger,
+    )
     from async_wrappers.wrappers.vector import VectorRealtimeDelay
 
 __all__ = [
     "AppliedActions",
     "AsyncRunner",
+    "ClipReward",
     "CommittedActions",
+    "Constant",
+    "Correlated",
+    "Decision",
     "DecisionDelay",
+    "Decomposition",
+    "ExpectedTime",
+    "FallingBlocksEnv",
+    "Gamma",
+    "Latency",
+    "LogNormal",
+    "MaxTime",
+    "NoStagger",
+    "PlainSchedule",
+    "Plan",
+    "Policy",
+    "ProbeResult",
     "RealtimeDelay",
+    "RunFailed",
+    "Sequential",
+    "SimulatedSchedule",
+    "Spikes",
+    "Stagger",
+    "Tickets",
+    "TimingReport",
+    "Trace",
+    "Uniform",
     "VectorRealtimeDelay",
     "__version__",
+    "as_latency",
+    "create_atari_environment",
+    "create_gym_environment",
     "decompose",
+    "make_stagger",
+    "measure",
     "plan",
     "probe_delay",
+    "timeline",
+    "workers_against_latency",
 ]
 
-_WHERE = {
-    "AsyncRunner": "live",
-    "VectorRealtimeDelay": "wrappers.vector",
-    "decompose": "analysis.regret",
-    "plan": "analysis.planning",
-    "probe_delay": "analysis.probing",
+# The names that are imported when they are first asked for, by the module that has them; as above, for type checkers.
+_LAZY = {
+    "analysis.planning": (
+        "Plan",
+        "plan",
+        "workers_against_latency",
+    ),
+    "analysis.probing": (
+        "ProbeResult",
+        "probe_delay",
+    ),
+    "analysis.regret": (
+        "Decomposition",
+        "decompose",
+    ),
+    "analysis.timeline": ("timeline",),
+    "envs.factories": (
+        "ClipReward",
+        "create_atari_environment",
+        "create_gym_environment",
+    ),
+    "envs.falling_blocks": ("FallingBlocksEnv",),
+    "latency": (
+        "Constant",
+        "Correlated",
+        "Gamma",
+        "Latency",
+        "LogNormal",
+        "Spikes",
+        "Trace",
+        "Uniform",
+        "as_latency",
+        "measure",
+    ),
+    "live.report": ("TimingReport",),
+    "live.run_spec": ("RunFailed",),
+    "live.runner": ("AsyncRunner",),
+    "policy": (
+        "Decision",
+        "Policy",
+    ),
+    "schedule.plain": ("PlainSchedule",),
+    "schedule.simulated": ("SimulatedSchedule",),
+    "schedule.stagger": (
+        "ExpectedTime",
+        "MaxTime",
+        "NoStagger",
+        "Sequential",
+        "Stagger",
+        "Tickets",
+        "make_stagger",
+    ),
+    "wrappers.vector": ("VectorRealtimeDelay",),
 }
+_WHERE = {name: module for module, names in _LAZY.items() for name in names}
+_PACKAGES = ("analysis", "envs", "latency", "live", "schedule", "testing", "wrappers")
 
+# Ids such as "async_wrappers/PokemonBlue-battles-v0"; an environment's module is imported when one is made.
+_GAME_BOY_GAMES = (
+    "Tetris",
+    "PokemonRed-battles",
+    "PokemonRed-catching",
+    "PokemonBlue-battles",
+    "PokemonBlue-catching",
+    "PokemonYellow-battles",
+    "PokemonYellow-catching",
+)
 
-register_environments()
+gym.register(id="async_wrappers/FallingBlocks-v0", entry_point="async_wrappers.envs.falling_blocks:FallingBlocksEnv")
+for _game in _GAME_BOY_GAMES:
+    gym.register(
+        id=f"async_wrappers/{_game}-v0", entry_point="async_wrappers.envs.gameboy:make_game", kwargs={"game": _game}
+    )
 
 
 def __getattr__(name: str) -> Any:
-    """Import a tool when it is first asked for: who only wraps an environment need not wait for the others."""
+    """Import a name when it is first asked for: who only wraps an environment need not wait for the others."""
     if name in _WHERE:
-        return getattr(import_module(f"async_wrappers.{_WHERE[name]}"), name)
+        found = getattr(import_module(f"async_wrappers.{_WHERE[name]}"), name)
+        globals()[name] = found
+        return found
+    if name in _PACKAGES:
+        return import_module(f"async_wrappers.{name}")
     raise AttributeError(f"module 'async_wrappers' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return all that is public, what has not been imported yet included."""
+    return sorted({*__all__, *_PACKAGES})

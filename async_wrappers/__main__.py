@@ -1,26 +1,29 @@
-"""The command line: ``python -m async_wrappers plan --latency-ms 120 --fps 60``."""
+"""The command line: ``python -m async_wrappers plan --latency-ms 120 --fps 60``, ``... probe CartPole-v1``."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from async_wrappers.analysis.planning import Need, Plan, plan, workers_against_latency
-from async_wrappers.analysis.scaling import (
-    GAME_BOY_FPS,
-    PUBLISHED,
-    PUBLISHED_LIVE,
-    Processes,
-    processes_needed,
-    read_networks,
-)
-from async_wrappers.analysis.scaling_picture import PUBLISHED_TIMES, scaling_picture
+import gymnasium as gym
+from gymnasium.error import DependencyNotInstalled
+
+from async_wrappers.analysis import scaling
+from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
+from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.analysis.timeline import timeline
+from async_wrappers.envs.factories import create_gym_environment
+from async_wrappers.extras import extra
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
 from async_wrappers.schedule.simulated import SimulatedSchedule
 
@@ -42,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after ``python -m async_wrappers``; None means those of this process.
 
     Returns:
-        The exit code: 0.
+        The exit code: 0, or 1 where `probe` cannot tell the delay.
 
     Raises:
         SystemExit: A usage error, with code 2 and one line on standard error.
@@ -50,15 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _make_parser()
     options = parser.parse_args(arguments)
     try:
-        _COMMANDS[options.command](options)
-    except (ValueError, OSError) as error:
+        return COMMANDS[options.command](options) or 0
+    except (ValueError, OSError, DependencyNotInstalled) as error:
         parser.exit(2, f"{parser.prog} {options.command}: {error}\n")
-    return 0
 
 
 def _make_parser() -> _Parser:
     parser = _Parser(prog="python -m async_wrappers", description="Make any Gymnasium environment realtime.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers,networks}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="{plan,workers,networks,probe}")
     one = commands.add_parser("plan", help="how many workers a latency needs, and whether this machine can")
     of = one.add_mutually_exclusive_group(required=True)
     of.add_argument("--latency-ms", type=float, help="mean latency of one inference, in milliseconds")
@@ -79,10 +81,20 @@ def _make_parser() -> _Parser:
     sizes.add_argument("--times", metavar="FILE", help="JSON of networks with their times (the published ones)")
     sizes.add_argument("--cv", type=float, default=0.2, help="coefficient of variation of inferences (0.2)")
     sizes.add_argument("--picture", metavar="FILE", help="draw it, such as networks.png (needs matplotlib)")
+    probe = commands.add_parser("probe", help="the delay that an environment hides already, found by comparing runs")
+    probe.add_argument("env", metavar="ENV", help="a Gymnasium id: CartPole-v1, ALE/Pong-v5 or my_module:MyEnv-v0")
+    probe.add_argument(
+        "--kwargs", default="{}", metavar="JSON", help="""arguments of gymnasium.make: '{"frameskip": 1}'"""
+    )
+    probe.add_argument("--episodes", type=int, default=8, help="episodes, each with a seed of its own (8)")
+    probe.add_argument("--max-frames", type=int, default=60, help="frames of an episode that are looked at (60)")
+    probe.add_argument("--seed", type=int, default=0, help="of the first episode and of the actions (0)")
+    probe.add_argument("--alternatives", type=int, default=2, help="other actions that are tried on a frame (2)")
+    probe.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
     for command, seconds, what, fps in (
         (one, 60, "how long an episode lasts", 60),
         (many, 600, "how long to simulate each", 60),
-        (sizes, 600, "how long to simulate each", GAME_BOY_FPS),
+        (sizes, 600, "how long to simulate each", scaling.GAME_BOY_FPS),
     ):
         command.add_argument("--fps", type=float, default=fps, help=f"frames per second ({fps})")
         command.add_argument("--seconds", type=float, default=seconds, help=f"{what} ({seconds})")
@@ -142,10 +154,8 @@ def _draw(latency: Latency, found: Plan, options: argparse.Namespace) -> None:
 
 
 def _need_matplotlib() -> None:
-    try:
+    with extra("--picture", "plot"):
         import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError("--picture needs matplotlib: pip install matplotlib, or leave --picture out") from None
 
 
 def _workers(options: argparse.Namespace) -> None:
@@ -154,48 +164,82 @@ def _workers(options: argparse.Namespace) -> None:
     print("| latency | mean rule | workers | playout | fresh | delay, frames | delay | busy |")
     print("|---|---|---|---|---|---|---|---|")
     for need in needs:
-        print(_row(need))
-
-
-def _row(need: Need) -> str:
-    """Return a row of a Markdown table."""
-    latency, found = f"| {need.latency_s:g} s | {need.mean_rule} |", need.enough
-    if found is None:
-        return f"{latency} none is enough | | | | | |"
-    return (
-        f"{latency} {found.workers} | {need.playout} | {found.fresh_share:.3f} | {found.mean_delay_frames:.1f} | "
-        f"{(found.mean_delay_ms or 0) / 1000:.3g} s | {found.busy_workers:.1f} |"
-    )
+        row = f"| {need.latency_s:g} s | {need.mean_rule} |"
+        if (found := need.enough) is None:
+            print(f"{row} none is enough | | | | | |")
+            continue
+        print(
+            f"{row} {found.workers} | {need.playout} | {found.fresh_share:.3f} | {found.mean_delay_frames:.1f} | "
+            f"{(found.mean_delay_ms or 0) / 1000:.3g} s | {found.busy_workers:.1f} |"
+        )
 
 
 def _networks(options: argparse.Namespace) -> None:
     if options.picture is not None:
         _need_matplotlib()
-    networks = PUBLISHED if options.times is None else read_networks(options.times)
-    found = processes_needed(networks, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
+    networks = scaling.PUBLISHED if options.times is None else scaling.read_networks(options.times)
+    found = scaling.processes_needed(networks, options.fps, cv=options.cv, seconds=options.seconds, seed=options.seed)
     print("| network | parameters | inference | mean rule | workers | published | update | learners | published |")
     print("|---|---|---|---|---|---|---|---|---|")
     for each in found:
-        print(_network_row(each))
+        network, enough = each.network, each.need.enough
+        workers, learners = scaling.PUBLISHED_LIVE.get(network.name, ("", ""))
+        print(
+            f"| {network.name} | {network.parameters:,} | {network.latency_s:.3g} s | {each.need.mean_rule} | "
+            f"{'none is enough' if enough is None else enough.workers} | {workers} | "
+            f"{'' if network.update_s is None else f'{network.update_s:.3g} s'} | "
+            f"{'' if each.learners is None else each.learners} | {learners} |"
+        )
     if options.picture is not None:
-        of = PUBLISHED_TIMES if options.times is None else f"times of {Path(options.times).name}"
+        of = scaling.PUBLISHED_TIMES if options.times is None else f"times of {Path(options.times).name}"
         title = f"{of}, cv {options.cv:g}, {options.fps:g} frames a second"
-        scaling_picture(found, title).savefig(options.picture, dpi=130)
+        scaling.scaling_picture(found, title).savefig(options.picture, dpi=130)
 
 
-def _network_row(found: Processes) -> str:
-    """Return a row of a Markdown table."""
-    network, enough = found.network, found.need.enough
-    workers, learners = PUBLISHED_LIVE.get(network.name, ("", ""))
-    update = "" if network.update_s is None else f"{network.update_s:.3g} s"
-    return (
-        f"| {network.name} | {network.parameters:,} | {network.latency_s:.3g} s | {found.need.mean_rule} | "
-        f"{'none is enough' if enough is None else enough.workers} | {workers} | {update} | "
-        f"{'' if found.learners is None else found.learners} | {learners} |"
+def _probe(options: argparse.Namespace) -> int:
+    found = probe_delay(
+        _maker(options.env, options.kwargs),
+        episodes=options.episodes,
+        max_frames=options.max_frames,
+        seed=options.seed,
+        alternatives=options.alternatives,
     )
+    facts = json.dumps({"env": options.env, **asdict(found)}, indent=1, allow_nan=False)
+    if options.json not in (None, "-"):
+        Path(options.json).write_text(facts + "\n", encoding="utf-8")
+    print(facts if options.json == "-" else found)
+    return 1 if found.lag is None else 0
 
 
-_COMMANDS = {"plan": _plan, "workers": _workers, "networks": _networks}
+def _maker(env: str, kwargs: str) -> Callable[[], gym.Env[Any, Any]]:
+    """Return a function that makes the environment; every mistake in its name or arguments is a ValueError.
+
+    An Atari game's id needs no import of ale_py, nor a module of the working directory anything but its name.
+    """
+    try:
+        given = json.loads(kwargs)
+    except json.JSONDecodeError:
+        given = None
+    if not isinstance(given, dict):
+        raise ValueError(f"""--kwargs must be a JSON object, such as '{{"frameskip": 1}}', got {kwargs!r}""")
+    if env.startswith("ALE/"):
+        with suppress(ImportError):
+            gym.register_envs(import_module("ale_py"))
+    sys.path.append(os.getcwd())
+    make = partial(create_gym_environment, env, given)
+    try:
+        make().close()
+    except TypeError as error:
+        raise ValueError(f"--kwargs {kwargs} does not fit {env!r} ({error})") from None
+    return make
+
+
+COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
+    "plan": _plan,
+    "workers": _workers,
+    "networks": _networks,
+    "probe": _probe,
+}
 
 
 if __name__ == "__main__":

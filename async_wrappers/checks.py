@@ -100,13 +100,8 @@ def whole(name: str, value: Any, least: int, most: int | None = None, *, unit: s
     Raises:
         ValueError: `value` is not a whole number (2.0 and True are none), or out of bounds.
     """
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        converted = operator.index(value)
-    except TypeError:
-        converted = least - 1
-    if converted < least or (most is not None and converted > most):
+    converted = _index(value)
+    if converted is None or converted < least or (most is not None and converted > most):
         bounds = f">= {least}" if most is None else f"between {least} and {most:,}"
         wanted = f"a whole number{unit and f' of {unit}'} {bounds}{', or None' if or_none else ''}"
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
@@ -123,15 +118,23 @@ def whole_frames(name: str, value: Any) -> int:
     Raises:
         ValueError: `value` is negative, fractional or not a number (True is none).
     """
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        frames = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be a whole number of frames (an int), got {value!r}") from None
+    frames = _index(value)
+    if frames is None:
+        raise ValueError(f"{name} must be a whole number of frames (an int), got {value!r}")
     if frames < 0:
         raise ValueError(f"{name} must be >= 0 frames, got {frames}")
     return frames
+
+
+def _index(value: Any) -> int | None:
+    """Return `value` as an int, or None if it is no whole number; 2.0 and True are none."""
+    # NumPy's bool is recognised by its name, as in `flag`; NumPy 2.0 takes it for an index.
+    if type(value).__name__ in ("bool", "bool_"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def plain_data(name: str, value: Any) -> Any:

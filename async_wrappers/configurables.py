@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import gin
-from gymnasium.wrappers import DelayObservation, ResizeObservation
+import gymnasium as gym
+import gymnasium.wrappers
 
 from async_wrappers.envs import create_atari_environment, create_gym_environment
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
@@ -12,31 +15,31 @@ from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Se
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.delay import RealtimeDelay
 
-__all__ = ["CONFIGURABLES"]
+__all__ = ["CONFIGURABLES", "WRAPPERS"]
 
-CONFIGURABLES = (
-    AppliedActions,
-    AsyncRunner,
-    CommittedActions,
-    Constant,
-    Correlated,
-    DecisionDelay,
-    DelayObservation,  # Gymnasium's, in decisions
-    ExpectedTime,
-    Gamma,
-    LogNormal,
-    MaxTime,
-    NoStagger,
-    RealtimeDelay,
-    ResizeObservation,  # Gymnasium's
-    Sequential,
-    Spikes,
-    Tickets,
-    Trace,
-    Uniform,
-    create_atari_environment,
-    create_gym_environment,
+_ENVIRONMENTS = (create_atari_environment, create_gym_environment)
+_WRAPPERS = (AppliedActions, CommittedActions, DecisionDelay, RealtimeDelay)
+# Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
+_CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
+# All of Gymnasium's for one environment. `DelayObservation` delays by decisions; `ClipReward` is not the one that
+# `create_gym_environment.clip_rewards` puts inside all wrappers.
+_GYMNASIUMS = tuple(
+    thing
+    for thing in (getattr(gymnasium.wrappers, name) for name in gymnasium.wrappers.__all__ if name not in _CONVERSIONS)
+    if isinstance(thing, type) and issubclass(thing, gym.Wrapper)
 )
+_LATENCIES = (Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform)
+_STRATEGIES = (ExpectedTime, MaxTime, NoStagger, Sequential, Tickets)
+
+# In the order of the alphabet, in which a message names several of them.
+CONFIGURABLES = tuple(
+    sorted(
+        (*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES, AsyncRunner), key=attrgetter("__name__")
+    )
+)
+
+# What may stand in `create_gym_environment.wrappers` and `create_atari_environment.wrappers`.
+WRAPPERS = tuple(sorted((*_WRAPPERS, *_GYMNASIUMS), key=attrgetter("__name__")))
 
 for _configurable in CONFIGURABLES:
     gin.external_configurable(_configurable, module="async_wrappers")

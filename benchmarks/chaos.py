@@ -87,7 +87,7 @@ def children(seconds: float) -> None:
 
 def main_process(kills: int) -> None:
     """Print how often a killed run went on."""
-    from agents.experiment.checkpoint import Checkpointer
+    from async_wrappers.agents.experiment.checkpoint import Checkpointer
 
     rng = random.Random(1)
     with tempfile.TemporaryDirectory() as directory:
@@ -219,7 +219,7 @@ class Run:
 
 def train(kills: int, seed: int) -> None:
     """Print how a live run fared under signals to its processes."""
-    from agents.experiment.checkpoint import Checkpointer
+    from async_wrappers.agents.experiment.checkpoint import Checkpointer
 
     rng = random.Random(seed)
     random.seed(seed)

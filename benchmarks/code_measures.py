@@ -87,17 +87,19 @@ class File:
     Attributes:
         path: From the project's root.
         text: What it holds.
+        linked: The path at which it is imported, where that is another one.
     """
 
     path: PurePosixPath
     text: str
+    linked: PurePosixPath | None = None
     imports: list[Import] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)  # names that stand for modules of the project
 
     @property
     def module(self) -> str:
         """Return the full name of the module."""
-        parts = self.path.with_suffix("").parts
+        parts = (self.linked or self.path).with_suffix("").parts
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     @property
@@ -188,10 +190,15 @@ class Project:
 
     Args:
         texts: The text of each file, by its path from the project's root.
+        links: By folder, the path at which it is imported, where that is another one.
     """
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str], links: Mapping[str, str] | None = None) -> None:
         files = [File(PurePosixPath(path), text) for path, text in sorted(texts.items())]
+        for file in files:
+            for folder, link in (links or {}).items():
+                if file.path.is_relative_to(folder):
+                    file.linked = PurePosixPath(link) / file.path.relative_to(folder)
         self.files = {file.module: file for file in files}
         for file in files:
             file.imports = list(self._imports(file))
@@ -423,7 +430,12 @@ def read_folder(folder: Path) -> Project:
         names = [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
     if not names:
         raise ValueError(f"{folder} must hold Python files, found none")
-    return Project({name: (folder / name).read_text(encoding="utf-8") for name in names})
+    links = {
+        link.resolve().relative_to(folder.resolve()).as_posix(): link.relative_to(folder).as_posix()
+        for link in folder.glob("*/*")
+        if link.is_symlink() and link.is_dir() and link.resolve().is_relative_to(folder.resolve())
+    }
+    return Project({name: (folder / name).read_text(encoding="utf-8") for name in names}, links)
 
 
 def read_commit(repository: Path, commit: str) -> Project:
@@ -432,9 +444,10 @@ def read_commit(repository: Path, commit: str) -> Project:
     Raises:
         ValueError: git cannot read it.
     """
-    archived = subprocess.run(
-        ["git", "-C", str(repository), "archive", "--format=tar", commit, "--", "*.py"], capture_output=True
-    )
+    git = ["git", "-C", str(repository)]
+    listed = subprocess.run([*git, "ls-tree", "-r", commit], capture_output=True, text=True).stdout.splitlines()
+    links = [line.split("\t")[1] for line in listed if line.startswith("120000")]
+    archived = subprocess.run([*git, "archive", "--format=tar", commit, "--", "*.py", *links], capture_output=True)
     if archived.returncode:
         raise ValueError(f"git cannot read {commit} of {repository}: {archived.stderr.decode().strip()}")
     with tempfile.TemporaryDirectory() as place, tarfile.open(fileobj=io.BytesIO(archived.stdout)) as archive:

@@ -43,17 +43,16 @@ import numpy as np
 import torch
 from absl import logging
 
-import agents.configurables
+import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from agents.experiment.config import load_config
-from agents.experiment.create_runner import create_runner
-from agents.experiment.live import LiveRunner
-from agents.experiment.runner import Runner
-from agents.learner import Learner
-from agents.networks.q_network import create_network
-from agents.networks.torsos import MLPTorso
-from agents.turn_based import TurnBasedAgent
-from agents.value_based.dqn import DQN
+from async_wrappers.agents.experiment.config import load_config
+from async_wrappers.agents.experiment.live import LiveRunner, create_runner
+from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.networks.q_network import create_network
+from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.live.learning.learner_state import restore_learner, save_learner
 
 ROOT = Path(__file__).parents[1]
@@ -105,7 +104,7 @@ def live(base_dir: Path, keep: int) -> Runner:
         "DQNAgent.replay_scheme = 'prioritized'",
         "MLPTorso.hidden = (8,)",
     )
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
     load_config(["configs/live/cartpole.gin"], bindings, names, search_paths=[ROOT])
     runner: Runner = create_runner(base_dir)
     return runner
@@ -145,13 +144,7 @@ class Restored:
 
     def restore(self, directory: Path, iteration: int) -> list[int]:
         """Restore the learners as their processes do."""
-        answers = [
-            restore_learner(learner, directory, iteration, number) for number, learner in enumerate(self.learners)
-        ]
-        for answer in answers:
-            if isinstance(answer, str):
-                raise ValueError(answer)
-        return [answer for answer in answers if isinstance(answer, int)]
+        return [restore_learner(learner, directory, iteration, number) for number, learner in enumerate(self.learners)]
 
     def save(self, directory: Path, iteration: int) -> None:
         """Save the learners as their processes do."""

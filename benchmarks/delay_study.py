@@ -3,7 +3,7 @@
 An action on every frame (noops 0); five seeds; the same short training for all. Shown to the policy, besides the
 observation: nothing; the last `delay` applied actions (`AppliedActions`); the committed actions that are known when it
 starts (`CommittedActions`); all committed actions (its oracle, for delays that come from transport). Writes the table
-to docs/delay_study.md and the picture to docs/delay_study.png.
+to docs/results/delay_study.md and the picture to docs/delay_study.png.
 
     python -m benchmarks.delay_study [--frames 20000] [--seeds 5] [--jobs 2]
 """
@@ -22,15 +22,15 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import torch
 
-from agents.compute import create_optimizer
-from agents.experiment.episode import Phase, episode_seed, play_episode
-from agents.experiment.evaluate import bootstrap_interval, evaluate
-from agents.networks.q_network import create_network
-from agents.networks.torsos import MLPTorso
-from agents.policy import identity_epsilon
-from agents.turn_based import TurnBasedAgent
-from agents.value_based.dqn import DQN
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
+from async_wrappers.agents.experiment.episode import Phase, episode_seed, play_episode
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate
+from async_wrappers.agents.learner import create_optimizer
+from async_wrappers.agents.networks.q_network import create_network
+from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.policy import identity_epsilon
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 
 DEFAULT_ACTIONS: dict[str, Any] = {"CartPole-v1": "repeat", "Acrobot-v1": 1}
 DELAYS = (0, 2, 4, 8)
@@ -95,7 +95,7 @@ def cases(seeds: int, frames: int) -> list[Case]:
 
 
 def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
-    """Write docs/delay_study.md."""
+    """Write docs/results/delay_study.md."""
     lines = [
         "# What telling a policy about its delay is worth",
         "",
@@ -103,7 +103,7 @@ def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
         "episodes per seed, with the 95 % bootstrap interval over seeds. Made by",
         f"`python -m benchmarks.delay_study --frames {frames} --seeds {seeds}`, which trains all of it.",
         "",
-        "![Return against delay](delay_study.png)",
+        "![Return against delay](../delay_study.png)",
         "",
     ]
     for environment_id, default in DEFAULT_ACTIONS.items():
@@ -128,7 +128,7 @@ def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
         "but lost by then, whatever a policy knows.",
         "",
     ]
-    (DOCS / "delay_study.md").write_text("\n".join(lines))
+    (DOCS / "results" / "delay_study.md").write_text("\n".join(lines))
 
 
 def draw(scores: dict[Case, float]) -> None:

@@ -59,9 +59,9 @@ class Turnstile(gym.Wrapper[Any, Any, Any, Any]):
 
 def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = False, compile: bool = False) -> None:
     """Train our agent for ever, episode by episode, as the runner does."""
-    from agents.compute import create_optimizer
-    from agents.turn_based import TurnBasedAgent
-    from agents.value_based.dqn import DQN
+    from async_wrappers.agents.learner import create_optimizer
+    from async_wrappers.agents.turn_based import TurnBasedAgent
+    from async_wrappers.agents.value_based.dqn import DQN
     from async_wrappers.envs import create_atari_environment
 
     environment = Turnstile(create_atari_environment("Pong", frame_skip=4, sticky_actions=False))
@@ -89,10 +89,10 @@ def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = F
 
 def play_cartpole(overlap: bool = False) -> None:
     """Train our agent on CartPole for ever, with the network, the batch and the periods of configs/dqn/cartpole.gin."""
-    from agents.networks.q_network import create_network
-    from agents.networks.torsos import MLPTorso
-    from agents.turn_based import TurnBasedAgent
-    from agents.value_based.dqn import DQN
+    from async_wrappers.agents.networks.q_network import create_network
+    from async_wrappers.agents.networks.torsos import MLPTorso
+    from async_wrappers.agents.turn_based import TurnBasedAgent
+    from async_wrappers.agents.value_based.dqn import DQN
 
     environment = Turnstile(gym.make("CartPole-v1"))
     agent = TurnBasedAgent.playing(
@@ -113,7 +113,7 @@ def play_cartpole(overlap: bool = False) -> None:
 
 
 def _train(agent: Any, environment: Env, overlap: bool) -> None:
-    from agents.experiment.episode import play_episode
+    from async_wrappers.agents.experiment.episode import play_episode
 
     if overlap:
         agent.overlap_learning()

@@ -20,8 +20,7 @@ from functools import partial
 import numpy as np
 
 from async_wrappers.envs.falling_blocks import FallingBlocksEnv, Game
-from async_wrappers.envs.falling_blocks.environment import ACTIONS
-from async_wrappers.envs.falling_blocks.generator import Biased
+from async_wrappers.envs.falling_blocks.game import ACTIONS, Biased
 from benchmarks.interleave import interleave, print_hold, print_load, print_table
 
 LEVEL = 9

@@ -21,6 +21,7 @@ import tempfile
 import time
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from typing import Any
 import cv2
 
 from async_wrappers.envs.gameboy import GameBoyEnv, Rom, find_spec
-from async_wrappers.envs.gameboy.roms import sha256
 from benchmarks.interleave import interleave, median_ratio, print_hold, print_load, print_table
 from tests.worlds.gameboy.cartridge import add_score, cartridge, store
 
@@ -54,7 +54,7 @@ def bare_frames_per_second(rom: bytes, draw: bool, frames: int) -> float:
 
 
 def frames_per_second(rom: bytes, path: Path, obs_type: str, frames: int) -> float:
-    spec = replace(GAME, roms=(Rom("benchmark", path.name, sha256(rom)),), states=None)
+    spec = replace(GAME, roms=(Rom("benchmark", path.name, sha256(rom).hexdigest()),), states=None)
     env = GameBoyEnv(path, spec, obs_type=obs_type)
     env.reset()
     action: Any = cycle([PRESS_A, NOOP, NOOP, NOOP]).__next__

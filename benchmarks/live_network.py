@@ -28,10 +28,10 @@ import gymnasium as gym
 import psutil
 import torch
 
-from agents.networks.q_network import count_parameters, create_network
-from agents.policy import Decision
-from agents.value_based.dqn import DQN
 from async_wrappers import AsyncRunner, plan
+from async_wrappers.agents.networks.q_network import count_parameters, create_network
+from async_wrappers.agents.policy import Decision
+from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.envs import create_atari_environment
 from async_wrappers.latency import measure
 

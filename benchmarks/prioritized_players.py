@@ -53,11 +53,11 @@ class Ours:
     def __init__(self, sampling: Any) -> None:
         from gymnasium.spaces import Box
 
-        from agents.replay.replay import create_replay
+        from async_wrappers.agents.replay.replay import create_replay
 
         self._replay = create_replay(
             Box(-np.inf, np.inf, (WIDTH,)),
-            prioritized=True,
+            selector="prioritized",
             capacity=CAPACITY,
             priority_exponent=ALPHA,
             importance_exponent=BETA,

@@ -27,7 +27,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.buffers import ReplayBuffer
 
-from agents.replay.replay import create_replay
+from async_wrappers.agents.replay.replay import create_replay
 from benchmarks.interleave import interleave, print_hold, print_load, print_table
 
 STACK, SIDE, BATCH, EPISODE = 4, 84, 32, 1000
@@ -47,7 +47,8 @@ class Ours:
     def __init__(self, size: int, prioritized: bool = False) -> None:
         self.size = size
         space = Box(0, 255, (SIDE, SIDE), np.uint8)
-        self.replay = create_replay(space, prioritized=prioritized, capacity=size, stack_size=STACK, batch_size=BATCH)
+        selector = "prioritized" if prioritized else "uniform"
+        self.replay = create_replay(space, selector=selector, capacity=size, stack_size=STACK, batch_size=BATCH)
         self.nbytes = self.replay.nbytes
         self.sample = self.replay.sample
 

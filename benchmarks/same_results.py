@@ -152,7 +152,7 @@ print(json.dumps(reports))
 REPLAYED = """
 import json, sys
 from pathlib import Path
-from agents.experiment import load_agent, play_episode
+from async_wrappers.agents.experiment import load_agent, play_episode
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import Trace
 

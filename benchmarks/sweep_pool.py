@@ -16,7 +16,7 @@ from typing import Any
 
 import cloudpickle
 
-from agents.sweep.pool import run_pool
+from async_wrappers.agents.sweep.trial import run_pool
 
 HOLD = 0.05
 

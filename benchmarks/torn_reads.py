@@ -26,7 +26,7 @@ import numpy as np
 from gymnasium import spaces
 
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.frame_ring import FrameRing
+from async_wrappers.live.memory.exchange import FrameRing
 from async_wrappers.live.memory.journal import Journal
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
 

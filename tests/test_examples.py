@@ -15,6 +15,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from tests.worlds.forks import fork_trials
+
+__all__ = ["fork_trials"]
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples"
 
@@ -43,8 +47,8 @@ def test_a_run_is_loaded_in_a_notebook_as_the_docs_say(
     assert runpy.run_path(str(ROOT / "train.py"), run_name="train")["main"](["train.py", *words]) == 0
     gin.clear_config()
     capsys.readouterr()
-    section = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8").split("## In a notebook")[1]
-    code = section.split("```python\n")[1].split("```")[0]
+    page = (ROOT / "docs" / "how_to" / "notebook.md").read_text(encoding="utf-8")
+    code = page.split("```python\n")[1].split("```")[0]
     assert len(code.splitlines()) == 5
     names: dict[str, Any] = {}
     exec(code, names)
@@ -63,11 +67,12 @@ def test_stable_baselines3_trains_and_is_evaluated_with_and_without_delay(capsys
     ]
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")
-    from agents.sweep.plan import read_plan
-    from agents.sweep.results import read_rows
-    from agents.sweep.view import make_view
+    from async_wrappers.agents.sweep.plan import read_plan
+    from async_wrappers.agents.sweep.results import read_rows
+    from async_wrappers.agents.sweep.view import make_view
 
     grid = [{"delay": 2, "noops": 0}, {"delay": 2, "noops": 2}]
     example("sb3_sweep.py")["main"](str(tmp_path), total_timesteps=200, episodes=2, grid=grid, seeds=1)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from agents.cli.flags import Parser, UnknownFlag, UsageError
+import gymnasium as gym
+
+from async_wrappers.agents.cli.flags import Parser, UsageError, program
 
 __all__ = ["COMMANDS", "OVERVIEW", "main"]
 
@@ -35,16 +40,19 @@ what the command line names; --trust lets them import anything. Exit codes: 0 do
 # Each module has `add_flags(parser)`, `run(options)` and a docstring that describes the command. A module is imported
 # when its command is given, so that plotting does not wait for PyTorch.
 COMMANDS = {
-    "train": "agents.cli.train",
-    "evaluate": "agents.cli.evaluate",
-    "sweep": "agents.cli.sweep",
-    "plot": "agents.cli.plot",
-    "compare": "agents.cli.compare",
-    "record": "agents.cli.record",
-    "import": "agents.cli.import_dataset",
-    "list": "agents.cli.list",
+    "train": "async_wrappers.agents.cli.train",
+    "evaluate": "async_wrappers.agents.cli.evaluate",
+    "sweep": "async_wrappers.agents.cli.sweep",
+    "plot": "async_wrappers.agents.cli.plot",
+    "compare": "async_wrappers.agents.cli.compare",
+    "record": "async_wrappers.agents.cli.record",
+    "import": "async_wrappers.agents.cli.import_dataset",
+    "list": "async_wrappers.agents.cli.list",
 }
-_INTERRUPTED = "the same --base_dir goes on from its last checkpoint"
+_NEED_PYTORCH = ("train", "evaluate", "sweep", "record")  # its import takes seconds
+# The system's errors where a disk is full, and where there is no such place.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
 def main(argv: Sequence[str], imported: Callable[[], object] = lambda: None) -> int:
@@ -61,8 +69,10 @@ def main(argv: Sequence[str], imported: Callable[[], object] = lambda: None) -> 
     try:
         name, words = _split(argv[1:])
         if not name:
-            print(OVERVIEW)
+            print(OVERVIEW.replace("python train.py", program()))
             return 0
+        if sys.stderr.isatty() and "torch" not in sys.modules and name in _NEED_PYTORCH:
+            print("train.py: PyTorch is being imported ...", file=sys.stderr, flush=True)
         command = import_module(COMMANDS[name])
         imported()
         parser = _parser(name, command)
@@ -72,19 +82,17 @@ def main(argv: Sequence[str], imported: Callable[[], object] = lambda: None) -> 
         else:
             command.run(options)
     except KeyboardInterrupt as interrupt:
-        print(f"\ninterrupted: {str(interrupt) or _INTERRUPTED}", file=sys.stderr)
+        print(f"\ninterrupted: {interrupt}" if interrupt.args else "\ninterrupted", file=sys.stderr)
         return 130
     except UsageError as error:
-        print(f"train.py: {error}", file=sys.stderr)
+        print(f"{Path(argv[0]).name}: {error}", file=sys.stderr)
         return 2
     except Exception as error:
-        from agents.cli.failures import explain
-
-        explained = explain(error, getattr(options, "base_dir", None))
+        explained = _explain(error, getattr(options, "base_dir", None))
         if explained is None:
             raise
         code, sentence = explained
-        print(f"train.py: {sentence}", file=sys.stderr)
+        print(f"{Path(argv[0]).name}: {sentence}", file=sys.stderr)
         return code
     return 0
 
@@ -113,10 +121,44 @@ def _parse(parser: Parser, words: Sequence[str]) -> Namespace:
     """Parse a command's words; a flag that only other commands have is refused with their names."""
     try:
         return parser.parse(words)
-    except UnknownFlag as error:
+    except UsageError as error:
+        if not error.flag:
+            raise
         others = [name for name, module in COMMANDS.items() if error.flag in _parser(name, import_module(module)).flags]
         if not others:
             raise
         owners = " and ".join(f"`{name}`" for name in others)
         remedy = f"leave it out ({parser.prog} --help lists the flags of {parser.command})"
         raise UsageError(f"{parser.command} has no flag {error.flag}, which belongs to {owners}: {remedy}") from None
+
+
+def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
+    """Return the exit code and the sentence of an error; None where only a traceback helps.
+
+    Args:
+        error: What ended the command.
+        base_dir: The run's directory, as the user wrote it; None where he named none.
+    """
+    # Imported here: the command that raised one of these has imported its module, and no other command needs it.
+    from async_wrappers.agents.cli.sweep import TrialsFailed
+    from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
+    from async_wrappers.agents.experiment.config import ConfigError
+    from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
+    from async_wrappers.agents.learner import DivergedError
+    from async_wrappers.live.run_spec import RunFailed
+
+    if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):
+        return 2, str(error)
+    if isinstance(error, DivergedError | RunFailed | TrialsFailed):
+        return 1, str(error)
+    if not isinstance(error, OSError):
+        return None
+    where = error.filename or "a file"
+    if error.errno in _FULL:
+        return 1, f"{error.strerror}, writing {where}: free space, and continue with the same --base_dir"
+    named = base_dir or "results"
+    root, there = os.path.abspath(named), os.path.abspath(os.fsdecode(error.filename or os.devnull))
+    above, below = os.path.join(root, "").startswith(os.path.join(there, "")), there.startswith(root + os.sep)
+    if (above and error.errno in _NO_PLACE) or ((above or below) and error.errno in NOT_WRITABLE):
+        return 2, f"--base_dir {named} cannot be written ({error.strerror}: {where}): name another"
+    return None

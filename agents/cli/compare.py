@@ -5,9 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from agents.cli.failures import usage_errors
-from agents.cli.flags import Parser, one_of
-from agents.sweep.compare import compare, comparison_table
+from async_wrappers.agents.cli.flags import Parser, add_score_flags, usage_errors
+from async_wrappers.agents.sweep.report import compare, comparison_table
 
 __all__ = ["add_flags", "run"]
 
@@ -16,10 +15,7 @@ def add_flags(parser: Parser) -> None:
     """Add the flags of ``compare``."""
     parser.add_word("A", "directory of a sweep or a run")
     parser.add_word("B", "directory of another")
-    parser.add_argument("--metric", metavar="NAME", help="the metric (the final or training return)")
-    parser.add_argument(
-        "--statistic", type=one_of("mean", "iqm"), default="mean", metavar="mean|iqm", help="over seeds (mean)"
-    )
+    add_score_flags(parser)
 
 
 def run(options: Namespace) -> None:

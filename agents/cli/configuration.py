@@ -11,80 +11,80 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import agents.configurables
+import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from agents.cli.failures import usage_errors
-from agents.cli.flags import Parser, Switch, UsageError, whole_number
-from agents.experiment.config import CONFIG, ConfigError, code_named, load_config
-from agents.experiment.create_runner import create_runner
-from agents.experiment.runner import Runner
-from agents.experiment.trust import code_in, strangers
-from agents.experiment.unread import LoadedConfig, Unread
+from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, usage_errors, whole_number
+from async_wrappers.agents.experiment.config import (
+    CONFIG,
+    ConfigError,
+    code_named,
+    folders_of,
+    load_config,
+    own_places,
+)
+from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
+from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.unread import LoadedConfig, Unread
 
 __all__ = [
-    "HERE",
-    "RENDER_MODES",
-    "add_base_dir",
-    "add_gin_flags",
-    "add_seed",
+    "add_run_flags",
     "build_runner",
     "existing_run",
-    "find_named_modules",
+    "find_modules",
     "load_gin",
+    "load_run",
     "new_or_existing_dir",
     "refuse_unread",
+    "refuse_without_display",
+    "render_bindings",
     "trusting",
 ]
 
-HERE = Path(agents.__file__ or "").resolve().parents[1]  # the clone: `configs/...` is found from any directory
-# The functions whose `render_mode` lets an environment be seen.
-RENDER_MODES = ("create_atari_environment.render_mode", "create_gym_environment.render_mode")
 
+def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
+    """Add the flags of a run: its directory, its configuration and its seed.
 
-def add_base_dir(parser: Parser, help: str) -> None:
-    """Add the flag of the run's directory."""
-    parser.add_argument("--base_dir", metavar="DIR", help=help)
-
-
-def add_gin_flags(parser: Parser) -> None:
-    """Add the flags of the configuration."""
+    Args:
+        parser: Of the command.
+        base_dir: What the command says of its directory.
+        seed: Whether the command takes a seed.
+    """
     files = "gin file, repeated for several; later ones win"
-    parser.add_argument("--gin_files", action="append", default=[], metavar="FILE", help=files)
     bindings = "'NAME.PARAMETER = VALUE', repeated for several; wins over files"
+    parser.add_argument("--base_dir", metavar="DIR", help=base_dir)
+    parser.add_argument("--gin_files", action="append", default=[], metavar="FILE", help=files)
     parser.add_argument("--gin_bindings", action="append", default=[], metavar="BINDING", help=bindings)
-    unread = "accept bindings that nothing reads"
-    parser.add_argument("--allow_unread", action=Switch, help=unread)
+    parser.add_argument("--allow_unread", action=Switch, help="accept bindings that nothing reads")
     parser.add_argument("--trust", action=Switch, help="let the configuration in --base_dir import any module")
+    if seed:
+        same = "seed of everything; the same as binding Runner.seed"
+        parser.add_argument("--seed", type=whole_number(0), metavar="N", help=same)
 
 
-def add_seed(parser: Parser) -> None:
-    """Add the flag of the seed."""
-    parser.add_argument(
-        "--seed", type=whole_number(0), metavar="N", help="seed of everything; the same as binding Runner.seed"
-    )
+def find_modules(options: Namespace, *, always: bool = False) -> None:
+    """Let the user's own modules be imported, if the command line names modules that are not ours.
 
+    They lie beside the gin files that it names, in the working directory, or where a run's --base_dir imported them
+    from; the first that has one wins, after Python's own and all installed ones.
 
-def find_named_modules(options: Namespace, *, always: bool = False) -> None:
-    """Let modules of the working directory be imported, if the command line names modules that are not ours.
-
-    Otherwise not: the directory may be somebody else's, with a `tensorflow.py`, which a library would import if there
+    Otherwise not: a directory may be somebody else's, with a `tensorflow.py`, which a library would import if there
     were one.
 
     Args:
         options: With the gin flags.
         always: Whether another flag may name a module.
     """
-    if always or options.trust or _names_modules(options):
-        sys.path.append(os.getcwd())
-
-
-def _names_modules(options: Namespace) -> bool:
-    """Return whether the gin files and bindings of the command line name modules other than ours."""
-    try:
-        modules, missing = code_named(options.gin_files, options.gin_bindings, search_paths=[HERE])
-    except ConfigError:
-        return True  # `load_gin` says what is wrong
-    return bool(missing or strangers(modules, ()))
+    if not always and not options.trust:
+        with suppress(ConfigError):  # `load_gin` says what is wrong
+            modules, missing = code_named(options.gin_files, options.gin_bindings, search_paths=[PACKAGE])
+            if not missing and not strangers(modules, ()):
+                return
+    noted: list[Path] = []
+    if options.base_dir:
+        saved = Path(options.base_dir) / CONFIG
+        noted = own_places(saved, options.gin_files, options.gin_bindings, [PACKAGE], trust=options.trust)
+    add_places([*folders_of(options.gin_files, [PACKAGE]), os.getcwd(), *noted])
 
 
 def load_gin(options: Namespace, own_bindings: Sequence[str] = (), saved: Path | None = None) -> LoadedConfig:
@@ -102,7 +102,7 @@ def load_gin(options: Namespace, own_bindings: Sequence[str] = (), saved: Path |
         ConfigError: A file, binding, name or value is wrong.
     """
     files = options.gin_files or ([] if saved is not None and saved.is_file() else ["configs/default.gin"])
-    modules = (agents.configurables, async_wrappers.configurables)
+    modules = (async_wrappers.agents.configurables, async_wrappers.configurables)
     names = [name for module in modules for name in module.CONFIGURABLES]
     imports = [f"import {module.__name__}" for module in modules]  # so that config.gin can be read without train.py
     loaded = load_config(
@@ -111,7 +111,7 @@ def load_gin(options: Namespace, own_bindings: Sequence[str] = (), saved: Path |
         names,
         own_bindings=[*imports, *own_bindings],
         saved=saved,
-        search_paths=[HERE],
+        search_paths=[PACKAGE],
         trusted=None if options.trust else (),
     )
     given = [each for each in loaded.given if options.gin_files or not each.from_file]
@@ -125,6 +125,31 @@ def refuse_unread(options: Namespace, unread: Mapping[str, Unread]) -> None:
         raise UsageError(f"{source}: {reason} (--allow_unread accepts it)")
 
 
+def render_bindings(mode: str) -> list[str]:
+    """Return the bindings that let an environment be seen, in a window or as images."""
+    return [f"{maker}.render_mode = {mode!r}" for maker in ("create_atari_environment", "create_gym_environment")]
+
+
+def refuse_without_display(flag: str, remedy: str) -> None:
+    """Refuse to open a window where there is no display: SDL would draw where nobody sees it, or fail in the middle.
+
+    Args:
+        flag: What asks for the window.
+        remedy: What to do without one.
+    """
+    has_one = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"))
+    if sys.platform.startswith("linux") and not has_one:
+        raise UsageError(
+            f"{flag} opens a window, and this machine has no display (neither DISPLAY nor WAYLAND_DISPLAY is set): "
+            f"{remedy}"
+        )
+
+
+def load_run(options: Namespace, own_bindings: Sequence[str] = (), saved: Path | None = None) -> None:
+    """Load the configuration of one run, of which every binding must be read; see `load_gin`."""
+    refuse_unread(options, load_gin(options, own_bindings, saved).unread())
+
+
 def build_runner(options: Namespace, base_dir: Path, own_bindings: Sequence[str] = ()) -> Runner:
     """Return the runner of the command line's experiment, or of the one that `base_dir` holds.
 
@@ -133,7 +158,7 @@ def build_runner(options: Namespace, base_dir: Path, own_bindings: Sequence[str]
         UsageError: A value is wrong.
     """
     seed = [] if options.seed is None else [f"Runner.seed = {options.seed}"]
-    refuse_unread(options, load_gin(options, [*own_bindings, *seed], base_dir / CONFIG).unread())
+    load_run(options, [*own_bindings, *seed], base_dir / CONFIG)
     with usage_errors():
         runner: Runner = create_runner(str(base_dir))
     return runner

@@ -1,34 +1,79 @@
-"""The flags of a command: a parser that refuses every mistake in one sentence, and the flags that commands share."""
+"""The flags of a command, and its usage errors: every mistake of the user's is refused in one sentence."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["Parser", "Switch", "UnknownFlag", "UsageError", "number", "one_of", "whole_number"]
+import gymnasium as gym
+from absl import logging
+
+__all__ = [
+    "Parser",
+    "Switch",
+    "UsageError",
+    "add_score_flags",
+    "number",
+    "one_of",
+    "program",
+    "usage_errors",
+    "whole_number",
+]
 
 _ON, _OFF = {"true", "t", "1"}, {"false", "f", "0"}
 
 
 class UsageError(Exception):
-    """The command line or the configuration is wrong; the message is one sentence."""
-
-
-class UnknownFlag(UsageError):
-    """A command has no such flag; another command may have it.
+    """The command line or the configuration is wrong; the message is one sentence.
 
     Attributes:
-        flag: Such as ``"--grid"``.
+        flag: What the command does not have, but another command may, such as ``"--grid"``; empty for other mistakes.
     """
 
-    def __init__(self, message: str, flag: str) -> None:
+    def __init__(self, message: str, flag: str = "") -> None:
         """See the class."""
         super().__init__(message)
         self.flag = flag
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Raise what a wrong value of the user's makes the block raise as a `UsageError` of one line."""
+    try:
+        yield
+    except (ValueError, TypeError, RuntimeError, gym.error.Error) as error:
+        logging.debug("while building the experiment", exc_info=True)
+        if isinstance(error, RecursionError):
+            raise UsageError(
+                f"gin configuration: a reference or a macro leads back to itself ({_first_line(error)})"
+            ) from None
+        # gin raises RuntimeError where a binding is required; any other RuntimeError is a fault of the program.
+        if isinstance(error, RuntimeError) and "Required bindings" not in str(error):
+            raise
+        raise UsageError(_one_line(error)) from None
+
+
+def _one_line(error: Exception) -> str:
+    """Return the first line of a message; Python's own is given the name of the gin configurable it came from."""
+    sentence = _first_line(error)
+    configurable = re.search(r"In call to configurable '(.+?)'", str(error))
+    return f"{configurable[1]}: {sentence}" if isinstance(error, TypeError) and configurable else sentence
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def program() -> str:
+    """Return the program as a user calls it: that of an installation, or the script of the clone."""
+    return "async-wrappers" if Path(sys.argv[0]).stem == "async-wrappers" else "python train.py"
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,13 +89,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str) -> None:
         """See the class."""
-        super().__init__(
-            prog=f"python train.py {command}",
-            description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            add_help=False,
-            allow_abbrev=False,  # an abbreviation changes its meaning when a flag is added
-        )
+        # No abbreviations: one changes its meaning when a flag is added.
+        super().__init__(f"{program()} {command}", description=description, add_help=False, allow_abbrev=False)
         self.command = command
         self.flags: set[str] = set()
         self._switches: dict[str, Switch] = {}
@@ -79,8 +119,7 @@ class Parser(argparse.ArgumentParser):
         """Return the values of the flags and words.
 
         Raises:
-            UnknownFlag: The command has no such flag.
-            UsageError: Another mistake.
+            UsageError: The words are wrong; the error has the flag that the command does not have.
         """
         options, rest = self.parse_known_intermixed_args([self._spelled(word) for word in words])
         if options.help:
@@ -104,17 +143,16 @@ class Parser(argparse.ArgumentParser):
         name = name.replace("-", "_").replace("__", "--", 1)
         if equals and name in self._switches:
             return self._switches[name].spelling(value)
-        positive = name.replace("--no_", "--", 1)
-        return (
-            self._switches[positive].off if positive != name and positive in self._switches else name + equals + value
-        )
+        if (negative := name.replace("--no_", "--no", 1)) in self.flags:
+            name = negative
+        return name + equals + value
 
     def _unknown(self, flag: str) -> UsageError:
         if flag in self._refused:
             return UsageError(f"{flag} {self._refused[flag]}")
         close = get_close_matches(flag, self.flags, n=1)
         hint = f"did you mean {close[0]}?" if close else f"{self.prog} --help lists its flags"
-        return UnknownFlag(f"{self.command} has no flag {flag}; {hint}", flag)
+        return UsageError(f"{self.command} has no flag {flag}; {hint}", flag)
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse finds wrong."""
@@ -144,42 +182,35 @@ class Switch(argparse.Action):
         return self.on if value in _ON else self.off
 
 
+def add_score_flags(parser: Parser) -> None:
+    """Add the flags that say which scores are shown: of which metric, and which statistic of the seeds."""
+    parser.add_argument("--metric", metavar="NAME", help="the metric (the final or training return)")
+    statistic = one_of("mean", "iqm")
+    parser.add_argument("--statistic", type=statistic, default="mean", metavar="mean|iqm", help="over seeds (mean)")
+
+
 def whole_number(least: int) -> Callable[[str], int]:
     """Return a parser of whole numbers from `least` on."""
-
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number >= {least}, got {text!r}")
-        return value
-
-    return parse
+    return _parser(int, lambda value: value >= least, f"a whole number >= {least}")
 
 
 def number(least: float) -> Callable[[str], float]:
     """Return a parser of finite numbers from `least` on."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not least <= value < math.inf:
-            raise argparse.ArgumentTypeError(f"must be a number >= {least:g}, got {text!r}")
-        return value
-
-    return parse
+    return _parser(float, lambda value: least <= value < math.inf, f"a number >= {least:g}")
 
 
 def one_of(*words: str) -> Callable[[str], str]:
     """Return a parser of one of the words."""
+    return _parser(str, lambda text: text in words, f"one of {', '.join(words)}")
 
-    def parse(text: str) -> str:
-        if text not in words:
-            raise argparse.ArgumentTypeError(f"must be one of {', '.join(words)}, got {text!r}")
-        return text
+
+def _parser(convert: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
+    """Return a parser that refuses a text which cannot be converted, or whose value does not fit."""
+
+    def parse(text: str) -> Any:
+        with suppress(ValueError):
+            if fits(value := convert(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
 
     return parse

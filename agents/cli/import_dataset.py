@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from agents.cli.failures import usage_errors
-from agents.cli.flags import Parser, UsageError
-from agents.demonstrations.dataset import DatasetWriter
-from agents.experiment.record_demonstrations import import_demonstrations
+from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors
+from async_wrappers.agents.demonstrations.dataset import DatasetWriter
+from async_wrappers.agents.experiment.demonstrations import import_demonstrations
 
 __all__ = ["add_flags", "dataset_summary", "run"]
 

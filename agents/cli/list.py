@@ -1,18 +1,27 @@
-"""List the agents, environments and configurations that the command line and gin files can name."""
+"""List the agents, environments, wrappers and configurations that the command line and gin files can name here."""
 
 from __future__ import annotations
 
+import warnings
 from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from operator import attrgetter
 
-import ale_py
 import gymnasium as gym
 
-from agents.cli.configuration import HERE
-from agents.cli.flags import Parser
-from agents.experiment.config import find_gin_files
-from agents.registry import AGENTS, BASELINES
+from async_wrappers.agents.cli.flags import Parser
+from async_wrappers.agents.experiment.config import find_gin_files
+from async_wrappers.agents.experiment.gin_text import PACKAGE
+from async_wrappers.agents.registry import AGENTS, BASELINES
+from async_wrappers.configurables import WRAPPERS
 
 __all__ = ["add_flags", "run"]
+
+_GAMES = "Atari games (create_atari_environment.game_name)"
+_OTHERS = "other environments (create_gym_environment.environment_id)"
+# Making another package's environment may open a window or a connection.
+_MADE = ("gymnasium", "async_wrappers")
 
 
 def add_flags(parser: Parser) -> None:
@@ -21,13 +30,75 @@ def add_flags(parser: Parser) -> None:
 
 def run(options: Namespace) -> None:
     """Print the names."""
-    gym.register_envs(ale_py)
-    games = sorted(name[4:-3] for name in gym.registry if name.startswith("ALE/") and name.endswith("-v5"))
-    others = sorted(name for name in gym.registry if not name.startswith("ALE/") and "Frameskip" not in name)
+    registered = dict(gym.registry)
+    games, games_missing = _games()
+    others, others_missing = _others(registered)
     for title, names in (
         ("agents (create_agent.agent_name)", [*AGENTS, *BASELINES]),
-        ("Atari games (create_atari_environment.game_name)", games),
-        ("other environments (create_gym_environment.environment_id)", [name for name in others if "-ram" not in name]),
-        ("configurations (--gin_files)", find_gin_files([HERE])),
+        (_GAMES, games),
+        (_OTHERS, others),
+        ("wrappers (create_gym_environment.wrappers)", [f"@{wrapper.__name__}" for wrapper in WRAPPERS]),
+        ("configurations (--gin_files)", find_gin_files([PACKAGE])),
     ):
-        print(f"{title}:\n  " + "\n  ".join(names))
+        print("\n  ".join([f"{title}:", *names]))
+    missing = [f"{', '.join(names)}: {reason}" for reason, names in {**games_missing, **others_missing}.items()]
+    if missing:
+        print("\n  ".join(["environments that miss something here:", *missing]))
+
+
+def _games() -> tuple[list[str], dict[str, list[str]]]:
+    """Return the games that can be played here, and the others by what they miss."""
+    try:
+        import ale_py
+        from ale_py import roms
+    except ImportError as error:
+        return [], {f"the extra 'atari' is missing ({error}), pip install 'async-wrappers[atari]'": ["Atari"]}
+    gym.register_envs(ale_py)
+    specs = [spec for spec in gym.registry.values() if spec.id.startswith("ALE/") and spec.id.endswith("-v5")]
+    games: list[str] = []
+    missing: list[str] = []
+    for spec in sorted(specs, key=attrgetter("id")):
+        path = None
+        with warnings.catch_warnings(), suppress(Exception):  # ale-py's versions differ in what they do without a file
+            warnings.simplefilter("ignore")
+            path = roms.get_rom_path(spec.kwargs["game"])
+        (missing if path is None else games).append(spec.id[len("ALE/") : -len("-v5")])
+    return games, {"ale-py has no ROM": missing} if missing else {}
+
+
+def _others(registered: Mapping[str, gym.envs.registration.EnvSpec]) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the ids that can be made here, and the others by what they miss."""
+    usable: list[str] = []
+    missing: dict[str, list[str]] = {}
+    for name in sorted(name for name, spec in registered.items() if not _is_atari(spec)):
+        if reason := _missing(registered[name]):
+            missing.setdefault(reason, []).append(name)
+        else:
+            usable.append(name)
+    return usable, missing
+
+
+def _is_atari(spec: gym.envs.registration.EnvSpec) -> bool:
+    return str(spec.entry_point).startswith("ale_py")
+
+
+def _missing(spec: gym.envs.registration.EnvSpec) -> str:
+    """Return what an environment misses, or nothing."""
+    entry = spec.entry_point
+    module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    if module.partition(".")[0] not in _MADE:
+        return ""
+    level, gym.logger.min_level = gym.logger.min_level, gym.logger.ERROR + 1  # an older version is no mistake here
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gym.make(spec.id).close()
+    except (gym.error.Error, ImportError, OSError, ValueError) as error:
+        return _one_line(str(error).splitlines())
+    finally:
+        gym.logger.min_level = level
+    return ""
+
+
+def _one_line(lines: Iterable[str]) -> str:
+    return next(filter(None, map(str.strip, lines)), "it cannot be made")

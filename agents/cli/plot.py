@@ -5,17 +5,21 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from agents.cli.failures import usage_errors
-from agents.cli.flags import Parser, number, one_of
-from agents.sweep.figures import draw_learning_curves, draw_scores, draw_workers, write_figure
-from agents.sweep.ladder import draw_ladders, make_ladders, why_no_ladder
-from agents.sweep.page import write_report
-from agents.sweep.plan import read_plan
-from agents.sweep.results import read_rows
-from agents.sweep.view import make_view
+from async_wrappers.agents.cli.flags import Parser, add_score_flags, number, usage_errors
+from async_wrappers.agents.sweep.figures import (
+    draw_ladders,
+    draw_learning_curves,
+    draw_scores,
+    draw_workers,
+    put_subject,
+    write_figure,
+)
+from async_wrappers.agents.sweep.plan import read_plan
+from async_wrappers.agents.sweep.report import write_report
+from async_wrappers.agents.sweep.results import read_rows, read_subject
+from async_wrappers.agents.sweep.view import make_view, why_no_ladder
 from async_wrappers.analysis.planning import workers_against_latency
-from async_wrappers.analysis.scaling import GAME_BOY_FPS, processes_needed
-from async_wrappers.analysis.scaling_picture import PUBLISHED_TIMES, scaling_picture
+from async_wrappers.analysis.scaling import GAME_BOY_FPS, PUBLISHED_TIMES, processes_needed, scaling_picture
 
 __all__ = ["add_flags", "run"]
 
@@ -25,31 +29,29 @@ LATENCIES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)  # seconds, o
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``plot``."""
     parser.add_word("DIR", "directory of a sweep")
-    parser.add_argument("--metric", metavar="NAME", help="the metric (the final or training return)")
-    parser.add_argument(
-        "--statistic", type=one_of("mean", "iqm"), default="mean", metavar="mean|iqm", help="over seeds (mean)"
-    )
+    add_score_flags(parser)
     parser.add_argument("--x", metavar="KEY", help="the key along the axis (the delay)")
-    parser.add_argument(
-        "--fps", type=number(1), default=60.0, metavar="FPS", help="frames per second of workers against latency (60)"
-    )
+    fps = "frames per second of workers against latency (60)"
+    parser.add_argument("--fps", type=number(1), default=60.0, metavar="FPS", help=fps)
 
 
 def run(options: Namespace) -> None:
     """Write the figures and the page, and print their paths."""
     base_dir = Path(options.dir)
     with usage_errors():
-        plan, rows = read_plan(base_dir), read_rows(base_dir)
+        plan, rows, subject = read_plan(base_dir), read_rows(base_dir), read_subject(base_dir)
         view = make_view(plan, rows, metric=options.metric, statistic=options.statistic, x=options.x)
     curve = next((row["metric"] for row in rows if row["iteration"] is not None and row["metric"] != "frames"), None)
-    figures = {f"Score against {view.x_label}": ("score", draw_scores(view))}
-    ladders = make_ladders(view)
-    if ladders:
-        figures["Regret ladder: what delay costs, what inaction costs"] = ("ladder", draw_ladders(view, ladders))
+    figures = {f"Score against {view.x_label}": ("score", put_subject(draw_scores(view), subject))}
+    if view.ladders:
+        figures["Regret ladder: what delay costs, what inaction costs"] = (
+            "ladder",
+            put_subject(draw_ladders(view, view.ladders), subject),
+        )
     else:
         print(why_no_ladder(view))
     if curve is not None:
-        figures["Learning curves"] = ("learning_curves", draw_learning_curves(view, curve))
+        figures["Learning curves"] = ("learning_curves", put_subject(draw_learning_curves(view, curve), subject))
     needs = workers_against_latency(LATENCIES, options.fps, seconds=60)
     points = [(need.latency_s, need.mean_rule, need.enough.workers) for need in needs if need.enough]
     title = f"log-normal latencies, coefficient of variation 0.2, {options.fps:g} frames a second, simulated"

@@ -7,22 +7,19 @@ from argparse import Namespace
 
 import gin
 
-from agents.cli.configuration import (
-    RENDER_MODES,
-    add_base_dir,
-    add_gin_flags,
-    add_seed,
+from async_wrappers.agents.cli.configuration import (
+    add_run_flags,
     build_runner,
     existing_run,
-    find_named_modules,
-    load_gin,
-    refuse_unread,
+    find_modules,
+    load_run,
+    refuse_without_display,
+    render_bindings,
 )
-from agents.cli.failures import usage_errors
-from agents.cli.flags import Parser, UsageError, number, whole_number
-from agents.cli.import_dataset import dataset_summary
-from agents.experiment.record_demonstrations import Recording, bound_environment, record_agent, record_player
-from agents.experiment.runner import Runner
+from async_wrappers.agents.cli.flags import Parser, UsageError, number, usage_errors, whole_number
+from async_wrappers.agents.cli.import_dataset import dataset_summary
+from async_wrappers.agents.experiment.demonstrations import Recording, bound_environment, record_agent, record_player
+from async_wrappers.agents.experiment.runner import Runner
 
 __all__ = ["add_flags", "run"]
 
@@ -34,17 +31,14 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--dataset", metavar="NAME_OR_DIR", help="a new dataset, an id or a directory")
     parser.add_argument("--player", metavar="PLAYER", help="human, random or MODULE:FUNCTION (human)")
     parser.add_argument("--episodes", type=whole_number(1), default=20, metavar="N", help="how many episodes (20)")
-    parser.add_argument(
-        "--fps", type=number(1), metavar="FPS", help="frames per second for a person (the environment's)"
-    )
-    add_base_dir(parser, "directory of a run, whose agent plays")
-    add_gin_flags(parser)
-    add_seed(parser)
+    fps = "frames per second for a person (the environment's)"
+    parser.add_argument("--fps", type=number(1), metavar="FPS", help=fps)
+    add_run_flags(parser, "directory of a run, whose agent plays")
 
 
 def run(options: Namespace) -> None:
     """Record, and print where the dataset is."""
-    find_named_modules(options, always=bool(options.player))
+    find_modules(options, always=bool(options.player))
     if not options.dataset:
         raise UsageError("record needs --dataset: a new directory, or an id such as falling_blocks/human-v0")
     if options.base_dir and options.player:
@@ -52,7 +46,7 @@ def run(options: Namespace) -> None:
     with usage_errors():
         recording = _agents_recording(options) if options.base_dir else _players_recording(options)
     try:
-        written = recording.run()
+        written = recording()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the episodes that had ended are in {options.dataset}, if there were any") from None
     print(dataset_summary(written, options.dataset))
@@ -66,8 +60,11 @@ def _agents_recording(options: Namespace) -> Recording:
 
 def _players_recording(options: Namespace) -> Recording:
     player = options.player or "human"
-    loaded = load_gin(options, [f"{name} = 'rgb_array'" for name in RENDER_MODES] if player == "human" else [])
-    refuse_unread(options, loaded.unread())
+    if player == "human":
+        refuse_without_display(
+            "--player human", "name a script with --player MODULE:FUNCTION, or a run with --base_dir"
+        )
+    load_run(options, render_bindings("rgb_array") if player == "human" else [])
     return record_player(
         bound_environment(),
         options.dataset,

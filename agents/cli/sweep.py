@@ -3,83 +3,112 @@
 from __future__ import annotations
 
 import os
+import shlex
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from agents.cli.configuration import (
-    HERE,
-    add_base_dir,
-    add_gin_flags,
-    find_named_modules,
+from async_wrappers.agents.cli.configuration import (
+    add_run_flags,
+    find_modules,
     load_gin,
     new_or_existing_dir,
     refuse_unread,
 )
-from agents.cli.failures import TrialsFailed, usage_errors
-from agents.cli.flags import Parser, Switch, UsageError, whole_number
-from agents.experiment.config import ConfigError, code_named, refuse_strangers
-from agents.experiment.create_runner import create_runner
-from agents.experiment.optional_imports import extra
-from agents.experiment.unread import Unread
-from agents.sweep.grid import make_points, parse_axis
-from agents.sweep.plan import PLAN, SweepPlan, read_plan
-from agents.sweep.run import run_sweep
-from agents.sweep.settings import Sweep, check_engine
-from agents.sweep.trial import GinTrial, trial_status
+from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, program, usage_errors, whole_number
+from async_wrappers.agents.experiment.config import ConfigError, code_named, refuse_strangers
+from async_wrappers.agents.experiment.gin_text import PACKAGE
+from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.unread import Unread
+from async_wrappers.agents.sweep.grid import draw_bindings, make_points, parse_axis
+from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan
+from async_wrappers.agents.sweep.run import run_sweep
+from async_wrappers.agents.sweep.trial import GinTrial, trial_status
 
-__all__ = ["add_flags", "run"]
+__all__ = ["TrialsFailed", "add_flags", "run"]
+
+
+class TrialsFailed(Exception):
+    """A sweep has ended, and some of its trials failed."""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``sweep``."""
-    parser.add_argument(
-        "--grid",
-        action="append",
-        default=[],
-        metavar="AXIS",
-        help="axis, such as 'RealtimeDelay.delay = 1, 8', repeated; instead of Sweep.grid",
-    )
-    parser.add_argument(
-        "--seeds", type=whole_number(1), metavar="N", help="seeds per point; the same as binding Sweep.seeds"
-    )
+    grid = "axis, such as 'RealtimeDelay.delay = 1, 8', repeated; instead of Sweep.grid"
+    parser.add_argument("--grid", action="append", default=[], metavar="AXIS", help=grid)
+    seeds = "seeds per point; the same as binding Sweep.seeds"
+    parser.add_argument("--seeds", type=whole_number(1), metavar="N", help=seeds)
     parser.add_argument("--jobs", type=whole_number(1), metavar="N", help="trials at a time (the cores)")
     parser.add_argument("--retry_failed", action=Switch, help="run trials again that failed before")
     parser.add_argument("--engine", default="local", metavar="NAME", help="local, or ray (the extra `ray`)")
     parser.add_argument("--address", metavar="ADDRESS", help="address of a Ray cluster (one of this machine's own)")
-    add_base_dir(parser, "directory of the sweep, new or to be continued; without it a new one in results/")
-    add_gin_flags(parser)
+    new = "directory of the sweep, new or to be continued; without it a new one in results/"
+    add_run_flags(parser, new, seed=False)
     parser.refuse("--seed", "is for one run: a sweep derives its seeds; say how many with --seeds")
 
 
 def run(options: Namespace) -> None:
     """Run a sweep, or continue one."""
-    find_named_modules(options, always=bool(options.grid))
+    find_modules(options, always=bool(options.grid))
     base_dir = new_or_existing_dir(options)
     arguments = [word for name in ("gin_files", "gin_bindings") for word in _words(name, getattr(options, name))]
     new = not (base_dir / PLAN).is_file() or bool(arguments) or bool(options.grid)
     plan, settings = _new_plan(options, arguments) if new else _existing_plan(options, base_dir)
     print(f"base_dir: {base_dir}", flush=True)
-    trial = GinTrial(str(HERE / "train.py"), tuple(plan.arguments))
-    with usage_errors():
-        table = run_sweep(
-            plan,
-            trial,
-            base_dir,
-            settings,
-            jobs=options.jobs or (None if options.address else os.cpu_count() or 1),
-            retry_failed=options.retry_failed,
-            engine=options.engine,
-            address=options.address,
-            check=lambda: _check_points(options, plan, new=new),
-        )
+    trial = GinTrial("async_wrappers.console", tuple(plan.arguments))
+    try:
+        with usage_errors():
+            table = run_sweep(
+                plan,
+                trial,
+                base_dir,
+                settings,
+                jobs=options.jobs or (None if options.address else os.cpu_count() or 1),
+                retry_failed=options.retry_failed,
+                engine=options.engine,
+                address=options.address,
+                check=lambda: _check_points(options, plan, new=new),
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_how_to_go_on(options, plan, base_dir)) from None
     failed = [each.name for each in plan.trials() if trial_status(base_dir / "trials" / each.name) == "failed"]
-    print(f"table: {table}\nplot it: python train.py plot {base_dir}\nbase_dir: {base_dir}")
+    print(f"table: {table}\nplot it: {program()} plot {base_dir}\nbase_dir: {base_dir}")
     if failed:
         count = f"{len(failed)} of {len(plan.trials())} trials failed ({', '.join(failed)})"
         raise TrialsFailed(f"{count}: mend the cause, add --retry-failed")
+
+
+def _how_to_go_on(options: Namespace, plan: SweepPlan, base_dir: Path) -> str:
+    """Return what an interrupted sweep has come to, and the command that goes on with it."""
+    if not (base_dir / PLAN).is_file():
+        return f"nothing had begun in {base_dir}; the same command begins again"
+    trials = plan.trials()
+    done = sum(trial_status(base_dir / "trials" / each.name) == "finished" for each in trials)
+    given = {"--base_dir": str(base_dir), "--jobs": options.jobs, "--address": options.address}
+    given["--engine"] = None if options.engine == "local" else options.engine
+    # The plan's own bindings and modules were named on this command line, and have to be named or trusted again.
+    words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
+    words += ["--trust"] if options.trust or _names_code(plan) else []
+    return f"{done} of {len(trials)} trials are done in {base_dir}; to go on: python train.py sweep {shlex.join(words)}"
+
+
+def _names_code(plan: SweepPlan) -> bool:
+    """Return whether a plan imports more than this project's modules, for which its user has to say --trust."""
+    files, bindings = _files_and_bindings(plan)
+    keys = [f"{key} = {value}" for point in plan.points for key, value in point.bindings.items()]
+    try:
+        refuse_strangers("", *code_named(files, [*bindings, *keys], search_paths=[PACKAGE]), named=())
+    except ConfigError:
+        return True
+    return False
+
+
+def _files_and_bindings(plan: SweepPlan) -> tuple[list[str], list[str]]:
+    pairs = list(zip(plan.arguments[::2], plan.arguments[1::2], strict=True))
+    files, bindings = ([value for flag, value in pairs if flag == name] for name in ("--gin_files", "--gin_bindings"))
+    return files, bindings
 
 
 def _words(name: str, values: list[str]) -> Iterator[str]:
@@ -92,14 +121,14 @@ def _existing_plan(options: Namespace, base_dir: Path) -> tuple[SweepPlan, Sweep
     plan = read_plan(base_dir)
     if plan.function != "train.py":
         raise UsageError(f"--base_dir {base_dir} holds a sweep of {plan.function}: go on with it in Python")
-    pairs = list(zip(plan.arguments[::2], plan.arguments[1::2], strict=True))
-    files, bindings = ([value for flag, value in pairs if flag == name] for name in ("--gin_files", "--gin_bindings"))
+    files, bindings = _files_and_bindings(plan)
     if not options.trust:
         # The user has not named the plan's files and bindings on this command line, so they may be somebody else's.
         keys = [f"{key} = {value}" for point in plan.points for key, value in point.bindings.items()]
-        modules, includes = code_named(files, [*bindings, *keys], search_paths=[HERE])
+        modules, includes = code_named(files, [*bindings, *keys], search_paths=[PACKAGE])
         refuse_strangers(str(base_dir / PLAN), modules, includes, named=())
     options.gin_files, options.gin_bindings = files, bindings
+    find_modules(options)
     return replace(plan, seeds=options.seeds or plan.seeds), _settings(options)
 
 
@@ -109,8 +138,6 @@ def _new_plan(options: Namespace, arguments: list[str]) -> tuple[SweepPlan, Swee
     grid = options.grid or settings.grid
     draw = None
     if settings.search == "random":
-        with extra("Sweep.search = 'random'", "ray"):
-            from agents.sweep.grid import draw_bindings
         draw = partial(draw_bindings, num_samples=settings.num_samples)
     points = make_points(grid, settings.arms, settings.exclude, draw)
     if any(key.endswith("Runner.seed") for point in points for key in point.bindings):

@@ -2,66 +2,88 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from argparse import Namespace
+from pathlib import Path
 
-from agents.cli.configuration import (
-    add_base_dir,
-    add_gin_flags,
-    add_seed,
+from async_wrappers.agents.cli.configuration import (
+    add_run_flags,
     build_runner,
-    find_named_modules,
+    find_modules,
     new_or_existing_dir,
     trusting,
 )
-from agents.cli.failures import usage_errors
-from agents.cli.flags import Parser
-from agents.experiment.config import save_config
-from agents.experiment.lock import alone_in
-from agents.experiment.report import compare_with_baselines, draw_learning_curve, table
+from async_wrappers.agents.cli.flags import Parser, program, usage_errors
+from async_wrappers.agents.experiment.config import CONFIG, save_config
+from async_wrappers.agents.experiment.lock import alone_in
+from async_wrappers.agents.experiment.report import compare_with_baselines, draw_learning_curve, table
+from async_wrappers.agents.experiment.runner import Runner
 
 __all__ = ["add_flags", "run"]
 
 
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``train``."""
-    add_base_dir(parser, "directory of the run, new or to be continued; without it a new one in results/")
-    add_gin_flags(parser)
-    add_seed(parser)
+    add_run_flags(parser, "directory of the run, new or to be continued; without it a new one in results/")
 
 
 def run(options: Namespace) -> None:
     """Run an experiment, or continue one."""
-    find_named_modules(options)
+    find_modules(options)
     base_dir = new_or_existing_dir(options)
-    with alone_in(base_dir):
-        runner = build_runner(options, base_dir)
-        with usage_errors():
-            runner.resume()
-        print(f"base_dir: {base_dir}\nseed: {runner.seed}", flush=True)
-        reported = (base_dir / "report.json").is_file() or not runner.report_episodes or not runner.num_iterations
-        if runner.start_iteration >= runner.num_iterations and reported:
-            here = f"--base_dir {base_dir}"
-            more = f"--gin_bindings 'Runner.num_iterations = {runner.num_iterations + 1}'"
-            trust = trusting(options, base_dir)
-            print(
-                f"finished: all {runner.num_iterations} iterations are done. To go on, give more: {here} {more}"
-                f"{trust}. To evaluate: python train.py evaluate {here}{trust}"
-            )
-            return
-        save_config(base_dir)
-        (base_dir / "report.json").unlink(missing_ok=True)  # of fewer iterations
-        try:
-            runner.run_experiment()
-        except KeyboardInterrupt as interrupt:
-            words = trusting(options, base_dir)
-            if not words or interrupt.args:
-                raise
-            goes_on = "the same --base_dir goes on from its last checkpoint"
-            raise KeyboardInterrupt(f"{goes_on}; without the --gin_files add{words}") from None
-        rows = compare_with_baselines(runner) if runner.report_episodes else None
-        if rows:
-            print(f"\n{table(rows)}\n")
-        print(runner.closing_line())
-        with usage_errors():
-            curve = draw_learning_curve(base_dir, rows)
-        print(f"learning curve: {curve}\nbase_dir: {base_dir}")
+    runner: Runner | None = None
+    try:
+        with alone_in(base_dir):
+            runner = build_runner(options, base_dir)
+            print(f"base_dir: {base_dir}\nseed: {runner.seed}\n{_what(runner)}", flush=True)
+            with usage_errors():
+                runner.resume()
+            _run(runner, options, base_dir)
+    except KeyboardInterrupt as interrupt:
+        if interrupt.args:
+            raise
+        raise KeyboardInterrupt(_how_to_go_on(runner, options, base_dir)) from None
+
+
+def _what(runner: Runner) -> str:
+    """Return what a run is, a line for each fact."""
+    facts = runner.facts()
+    shown = {name: facts[name] for name in ("agent", "environment", "delay", "iterations")}
+    return "\n".join(f"{name}: {fact}" for name, fact in shown.items())
+
+
+def _run(runner: Runner, options: Namespace, base_dir: Path) -> None:
+    """Run the iterations that are still to do, and the closing table."""
+    reported = (base_dir / "report.json").is_file() or not runner.report_episodes or not runner.num_iterations
+    if runner.start_iteration >= runner.num_iterations and reported:
+        here = f"--base_dir {base_dir}"
+        more = f"--gin_bindings 'Runner.num_iterations = {runner.num_iterations + 1}'"
+        trust = trusting(options, base_dir)
+        print(
+            f"finished: all {runner.num_iterations} iterations are done. To go on, give more: {here} {more}"
+            f"{trust}. To evaluate: {program()} evaluate {here}{trust}"
+        )
+        return
+    save_config(base_dir)
+    (base_dir / "report.json").unlink(missing_ok=True)  # of fewer iterations
+    runner.run_experiment()
+    rows = None
+    if runner.report_episodes:
+        print(f"closing table: each agent plays {runner.report_episodes} episodes", file=sys.stderr, flush=True)
+        rows = compare_with_baselines(runner)
+    if rows:
+        print(f"\n{table(rows)}\n")
+    print(runner.closing_line())
+    with usage_errors():
+        curve = draw_learning_curve(base_dir, rows)
+    print(f"learning curve: {curve}\nbase_dir: {base_dir}")
+
+
+def _how_to_go_on(runner: Runner | None, options: Namespace, base_dir: Path) -> str:
+    """Return what an interrupted run has come to, and the command that goes on with it."""
+    if runner is None or not (base_dir / CONFIG).is_file():
+        return f"nothing had begun in {base_dir}; the same command begins again"
+    words = f"--base_dir {shlex.quote(str(base_dir))}{trusting(options, base_dir)}"
+    done = f"{runner.start_iteration} of {runner.num_iterations} iterations are done in {base_dir}"
+    return f"{done}; to go on: {program()} {words}"

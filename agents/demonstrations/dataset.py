@@ -14,19 +14,23 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from absl import logging
 
-from agents.demonstrations.demonstration import Demonstration
+from async_wrappers.agents.demonstrations.demonstration import Demonstration
+from async_wrappers.agents.extras import extra
 
-__all__ = ["DatasetWriter", "read_demonstrations"]
+__all__ = ["FLATTEN", "DatasetWriter", "read_demonstrations"]
 
 # Names of Minari's layout.
 _DATA, _METADATA = "data", "metadata.json"
+# What to do with observations that are not arrays.
+FLATTEN = (
+    "flatten them inside RealtimeDelay, in gin create_gym_environment.wrappers = [@FlattenObservation, @RealtimeDelay]"
+)
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
@@ -65,7 +69,7 @@ class DatasetWriter:
         """See the class."""
         minari = _minari()
         if observation_space.shape is None:
-            raise ValueError(f"observations must be arrays to be recorded, got {observation_space}: flatten them")
+            raise ValueError(f"observations must be arrays to be recorded, got {observation_space}: {FLATTEN}")
         self.path = _directory(target)
         if self.path.exists():
             raise ValueError(f"dataset {target!r} must be a new one, but {self.path} exists: choose another name")
@@ -76,34 +80,27 @@ class DatasetWriter:
             raise ValueError(
                 f"dataset {target!r} cannot be written to {self.path} ({error.strerror}): choose another directory"
             ) from None
-        self._storage = minari.dataset.minari_storage.MinariStorage.new(
-            self._temporary / _DATA,
-            observation_space,
-            action_space,
-            env_spec=_written(spec),
-            # JPEG would change the pictures.
-            jpeg_encoding=False,
-        )
+        new, place = minari.dataset.minari_storage.MinariStorage.new, self._temporary / _DATA
+        # JPEG would change the pictures.
+        self._storage = new(place, observation_space, action_space, env_spec=_written(spec), jpeg_encoding=False)
         name = target if _is_id(target) else f"{re.sub(r'[^-_a-zA-Z0-9]', '_', self.path.name)}-v0"
-        self._storage.update_metadata(
-            {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": player}
-        )
+        facts = {"dataset_id": name, "minari_version": minari.__version__, "algorithm_name": player}
+        self._storage.update_metadata(facts)
         self.episodes = self.frames = 0
 
     def add(self, demonstration: Demonstration) -> None:
         """Write an episode."""
         from minari.data_collector import EpisodeBuffer
 
-        ends = np.zeros((2, len(demonstration)), bool)
-        ends[0 if demonstration.terminated else 1, -1] = True
+        before = [False] * (len(demonstration) - 1)
         episode = EpisodeBuffer(
             id=self.episodes,
             seed=demonstration.seed,
             observations=list(demonstration.observations),
             actions=list(demonstration.actions),
             rewards=list(demonstration.rewards),
-            terminations=list(ends[0]),
-            truncations=list(ends[1]),
+            terminations=[*before, demonstration.terminated],
+            truncations=[*before, not demonstration.terminated],
         )
         self._storage.update_episodes([episode])
         self.episodes += 1
@@ -113,9 +110,7 @@ class DatasetWriter:
         """Begin."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Show the dataset, with the episodes that have been added."""
         if self.episodes:
             os.rename(self._temporary, self.path)
@@ -128,7 +123,7 @@ def read_demonstrations(source: str) -> Iterator[Demonstration]:
 
     Args:
         source: A directory or an id of a Minari dataset, or a file (a pickle of the published layout: see
-            `agents.demonstrations.pickled`).
+            `async_wrappers.agents.demonstrations.pickled`).
 
     Raises:
         ValueError: There is no such source, or it cannot be read, or it holds something else.
@@ -144,7 +139,7 @@ def read_demonstrations(source: str) -> Iterator[Demonstration]:
                 "dataset, in which such a file lies beside its metadata.json"
             )
     # Only one paper's files are pickles.
-    from agents.demonstrations.pickled import read_pickle
+    from async_wrappers.agents.demonstrations.pickled import read_pickle
 
     yield from read_pickle(Path(source))
 
@@ -187,13 +182,9 @@ def _demonstration(number: int, episode: Any) -> Demonstration:
 
 
 def _minari() -> Any:
-    try:
+    with extra("a dataset of demonstrations", "minari"):
         import h5py  # noqa: F401
         import minari
-    except ImportError as error:
-        raise gym.error.DependencyNotInstalled(
-            f"demonstrations need Minari, and {error.name} is missing: pip install -e '.[minari]' -c constraints.txt"
-        ) from None
     return minari
 
 

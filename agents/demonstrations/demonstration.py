@@ -1,14 +1,34 @@
-"""A demonstration: an episode that a person, a script or an agent has played, frame by frame."""
+"""A demonstration: an episode, recorded frame by frame, and played back under an agent's delay as transitions.
+
+A person, a script or an agent plays, and `Recorder` keeps the frames. To learn from them under a delay, the
+environment's own wrappers play the episode back, with the recorded frames in the place of the game (`Playback`).
+Decision j, which starts on frame s_j and takes effect on frame e_j, then has
+
+    the observation  o_{s_j},
+    the action       a_{e_j}, the player's on that frame,
+    the reward       r_{e_j} + ... + r_{e_{j+1} - 1}.
+
+These are the transitions of an agent under this delay and spacing whose actions are the player's on the frames e_j.
+
+On the frames between two effects, that agent's environment would have received the default action. If the player acted
+differently there, the consequences are in the record and are credited to the decision before, though no decision chose
+the action. Such frames are counted (`Playback.off_schedule_frames`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Demonstration"]
+__all__ = ["Demonstration", "Playback", "Recorder", "delay_in_words", "delay_layer", "frames_of", "transitions"]
+
+Environment = gym.Env[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -32,3 +52,221 @@ class Demonstration:
     def __len__(self) -> int:
         """Return the number of frames."""
         return len(self.rewards)
+
+
+def delay_layer(environment: Environment) -> gym.Wrapper[Any, Any, Any, Any] | None:
+    """Return the wrapper that turns frames into decisions, `RealtimeDelay`, or None if there is none."""
+    while isinstance(environment, gym.Wrapper):
+        # By name, since agents do not import the wrappers.
+        if type(environment).__name__ == "RealtimeDelay":
+            return environment
+        environment = environment.env
+    return None
+
+
+def delay_in_words(environment: Environment) -> str:
+    """Return the delay of an environment in words, such as ``8 frames, 8 no-ops`` or ``none``."""
+    layer = delay_layer(environment)
+    if layer is None:
+        return "none"
+    # Gymnasium's record of the arguments.
+    given = getattr(layer, "_saved_kwargs", {})
+    if given.get("latency") is not None:
+        workers = given.get("workers") or 1
+        return f"latency {given['latency']}, {workers} worker{'s' * (workers != 1)} at {given.get('fps')} frames/s"
+    delay, noops = given.get("delay", 0), given.get("noops", 0)
+    frames = f"{delay} frame{'s' * (delay != 1)}"
+    return f"{frames}, {noops} no-op{'s' * (noops != 1)}" if noops else frames if delay else "none"
+
+
+def frames_of(environment: Environment) -> Environment:
+    """Return the environment of frames, inside the delay."""
+    layer = delay_layer(environment)
+    return environment if layer is None else layer.env
+
+
+def _with_frames(environment: Environment, frames: Environment) -> Environment:
+    """Put an environment of frames inside the delay in the place of the one there; return the whole environment."""
+    layer = delay_layer(environment)
+    if layer is None:
+        return frames
+    layer.env = frames
+    return environment
+
+
+class Recorder(gym.Wrapper[Any, Any, Any, Any]):
+    """Passes each episode to `keep` when it has ended; an episode that is reset before its end is dropped.
+
+    Args:
+        env: An environment of frames, without a delay.
+        keep: Called with each episode.
+    """
+
+    def __init__(self, env: Environment, keep: Callable[[Demonstration], object]) -> None:
+        """See the class."""
+        super().__init__(env)
+        self._keep = keep
+        self._start_episode(None)
+
+    @classmethod
+    def inside(cls, environment: Environment, keep: Callable[[Demonstration], object]) -> tuple[Environment, Recorder]:
+        """Put a recorder below an environment's delay, or around an environment without one; return both."""
+        recorder = cls(frames_of(environment), keep)
+        return _with_frames(environment, recorder), recorder
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._start_episode(seed)
+        self._observations.append(np.array(observation))
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Play a frame and record it."""
+        # Copied before the step, since an environment may change the array that it receives.
+        received = np.array(action)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._actions.append(received)
+        self._rewards.append(float(reward))
+        self._observations.append(np.array(observation))
+        if terminated or truncated:
+            self._end_episode(terminated)
+        return observation, reward, terminated, truncated, info
+
+    def truncate_episode(self) -> None:
+        """End the running episode, if there is one, as a truncation."""
+        if self._actions:
+            self._end_episode(terminated=False)
+
+    def _end_episode(self, terminated: bool) -> None:
+        observations, actions = np.stack(self._observations), np.stack(self._actions)
+        self._keep(Demonstration(observations, actions, np.array(self._rewards), bool(terminated), self._seed))
+        self._start_episode(None)
+
+    def _start_episode(self, seed: int | None) -> None:
+        self._observations: list[Any] = []
+        self._actions: list[Any] = []
+        self._rewards: list[float] = []
+        self._seed = seed
+
+
+class Playback(gym.Env[Any, Any]):
+    """An environment that plays a recorded episode back, whatever actions it receives.
+
+    Args:
+        frames: The environment of frames that it replaces.
+
+    Attributes:
+        loaded: The episode that is loaded.
+        off_schedule_frames: Number of frames since the reset whose recorded action differs from the received one.
+    """
+
+    loaded: Demonstration
+
+    def __init__(self, frames: Environment) -> None:
+        """See the class."""
+        self.observation_space, self.action_space = frames.observation_space, frames.action_space
+        self._frame = self.off_schedule_frames = 0
+
+    @classmethod
+    def under(cls, environment: Environment) -> tuple[Environment, Playback]:
+        """Put a playback below an environment's delay; return the environment and the playback.
+
+        The frames that were there are closed.
+        """
+        layer, frames = delay_layer(environment), frames_of(environment)
+        if layer is not None and layer.action_space != environment.action_space:
+            raise ValueError(
+                f"a wrapper around the delay turns the actions {environment.action_space} into {layer.action_space}, "
+                "which demonstrations are of: put it inside the delay"
+            )
+        playback = cls(frames)
+        frames.close()
+        return _with_frames(environment, playback), playback
+
+    def load(self, demonstration: Demonstration) -> None:
+        """Load an episode, with its observations in the shape and type of the space.
+
+        Raises:
+            ValueError: It does not fit the spaces.
+        """
+        observations, actions = demonstration.observations, demonstration.actions
+        fitting = _fitting(observations, self.observation_space)
+        for action in np.unique(actions, axis=0):
+            if not self.action_space.contains(action):
+                raise ValueError(f"it holds the action {action}, and the environment's actions are {self.action_space}")
+        self.loaded = Demonstration(fitting, actions, demonstration.rewards, demonstration.terminated)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start at the first frame."""
+        self._frame = self.off_schedule_frames = 0
+        return self.loaded.observations[0], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Play one recorded frame."""
+        played, frame = self.loaded, self._frame
+        self.off_schedule_frames += not np.array_equal(action, played.actions[frame])
+        self._frame += 1
+        over = self._frame == len(played)
+        observation, reward = played.observations[self._frame], float(played.rewards[frame])
+        return observation, reward, over and played.terminated, over and not played.terminated, {}
+
+
+def transitions(environment: Environment, playback: Playback, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield the transitions of the loaded episode, as a learner observes them.
+
+    An episode that ends before its first effect has none.
+
+    Args:
+        environment: The environment with `playback` below its delay.
+        playback: A playback with an episode.
+        seed: Seed of the schedule, for random latencies.
+    """
+    actions = playback.loaded.actions
+    # A schedule does not depend on actions. So one pass finds the frames on which they take effect, and a second pass
+    # plays the actions of those frames.
+    effects = [effect for effect, *_ in _decisions(environment, seed, repeat(actions[0]))]
+    for _, transition in _decisions(environment, seed, (actions[effect] for effect in effects)):
+        yield transition
+
+
+def _decisions(environment: Environment, seed: int, actions: Iterable[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Play one episode; yield (effect, transition) of each decision that was applied."""
+    observation, _ = environment.reset(seed=seed)
+    frame, over = 0, False
+    for action in actions:
+        following, reward, terminated, truncated, info = environment.step(action)
+        realtime = info.get("realtime", {"interval": 1, "frame": frame + 1, "applied": True})
+        frame, interval, over = int(realtime["frame"]), int(realtime["interval"]), terminated or truncated
+        if realtime["applied"]:
+            transition = {
+                "observation": observation,
+                "action": action,
+                "reward": float(reward),
+                "interval": interval,
+                "terminal": bool(terminated),
+                "truncated": bool(truncated and not terminated),
+                "next_observation": following,
+            }
+            yield frame - interval, transition
+        if over:
+            return
+        observation = following
+
+
+def _fitting(observations: npt.NDArray[Any], space: gym.Space[Any]) -> npt.NDArray[Any]:
+    """Return observations in the shape and type of a space; they may differ by axes of length 1 and by the type."""
+    recorded, shape, kind = observations.shape[1:], space.shape, space.dtype
+    if shape is not None and kind is not None and _without_ones(recorded) == _without_ones(shape):
+        floating = all(np.issubdtype(each, np.floating) for each in (observations.dtype, kind))
+        with np.errstate(invalid="ignore"):
+            converted = observations.astype(kind, copy=False).reshape(-1, *shape)
+        if floating or np.array_equal(converted, observations.reshape(-1, *shape)):
+            return converted
+    raise ValueError(
+        f"its observations are {observations.dtype} {list(recorded)}, and the environment's {kind} {list(shape or ())}"
+    )
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(length for length in shape if length != 1)

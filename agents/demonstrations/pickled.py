@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agents.demonstrations.demonstration import Demonstration
+from async_wrappers.agents.demonstrations.demonstration import Demonstration
 
 __all__ = ["read_pickle"]
 
@@ -36,13 +36,13 @@ def read_pickle(path: Path) -> Iterator[Demonstration]:
     if not isinstance(tuples, list | tuple | deque) or not tuples:
         raise ValueError(f"{path} must hold a list of (obs, action, reward, next_obs), got {_kind(tuples)}")
     rows = [_row(path, number, each) for number, each in enumerate(tuples)]
-    begins = [
-        number
-        for number, (observation, *_) in enumerate(rows)
-        if not number or not np.array_equal(observation, rows[number - 1][3])
-    ]
-    for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
-        yield _episode(rows[begin:end])
+    episode: list[Row] = []
+    for row in rows:
+        if episode and not np.array_equal(row[0], episode[-1][3]):
+            yield _episode(episode)
+            episode = []
+        episode.append(row)
+    yield _episode(episode)
 
 
 Row = tuple[npt.NDArray[Any], int, float, npt.NDArray[Any]]
@@ -70,9 +70,8 @@ def _row(path: Path, number: int, entry: Any) -> Row:
 
 def _episode(rows: Sequence[Row]) -> Demonstration:
     observations, actions, rewards, following = zip(*rows, strict=True)
-    return Demonstration(
-        np.stack([*observations, following[-1]]), np.array(actions), np.array(rewards, np.float64), terminated=False
-    )
+    seen = np.stack([*observations, following[-1]])
+    return Demonstration(seen, np.array(actions), np.array(rewards, np.float64), terminated=False)
 
 
 def _kind(value: Any) -> str:
@@ -139,11 +138,11 @@ def _latin(text: str, encoding: str) -> bytes:
     return text.encode("latin-1")
 
 
-_NUMPY: Mapping[str, Any] = {
-    "multiarray._reconstruct": _Array,
-    "multiarray.scalar": _scalar,
-    "numeric._frombuffer": _from_bytes,
-}
+_NUMPY = (
+    ("multiarray", "_reconstruct", _Array),
+    ("multiarray", "scalar", _scalar),
+    ("numeric", "_frombuffer", _from_bytes),
+)
 _ALLOWED: Mapping[tuple[str, str], Any] = {
     # A text, since it is only an argument, and nothing that could be called or changed.
     ("numpy", "ndarray"): "numpy.ndarray",
@@ -152,11 +151,7 @@ _ALLOWED: Mapping[tuple[str, str], Any] = {
     ("_codecs", "encode"): _latin,
     ("builtins", "bytearray"): bytearray,
     # NumPy 2 renamed the package core to _core.
-    **{
-        (f"numpy.{core}.{name.split('.')[0]}", name.split(".")[1]): stands
-        for core in ("_core", "core")
-        for name, stands in _NUMPY.items()
-    },
+    **{(f"numpy.{core}.{module}", name): stands for core in ("_core", "core") for module, name, stands in _NUMPY},
 }
 
 

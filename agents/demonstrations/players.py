@@ -10,7 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from agents.demonstrations.recorder import Recorder
+from async_wrappers.agents.demonstrations.demonstration import Recorder
+from async_wrappers.agents.extras import extra
 
 __all__ = ["Keyboard", "Player", "Script", "make_player"]
 
@@ -20,17 +21,8 @@ Player = Callable[[Any], Any]
 # A Game Boy's screen is 160 x 144.
 ZOOM = 3
 # pygame's key of each word in an action's meaning, such as "UP" and "FIRE" in "UP+FIRE".
-_KEYS = {
-    "UP": "K_UP",
-    "DOWN": "K_DOWN",
-    "LEFT": "K_LEFT",
-    "RIGHT": "K_RIGHT",
-    "FIRE": "K_SPACE",
-    "A": "K_x",
-    "B": "K_z",
-    "START": "K_RETURN",
-    "SELECT": "K_BACKSPACE",
-}
+_KEYS = {word: f"K_{word}" for word in ("UP", "DOWN", "LEFT", "RIGHT")}
+_KEYS |= {"FIRE": "K_SPACE", "A": "K_x", "B": "K_z", "START": "K_RETURN", "SELECT": "K_BACKSPACE"}
 
 
 def make_player(name: str, environment: gym.Env[Any, Any], seed: int) -> Player:
@@ -101,7 +93,8 @@ class Keyboard:
                 f"a person needs an environment with render_mode='rgb_array', got {environment.render_mode!r}: use "
                 "create_gym_environment or create_atari_environment, or another player"
             )
-        # Needs pygame, an extra.
+        with extra("a person's play", "play"):
+            import pygame  # noqa: F401
         from gymnasium.utils.play import play
 
         has_keys = environment.has_wrapper_attr("get_keys_to_action")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from absl import logging
 
-from agents.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
+from async_wrappers.agents.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 
 __all__ = ["CHECKPOINTS", "Checkpointer", "NoCheckpointLoads", "read_bundle"]
 
@@ -50,8 +50,7 @@ class Checkpointer:
 
     def numbers(self) -> list[int]:
         """Return the iterations whose checkpoint was completed, newest first."""
-        names = (re.fullmatch(rf"{_SENTINEL}\.(-?\d+)", path.name) for path in self.directory.glob(f"{_SENTINEL}.*"))
-        return sorted((int(name[1]) for name in names if name), reverse=True)
+        return sorted(self._numbered(_SENTINEL), reverse=True)
 
     def save(self, iteration: int, bundle: Mapping[str, Any]) -> set[int]:
         """Write a checkpoint, forget the oldest ones, and return the iterations that are kept.
@@ -64,7 +63,7 @@ class Checkpointer:
         write_atomically(path, lambda file: torch.save(content, file))
         write_text_atomically(self._sentinel(iteration), f"done sha256={_sha256(path)}\n")
         kept = [number for number in self.numbers() if number <= iteration][: self._duration]
-        for number in {*self.numbers(), *self._begun()} - set(kept):
+        for number in {*self.numbers(), *self._numbered("ckpt")} - set(kept):
             self._sentinel(number).unlink(missing_ok=True)  # first, so that no sentinel ever stands for a missing file
             self._path(number).unlink(missing_ok=True)
         return set(kept)
@@ -83,7 +82,7 @@ class Checkpointer:
         """
         refused = {} if refused is None else refused
         complete = set(self.numbers())
-        for number in sorted(complete | self._begun(), reverse=True):
+        for number in sorted(complete | self._numbered("ckpt"), reverse=True):
             try:
                 if number not in complete:
                     raise ValueError(f"it was not completed: {self._sentinel(number).name} is missing")
@@ -122,10 +121,10 @@ class Checkpointer:
             f"(checkpoint {newest}: {refused[newest]}): restore the files, or choose another --base_dir"
         )
 
-    def _begun(self) -> set[int]:
-        """Return the iterations of which there is a checkpoint's file, completed or not."""
-        names = (re.fullmatch(r"ckpt\.(-?\d+)", path.name) for path in self.directory.glob("ckpt.*"))
-        return {int(name[1]) for name in names if name}
+    def _numbered(self, name: str) -> set[int]:
+        """Return the iterations of which there is a file of this name, complete or not."""
+        found = (re.fullmatch(rf"{name}\.(-?\d+)", path.name) for path in self.directory.glob(f"{name}.*"))
+        return {int(each[1]) for each in found if each}
 
     def _path(self, iteration: int) -> Path:
         return self.directory / f"ckpt.{iteration}"

@@ -11,7 +11,7 @@ import logging
 import re
 import tokenize
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,16 +19,19 @@ from typing import Any
 
 import gin
 
-from agents.experiment.paper_simulations import ATARI, SIMULATIONS, find_simulation
-from agents.experiment.trust import (
+from async_wrappers.agents.experiment.gin_text import (
+    ATARI,
     DYNAMIC_REGISTRATION,
+    SIMULATIONS,
+    bindings_of_simulation,
     code_in,
     code_in_all,
-    find_included,
+    places_in,
+    places_noted,
     strangers,
 )
-from agents.experiment.unread import LoadedConfig, gin_name, given_in
-from agents.files import write_text_atomically
+from async_wrappers.agents.experiment.unread import LoadedConfig, gin_name, given_in, known_to_gin
+from async_wrappers.agents.files import write_text_atomically
 
 __all__ = [
     "CONFIG",
@@ -36,13 +39,15 @@ __all__ = [
     "code_named",
     "empty_gin",
     "find_gin_files",
+    "folders_of",
     "load_config",
+    "own_places",
     "refuse_strangers",
     "save_config",
 ]
 
 CONFIG = "config.gin"
-DOPAMINE_NAMES = "docs/dopamine_names.md says what Dopamine's names are here"
+DOPAMINE_NAMES = "docs/reference/dopamine_names.md says what Dopamine's names are here"
 
 
 class ConfigError(ValueError):
@@ -63,7 +68,7 @@ def load_config(
 
     Args:
         gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`. The
-            paper's simulations have names too, such as ``"asynchronous_8"`` (`agents.experiment.paper_simulations`).
+            paper's simulations have names too, such as ``"asynchronous_8"`` (`gin_text`).
         gin_bindings: Such as ``"RealtimeDelay.delay = 8"``, later ones winning.
         configurables: What may be bound, to name the nearest known names.
         own_bindings: The program's, which win over the user's.
@@ -87,11 +92,12 @@ def load_config(
     found = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():
         with _one_sentence(str(saved), known):
-            text = _GinText(saved)
+            text = _GinText(saved, renamed=True)
             if trusted is not None:
                 named = _named(gin_files, gin_bindings, search_paths)
                 modules, includes = code_in(text.getvalue())
-                refuse_strangers(str(saved), modules - {*trusted}, includes, named=named)
+                places = places_in(saved)
+                refuse_strangers(str(saved), modules - {*trusted}, includes, named=named, places=places)
             gin.parse_config(text)
     for name, (path, further_bindings) in zip(gin_files, found, strict=True):
         with _one_sentence(f"--gin_files {name}", known):
@@ -123,10 +129,42 @@ def code_named(
     """
     paths = [_find_file(name, search_paths)[0] for name in gin_files]
     with _one_sentence("gin configuration", {}):
-        return code_in_all(gin_bindings, paths, lambda name: find_included(name, search_paths))
+        return code_in_all(gin_bindings, paths, search_paths)
 
 
-def refuse_strangers(source: str, modules: Iterable[str], includes: Iterable[str], *, named: Iterable[str]) -> None:
+def own_places(
+    saved: Path, gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: Sequence[Path], *, trust: bool
+) -> list[Path]:
+    """Return where the modules lay that a saved configuration imports and that the user names, or trusts all of.
+
+    Args:
+        saved: The configuration, of which only comments are read.
+        gin_files: The user's.
+        gin_bindings: The user's.
+        search_paths: Of gin files.
+        trust: Whether modules are taken that the user does not name.
+    """
+    named = {name.partition(".")[0] for name in _named(gin_files, gin_bindings, search_paths)}
+    return [place for module, place in places_in(saved).items() if trust or module in named]
+
+
+def folders_of(gin_files: Sequence[str], search_paths: Sequence[Path]) -> list[Path]:
+    """Return the directories of the user's gin files; a file that is missing is refused later."""
+    found = []
+    for name in gin_files:
+        with suppress(ConfigError):
+            found.append(_find_file(name, search_paths)[0].parent)
+    return found
+
+
+def refuse_strangers(
+    source: str,
+    modules: Iterable[str],
+    includes: Iterable[str],
+    *,
+    named: Iterable[str],
+    places: Mapping[str, Path] | None = None,
+) -> None:
     """Refuse what comes with a directory and asks for code that is neither this project's nor named by the user.
 
     Args:
@@ -134,6 +172,7 @@ def refuse_strangers(source: str, modules: Iterable[str], includes: Iterable[str
         modules: What it would import.
         includes: Gin files that it would read; a configuration that was saved has none.
         named: Modules that the user has named.
+        places: Where modules would be found that are named, as the source says; by module.
 
     Raises:
         ConfigError: Says which code, and the remedies.
@@ -146,8 +185,10 @@ def refuse_strangers(source: str, modules: Iterable[str], includes: Iterable[str
         )
     if found:
         imports = " ".join(f"--gin_bindings 'import {module}'" for module in found)
+        lie = {each: (places or {}).get(each.partition(".")[0]) for each in found}
+        listed = ", ".join(f"{each} (of {place})" if place else each for each, place in lie.items())
         raise ConfigError(
-            f"{source} imports {', '.join(found)}, which is code that neither comes with this project nor is named on "
+            f"{source} imports {listed}, which is code that neither comes with this project nor is named on "
             f"the command line: name it ({imports}, or the --gin_files that do), or trust all of it (--trust; in "
             "Python trust=True)"
         )
@@ -167,12 +208,16 @@ def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: 
     return modules
 
 
+_OLD_NAME = re.compile(r"^import agents\.", re.MULTILINE)
+
+
 class _GinText(io.StringIO):
     """The text of a gin file, read once, with its name, which gin's messages give."""
 
-    def __init__(self, path: Path) -> None:
-        """Read it."""
-        super().__init__(path.read_text(encoding="utf-8"))
+    def __init__(self, path: Path, renamed: bool = False) -> None:
+        """Read it; in a configuration saved by an earlier version, this package still has its old name."""
+        text = path.read_text(encoding="utf-8")
+        super().__init__(_OLD_NAME.sub("import async_wrappers.agents.", text) if renamed else text)
         self.name = str(path)
 
 
@@ -181,20 +226,16 @@ def empty_gin() -> Iterator[None]:
     """Run the block with an empty configuration and outside all scopes, then restore the caller's, locked or not."""
     # Gin has no public way to put a configuration aside: its text leaves out values that are not literals.
     state = gin.config
-    bound, used = (
-        {key: {**values} for key, values in kept.items()} for kept in (state._CONFIG, state._OPERATIVE_CONFIG)
-    )
-    imports, singletons, locked = set(state._IMPORTS), dict(state._SINGLETONS), gin.config_is_locked()
+    tables = (state._CONFIG, state._OPERATIVE_CONFIG, state._IMPORTS, state._SINGLETONS)
+    kept, locked = [table.copy() for table in tables], gin.config_is_locked()
     gin.clear_config()
     try:
         with gin.config_scope(None):
             yield
     finally:
         gin.clear_config()
-        state._CONFIG.update(bound)
-        state._OPERATIVE_CONFIG.update(used)
-        state._IMPORTS.update(imports)
-        state._SINGLETONS.update(singletons)
+        for table, content in zip(tables, kept, strict=True):
+            table.update(content)
         state._set_config_is_locked(locked)
 
 
@@ -203,7 +244,7 @@ def _check_parameters(known: dict[str, list[str]]) -> None:
     for statement in _statements(gin.config_str()):
         owner, _, parameter = statement.rpartition(".")
         owner = owner.rpartition("/")[2].rpartition(".")[2]
-        if owner not in known and _is_spec(own := _named_in_gin(owner)):
+        if owner not in known and _is_spec(own := inspect.unwrap(known_to_gin(owner))):
             known = {**known, owner: _parameters(own)}
         if parameter not in known.get(owner, [parameter]):
             hint = _hint(_close_parameters(owner, parameter, known))
@@ -211,7 +252,10 @@ def _check_parameters(known: dict[str, list[str]]) -> None:
 
 
 def save_config(base_dir: Path) -> Path:
-    """Write the configuration of all that has been constructed, defaults included, to ``base_dir/config.gin``."""
+    """Write the configuration of all that has been constructed, defaults included, to ``base_dir/config.gin``.
+
+    Comments at its end say from where modules were imported that are not this project's.
+    """
     path = Path(base_dir) / CONFIG
     path.parent.mkdir(parents=True, exist_ok=True)
     used = gin.operative_config_str()
@@ -219,6 +263,8 @@ def save_config(base_dir: Path) -> Path:
     unused = [text for name, text in _statements(gin.config_str()).items() if name not in names]
     if unused:
         used += "\n# Bound, but not used when the run began:\n" + "\n".join(unused) + "\n"
+    if notes := places_noted(used):
+        used += "\n" + notes
     write_text_atomically(path, used)
     return path
 
@@ -242,11 +288,11 @@ def _find_file(name: str, search_paths: Sequence[Path]) -> tuple[Path, Sequence[
         if (place / name).is_file():
             return place / name, ()
     try:
-        simulation = find_simulation(name)
+        bindings = bindings_of_simulation(name)
     except ValueError as error:
         raise ConfigError(f"--gin_files {name}: {error}") from None
-    if simulation is not None:
-        return _find_file(simulation.file, search_paths)[0], simulation.bindings
+    if bindings is not None:
+        return _find_file(ATARI, search_paths)[0], bindings
     files = find_gin_files(places)
     by_base = {Path(file).name: file for file in files}
     close = get_close_matches(name, files, n=2) or [
@@ -280,7 +326,8 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
         return f"this is a file of Dopamine's ({first_line}); {DOPAMINE_NAMES}"
     if name := re.search(r"No configurable matching (?:reference )?'@?(?:.*[/.])?(.+?)(?:\(\))?'", first_line):
         pointer = f"; {DOPAMINE_NAMES}" if name[1].startswith("Jax") else ""
-        return f"nothing is named {name[1]!r}{_hint(_close_names(name[1], known))}{pointer}"
+        close = get_close_matches(name[1].removeprefix("Jax"), known, n=3, cutoff=0.5)
+        return f"nothing is named {name[1]!r}{_hint(close)}{pointer}"
     if name := re.search(r"Configurable '(?:.*\.)?(.+?)' doesn't have a parameter named '(.+?)'", first_line):
         return f"{name[1]} has no parameter {name[2]!r}{_hint(_close_parameters(name[1], name[2], known))}"
     if name := re.search(r"No bindings specified for '(.+?)/gin.macro'", first_line):
@@ -297,17 +344,9 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
         return f"not a gin statement ({first_line}); a binding reads 'RealtimeDelay.delay = 8', and a text has quotes"
     if isinstance(error, ValueError | OSError | ImportError | TypeError):
         return first_line
-    return f"a module that it imports fails ({type(error).__name__}: {first_line}{_place_of(error)})"
-
-
-def _place_of(error: BaseException) -> str:
-    """Return where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
-
-
-def _close_names(name: str, known: dict[str, list[str]]) -> list[str]:
-    return get_close_matches(name.removeprefix("Jax"), known, n=3, cutoff=0.5)
+    place = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
+    return f"a module that it imports fails ({type(error).__name__}: {first_line}{place})"
 
 
 def _close_parameters(owner: str, parameter: str, known: dict[str, list[str]]) -> list[str]:
@@ -335,13 +374,5 @@ def _parameters(thing: Callable[..., Any]) -> list[str]:
     return [name for name in found if name not in not_bound]
 
 
-def _named_in_gin(name: str) -> Any:
-    """Return what gin knows by a name; None if it is nothing, or not one thing alone."""
-    try:
-        return inspect.unwrap(gin.get_configurable(name))
-    except ValueError:
-        return None
-
-
 def _is_spec(thing: Any) -> bool:
-    return isinstance(thing, type) and any(kind.__module__ == "agents.spec" for kind in thing.__mro__)
+    return isinstance(thing, type) and any(kind.__module__ == "async_wrappers.agents.spec" for kind in thing.__mro__)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from agents.agent import Agent
-from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
-from agents.experiment.phase_stats import go_to_encounter
+from async_wrappers.agents.experiment.episode import Episode, Phase, episode_seed, go_to_encounter, play_episode
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.agent import Agent  # it imports PyTorch, which figures of a sweep need not wait for
 
 __all__ = ["STATISTICS", "bootstrap_interval", "difference_interval", "evaluate", "interquartile_mean"]
 

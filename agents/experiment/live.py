@@ -1,27 +1,39 @@
-"""Training and evaluation against a real clock: the runner's phases, played by workers and learners beside the game."""
+"""Training and evaluation against a real clock: the runner's phases, played by workers and learners beside the game.
+
+`create_runner` chooses between this runner and those that play in turn.
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import gin
-import gymnasium as gym
 from absl import logging
 
-from agents.agent import Agent
-from agents.experiment.episode import Episode, Phase
-from agents.experiment.lock import alone_in_base_dir
-from agents.experiment.metrics import Metrics
-from agents.experiment.phase_stats import Played, StandingAt
-from agents.experiment.runner import DifferentExperiment, Length, Runner, factory, newest_bundle
-from agents.spec import Spec, with_gin_values
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.experiment.episode import Episode, Phase, Played, note_standing
+from async_wrappers.agents.experiment.gin_text import code_in, strangers
+from async_wrappers.agents.experiment.runner import (
+    DifferentExperiment,
+    Length,
+    Runner,
+    TrainRunner,
+    factory,
+    newest_bundle,
+)
+from async_wrappers.agents.spec import Spec, with_gin_values
 
-__all__ = ["LiveRunner"]
+__all__ = ["SCHEDULES", "LiveRunner", "create_runner"]
 
 TIMING = "timing"
 
@@ -63,7 +75,7 @@ class LiveRunner(Runner):
                 "Runner.pretrain_dataset must be None where create_runner.schedule = 'realtime', got "
                 f"{self._pretraining.dataset!r}: demonstrations are learnt from in simulation alone"
             )
-        if _is_wrapped_in(self.environment, "RealtimeDelay"):
+        if delay_layer(self.environment) is not None:
             raise ValueError(
                 "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
                 "it out of the wrappers where create_runner.schedule = 'realtime'"
@@ -80,13 +92,15 @@ class LiveRunner(Runner):
         self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
         with closing(self._make_async_runner()) as runner:  # wrong arguments are refused here, not in the run
             self._learner_count = runner.learners
+            self._in_words = f"real, {runner.workers} workers" + (
+                f" at {runner.pace:g} frames/s" if runner.pace else ""
+            )
         missing = [name for name in ("load_weights", "gradients", "apply") if not hasattr(self._learner, name)]
         if self._learner_count > 1 and missing:
             raise ValueError(
                 f"AsyncRunner.learners must be 1 with agent {spec.name!r}, whose learner has no {', '.join(missing)}, "
                 f"got {self._learner_count}"
             )
-        self._live: Any = None
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
         self._saved = -1  # the newest iteration that was saved whole
@@ -131,25 +145,15 @@ class LiveRunner(Runner):
         self._checkpointer.check_beginning(self._refused)
         return False
 
-    @alone_in_base_dir
-    def run_experiment(self) -> None:
-        """Run the iterations that are still to do; each ends with a checkpoint, and so does an interrupted one."""
-        if not self._resumed:
-            self.resume()
-        with self._open() as self._live:  # which may go back to an earlier checkpoint
-            metrics = Metrics(self.base_dir, self._history)
-            self._metrics = metrics
-            try:
-                for iteration in range(self.start_iteration, self.num_iterations):
-                    try:
-                        self._run_iteration(iteration, metrics)
-                    except KeyboardInterrupt:
-                        if self._saved < iteration and self._live.is_open:  # not while the parts were being started
-                            self._save_interrupted(iteration)
-                        raise
-                    self.start_iteration = iteration + 1
-            finally:
-                metrics.close()
+    def _run_iteration(self, iteration: int) -> None:
+        """Run an iteration; an interrupted one ends with a checkpoint too."""
+        try:
+            super()._run_iteration(iteration)
+        except KeyboardInterrupt:
+            if self._saved < iteration and self._live.is_open:  # not while the parts were being started
+                # What the learners have learnt is kept; the iteration will be begun again.
+                self._write_checkpoint(iteration, iteration - 1)
+            raise
 
     def trained_agent(self) -> Agent:
         """Return a new agent with the newest good checkpoint's weights; see `Runner.trained_agent`.
@@ -160,6 +164,9 @@ class LiveRunner(Runner):
         """
         self._check_live(newest_bundle(self.base_dir)[1])
         return super().trained_agent()
+
+    def _delay_in_words(self) -> str:
+        return self._in_words
 
     def check_recordable(self) -> None:
         """Refuse: writing a video would hold up a game that does not wait."""
@@ -191,7 +198,7 @@ class LiveRunner(Runner):
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
     def _make_async_runner(self, **terms: Any) -> Any:
-        make_env = with_gin_values(self._create_environment)
+        make_env = _AfterImports(with_gin_values(self._create_environment), _own_modules())
         return self._create_async_runner(
             make_env,
             self._spec.make_policy,
@@ -202,8 +209,11 @@ class LiveRunner(Runner):
         )
 
     def _open(self) -> Any:
-        """Return the runner; where there is a checkpoint, its parts are up and its learners in the state of that."""
-        runner = self._make_async_runner()
+        """Return the runner; where there is a checkpoint, its parts are up and its learners in the state of that.
+
+        That may be an earlier checkpoint than the one that was taken.
+        """
+        self._live = runner = self._make_async_runner()
         if self._learners:
             runner.__enter__()
             try:
@@ -217,28 +227,42 @@ class LiveRunner(Runner):
     def _run_phase(self, phase: Phase, length: Length) -> Played:
         begin = time.perf_counter()
         notes_standing = self._standing_at is not None and phase == Phase.TRAIN
-        report = self._live.run(
-            frames=length.frames if length.episodes is None else None,
-            episodes=length.episodes,
-            whole_episodes=True,
-            max_episode_frames=self.max_steps_per_episode,
-            eval_mode=phase != Phase.TRAIN,
-            phase=int(phase),
-            first_episode=self._episodes[phase],
-            frames_before=self._frames,
-            phase_state=self._encounters[phase],
-            on_frame=StandingAt(self._standing_at) if notes_standing else None,
-        )
+        # Where the environment plays in a process of its own, nothing is heard of it until the phase is over.
+        with self._while_waiting(phase, length):
+            report = self._live.run(
+                frames=length.frames if length.episodes is None else None,
+                episodes=length.episodes,
+                whole_episodes=True,
+                max_episode_frames=self.max_steps_per_episode,
+                eval_mode=phase != Phase.TRAIN,
+                phase=int(phase),
+                first_episode=self._episodes[phase],
+                frames_before=self._frames,
+                phase_state=self._encounters[phase],
+                on_frame=partial(note_standing, self._standing_at) if notes_standing else None,
+            )
         episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
         self._episodes[phase] += len(episodes)
         if phase == Phase.TRAIN:
             self._frames += sum(episode.frames for episode in episodes)
         self._note(report, phase, time.perf_counter() - begin)
         if self._progress is not None:
-            self._progress.update(sum(episode.frames for episode in episodes))
+            self._tell(phase, len(episodes), sum(episode.frames for episode in episodes))
         for _, standing in report.notes:
             print(self._standing_line(standing), flush=True)
         return Played(episodes, report.frames["fresh"], report.updates, report.phase_state)
+
+    def _while_waiting(self, phase: Phase, length: Length) -> AbstractContextManager[None]:
+        """Show how far a phase is by the clock: the environment does not wait, so its frames follow from the time."""
+        pace = getattr(self._live, "pace", None)
+        if self._progress is None or pace is None:
+            return nullcontext()
+
+        def progress_after(seconds: float) -> tuple[float, int]:
+            frames = round(seconds * pace)
+            return self._done(phase, min(frames, length.frames) if length.episodes is None else frames)
+
+        return self._progress.while_waiting(progress_after)
 
     def _standing_line(self, standing: Mapping[str, Any]) -> str:
         """Say how the run stands, the iterations before this one included."""
@@ -281,10 +305,6 @@ class LiveRunner(Runner):
         self._write_checkpoint(iteration, iteration)
         self._saved = iteration
 
-    def _save_interrupted(self, iteration: int) -> None:
-        """Keep what the learners have learnt in an iteration that was cut off, and that will be begun again."""
-        self._write_checkpoint(iteration, iteration - 1)
-
     def _write_checkpoint(self, iteration: int, done: int) -> None:
         directory = self._checkpointer.directory
         try:
@@ -292,20 +312,8 @@ class LiveRunner(Runner):
             learners = self._live.take_states(directory, iteration)
         finally:
             self._live.drop_states(directory, iteration)
-        bundle = {
-            "identity": self._identity(),
-            "agent": {"learner": learners[0]},
-            "learners": learners,
-            "replays": iteration,
-            "current_iteration": done,
-            "episodes": {phase.name: count for phase, count in self._episodes.items()},
-            "encounters": {phase.name: number for phase, number in self._encounters.items()},
-            "frames": self._frames,
-            "lost_transitions": self._lost,
-            "logs": [line for line in self._history if line["iteration"] <= done],
-        }
-        kept = self._checkpointer.save(iteration, bundle)
-        self._live.forget(directory, kept)
+        bundle = {**self._bundle({"learner": learners[0]}, done), "learners": learners, "replays": iteration}
+        self._live.forget(directory, self._checkpointer.save(iteration, bundle))
 
     def _check_live(self, bundle: Mapping[str, Any]) -> None:
         if "learners" not in bundle:
@@ -340,10 +348,46 @@ class LiveRunner(Runner):
             return
 
 
-def _is_wrapped_in(environment: Any, name: str) -> bool:
-    """Return whether one of the wrappers has this name."""
-    while isinstance(environment, gym.Wrapper):
-        if type(environment).__name__ == name:
-            return True
-        environment = environment.env
-    return False
+@dataclass(frozen=True)
+class _AfterImports:
+    """Makes an environment in a process that has not imported the modules which register it."""
+
+    make_env: Callable[[], Any]
+    modules: tuple[str, ...]
+
+    def __call__(self) -> Any:
+        for module in self.modules:
+            import_module(module)
+        return self.make_env()
+
+
+def _own_modules() -> tuple[str, ...]:
+    """Return the modules that the configuration imports and that are not this project's."""
+    modules, _ = code_in(gin.config_str())
+    imported = {name for name in strangers(modules, ()) if name in sys.modules}
+    return tuple(sorted(imported))
+
+
+SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {
+    "continuous_train_and_eval": Runner,
+    "continuous_train": TrainRunner,
+    "realtime": LiveRunner,
+}
+
+
+@gin.configurable(module="agents")
+def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_eval") -> Runner:
+    """Make the runner of a schedule.
+
+    Args:
+        base_dir: Where checkpoints and metrics go.
+        schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`) or ``"realtime"``
+            (`LiveRunner`).
+
+    Raises:
+        ValueError: An unknown schedule.
+    """
+    if not isinstance(schedule, str) or schedule not in SCHEDULES:
+        known = ", ".join(map(repr, SCHEDULES))
+        raise ValueError(f"create_runner.schedule must be one of {known}, got {schedule!r}")
+    return SCHEDULES[schedule](base_dir)

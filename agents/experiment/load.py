@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import torch
 
-from agents.agent import Agent
-from agents.configurables import CONFIGURABLES
-from agents.experiment.config import CONFIG, empty_gin, load_config
-from agents.experiment.create_runner import create_runner
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.configurables import CONFIGURABLES
+from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, own_places
+from async_wrappers.agents.experiment.gin_text import add_places
+from async_wrappers.agents.experiment.live import create_runner
 
 __all__ = ["load_agent"]
 
@@ -27,7 +27,7 @@ def load_agent(
     Neither depends on gin any more, whose configuration is the caller's again afterwards, as it was before.
 
     Example:
-        >>> from agents.experiment import load_agent, play_episode
+        >>> from async_wrappers.agents.experiment import load_agent, play_episode
         >>> agent, env = load_agent("results/run", ["RealtimeDelay.delay = 4"])  # doctest: +SKIP
         >>> play_episode(agent, env, seed=0).score  # doctest: +SKIP
 
@@ -37,7 +37,8 @@ def load_agent(
             ``"create_atari_environment.render_mode = 'rgb_array'"``.
         trust: Let the run's configuration import any module. A configuration is code: otherwise it may import this
             project's modules, those that the bindings import (``"import my_environments"``), and those that the caller
-            has imported already.
+            has imported already. What is imported is found where the run found it too: its directory is added at the
+            end of ``sys.path``.
 
     Returns:
         The agent, in evaluation, and the environment in its wrappers. Those of a live run are turn-based.
@@ -49,20 +50,15 @@ def load_agent(
     base_dir = Path(base_dir)
     if not (base_dir / CONFIG).is_file():
         raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
-    with empty_gin(), _threads_kept():
-        trusted = None if trust else tuple(sys.modules)
-        load_config([], gin_bindings, CONFIGURABLES, saved=base_dir / CONFIG, trusted=trusted)
-        runner = create_runner(base_dir)
-        agent = runner.trained_agent()
-    agent.eval_mode = True
-    return agent, runner.environment
-
-
-@contextmanager
-def _threads_kept() -> Iterator[None]:
-    """Let the run's `threads` hold inside alone."""
+    add_places(own_places(base_dir / CONFIG, [], gin_bindings, (), trust=trust))
     threads = torch.get_num_threads()
     try:
-        yield
+        with empty_gin():
+            trusted = None if trust else tuple(sys.modules)
+            load_config([], gin_bindings, CONFIGURABLES, saved=base_dir / CONFIG, trusted=trusted)
+            runner = create_runner(base_dir)
+            agent = runner.trained_agent()
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads)  # the run's hold inside alone
+    agent.eval_mode = True
+    return agent, runner.environment

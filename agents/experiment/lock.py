@@ -10,13 +10,11 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 from absl import logging
 
@@ -25,12 +23,12 @@ try:
 except ImportError:  # Windows, where nothing is locked
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK", "DirectoryInUse", "alone_in", "alone_in_base_dir"]
+__all__ = ["LOCK", "NOT_WRITABLE", "DirectoryInUse", "alone_in"]
 
 LOCK = "lock"
 PATIENCE = 10  # seconds for the children of a killed holder to be gone
 
-_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
+NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _HELD_BY_OTHERS = (errno.EAGAIN, errno.EACCES)
 
 
@@ -40,13 +38,12 @@ class DirectoryInUse(ValueError):
 
 @dataclass(eq=False)
 class _Held:
-    """A lock that the caller may hold again; a context may outlive what was held in it."""
+    """A lock that the caller may hold again."""
 
     descriptor: int | None
-    released: bool = False
 
 
-_all: list[_Held] = []
+_all: list[_Held] = []  # a context may outlive what was held in it, and a fork has none
 _within: ContextVar[dict[Path, _Held]] = ContextVar("_within", default={})  # noqa: B039  # never changed in place
 
 
@@ -71,7 +68,7 @@ def alone_in(directory: Path, name: str = LOCK, *, nested: bool = False) -> Iter
         OSError: The directory cannot be made.
     """
     path = directory.resolve() / name
-    within = {each: lock for each, lock in _within.get().items() if not lock.released}
+    within = {each: lock for each, lock in _within.get().items() if lock in _all}
     if nested and path in within:
         yield within[path].descriptor
         return
@@ -86,17 +83,6 @@ def alone_in(directory: Path, name: str = LOCK, *, nested: bool = False) -> Iter
             _release(lock, path, remove=bool(made))
     finally:
         _remove(made)
-
-
-def alone_in_base_dir(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a method that must be alone in its object's ``base_dir``."""
-
-    @wraps(method)
-    def alone(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with alone_in(self.base_dir, nested=True):
-            return method(self, *args, **kwargs)
-
-    return alone
 
 
 def _make(directory: Path) -> list[Path]:
@@ -148,7 +134,7 @@ def _open(path: Path) -> int | None:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
-        if error.errno not in _NOT_WRITABLE:
+        if error.errno not in NOT_WRITABLE:
             raise
     with suppress(OSError):
         return os.open(path, os.O_RDONLY)  # another user's, which can be locked all the same
@@ -158,7 +144,6 @@ def _open(path: Path) -> int | None:
 def _release(lock: _Held, path: Path, remove: bool) -> None:
     """Give a lock back, and remove its file if that is all that its directory holds."""
     _all.remove(lock)
-    lock.released = True
     if lock.descriptor is None:
         return
     with suppress(OSError):
@@ -185,15 +170,10 @@ def _lives(holder: list[str]) -> bool:
         return True  # another user's
     except (OSError, OverflowError):
         return False
-    return not _is_dead(int(holder[0]))
-
-
-def _is_dead(process: int) -> bool:
-    """Return whether a process has ended, and its parent has not yet asked how; known on Linux alone."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (OSError, IndexError):
-        return False
+    # Dead too is one that has ended, and whose parent has not yet asked how; known on Linux alone.
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{holder[0]}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True
 
 
 def _in_use(directory: Path, holder: list[str]) -> str:
@@ -206,7 +186,6 @@ def _in_use(directory: Path, holder: list[str]) -> str:
 def _close_in_fork() -> None:
     """Close the locks in a forked process: it must not hold them on when this one has died."""
     for lock in _all:
-        lock.released = True
         if lock.descriptor is not None:
             os.close(lock.descriptor)
     _all.clear()

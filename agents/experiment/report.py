@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.agent import Agent
-from agents.baselines import NoopAgent, RandomAgent
-from agents.experiment.evaluate import bootstrap_interval, difference_interval, evaluate, interquartile_mean
-from agents.experiment.metrics import read_iterations
-from agents.experiment.runner import Runner
-from agents.files import write_atomically, write_text_atomically
+from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.experiment.evaluate import (
+    bootstrap_interval,
+    difference_interval,
+    evaluate,
+    interquartile_mean,
+)
+from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
+from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.files import write_atomically, write_text_atomically
 
 __all__ = ["Row", "compare_with_baselines", "draw_learning_curve", "evaluation_facts", "table"]
 
@@ -38,20 +43,18 @@ def compare_with_baselines(runner: Runner) -> list[Row]:
     with suppress(ValueError):
         agents["no-op"] = NoopAgent(runner.environment)
     agents["trained"] = runner.trained_agent()
-    rows = [_evaluate(name, agent, runner) for name, agent in agents.items()]
+    rows = []
+    for name, agent in agents.items():
+        begin = time.perf_counter()
+        played = evaluate(agent, runner.environment, runner.report_episodes, runner.seed, runner.max_steps_per_episode)
+        rate = sum(episode.frames for episode in played) / (time.perf_counter() - begin)
+        rows.append(Row(name, [episode.score for episode in played], rate))
     facts = [
         {**row._asdict(), "mean": statistics.fmean(row.scores), "interval": bootstrap_interval(row.scores)}
         for row in rows
     ]
     write_text_atomically(runner.base_dir / "report.json", json.dumps(facts, indent=1) + "\n")
     return rows
-
-
-def _evaluate(name: str, agent: Agent, runner: Runner) -> Row:
-    begin = time.perf_counter()
-    episodes = evaluate(agent, runner.environment, runner.report_episodes, runner.seed, runner.max_steps_per_episode)
-    seconds = time.perf_counter() - begin
-    return Row(name, [episode.score for episode in episodes], sum(episode.frames for episode in episodes) / seconds)
 
 
 def table(rows: list[Row]) -> str:
@@ -77,6 +80,8 @@ def table(rows: list[Row]) -> str:
 def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     """Draw return against training frames into ``learning_curve.png`` and return its path.
 
+    Its title says environment, agent, delay and seed.
+
     Args:
         base_dir: A run's directory.
         rows: Baselines to draw as horizontal lines; the trained agent's row is drawn as the last point.
@@ -86,7 +91,8 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
 
     iterations = read_iterations(base_dir)
     figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.add_subplot(xlabel="training frames", ylabel="return of an episode", title=Path(base_dir).name)
+    axes = figure.add_subplot(xlabel="training frames", ylabel="return of an episode")
+    axes.set_title(_title(read_facts(base_dir)) or Path(base_dir).name, fontsize="medium", wrap=True)
     begin = 0
     for index, line in enumerate(iterations):
         ends = begin + np.cumsum(line.get("train_episode_lengths", []))
@@ -110,6 +116,15 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     path = Path(base_dir) / "learning_curve.png"
     write_atomically(path, lambda file: figure.savefig(file, format="png", dpi=130))
     return path
+
+
+def _title(facts: Mapping[str, str]) -> str:
+    """Return what a run is in one line; empty where nothing is known of it."""
+    if not facts:
+        return ""
+    agent = facts["agent"].partition(",")[0]
+    delay = "no delay" if facts["delay"] == "none" else f"delay {facts['delay']}".replace("delay latency", "latency")
+    return f"{facts['environment']}, {agent}, {delay}, seed {facts['seed']}"
 
 
 def evaluation_facts(episodes: list[Any]) -> dict[str, Any]:

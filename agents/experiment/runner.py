@@ -7,10 +7,12 @@ environment, which are the agent's steps where nothing delays it.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,19 +20,29 @@ import gin
 import gymnasium as gym
 import torch
 from absl import logging
-from tqdm import tqdm
 
-from agents.agent import Agent
-from agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
-from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
-from agents.experiment.evaluate import evaluate
-from agents.experiment.lock import alone_in_base_dir
-from agents.experiment.metrics import Metrics
-from agents.experiment.phase_stats import Played, closing_line, encounter_of, facts, go_to_encounter
-from agents.experiment.pretraining import Pretraining
-from agents.experiment.video import check_recordable, recorded
-from agents.registry import create_agent
-from agents.replay.log import DamagedReplay
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
+from async_wrappers.agents.experiment.demonstrations import Pretraining
+from async_wrappers.agents.experiment.episode import (
+    Episode,
+    Phase,
+    Played,
+    closing_line,
+    encounter_of,
+    episode_seed,
+    facts,
+    go_to_encounter,
+    play_episode,
+)
+from async_wrappers.agents.experiment.evaluate import evaluate
+from async_wrappers.agents.experiment.lock import alone_in
+from async_wrappers.agents.experiment.metrics import Metrics, write_facts
+from async_wrappers.agents.experiment.progress import Progress
+from async_wrappers.agents.experiment.video import check_recordable, recorded
+from async_wrappers.agents.files import DamagedReplay
+from async_wrappers.agents.registry import create_agent
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
 
@@ -67,13 +79,14 @@ class Runner:
         checkpoint_duration: How many of the newest checkpoints are kept.
         initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with.
         pretrain_dataset: Demonstrations that the agent learns from before the first iteration: a Minari id, a
-            directory, or a pickle of the published layout (`agents.demonstrations`); None for none.
+            directory, or a pickle of the published layout (`async_wrappers.agents.demonstrations`); None for none.
         pretrain_updates: Updates on them.
         report_episodes: Episodes of each of the trained, the random and the no-op agent that the closing table
             compares, with seeds that are the same for all three; 0 leaves the table out.
         threads: Intra-op threads of PyTorch in this process.
-        overlap: Compute each update in a thread while the environment steps on (`agents.overlap`): the agent acts on
-            weights of one update earlier, so results differ from those without, and are the same from run to run.
+        overlap: Compute each update in a thread while the environment steps on (`turn_based.Overlap`): the agent
+            acts on weights of one update earlier, so results differ from those without, and are the same from run to
+            run.
 
     Raises:
         ValueError: An argument out of range, or an environment that the agent cannot play.
@@ -100,20 +113,12 @@ class Runner:
         overlap: bool = False,
     ) -> None:
         """See the class."""
-        _whole("seed", seed, 0)
-        _whole("num_iterations", num_iterations, 0)
-        _whole("training_steps", training_steps, 1)
-        _whole("evaluation_steps", evaluation_steps, 0)
-        _whole("report_episodes", report_episodes, 0)
-        _whole("pretrain_updates", pretrain_updates, 0)
-        _whole("threads", threads, 1)
-        for name, value in (
-            ("training_episodes", training_episodes),
-            ("evaluation_episodes", evaluation_episodes),
-            ("max_steps_per_episode", max_steps_per_episode),
-        ):
-            if value is not None:
-                _whole(name, value, 1)
+        _check_whole(0, seed=seed, num_iterations=num_iterations, evaluation_steps=evaluation_steps)
+        _check_whole(0, report_episodes=report_episodes, pretrain_updates=pretrain_updates)
+        _check_whole(1, training_steps=training_steps, threads=threads)
+        optional = {"training_episodes": training_episodes, "evaluation_episodes": evaluation_episodes}
+        optional["max_steps_per_episode"] = max_steps_per_episode
+        _check_whole(1, **{name: value for name, value in optional.items() if value is not None})
         factory("Runner.create_environment_fn", create_environment_fn, "@create_gym_environment")
         factory("Runner.create_agent_fn", create_agent_fn, "@create_agent")
         torch.set_num_threads(threads)
@@ -138,14 +143,13 @@ class Runner:
         if overlap:
             self.agent.overlap_learning()
         self._episodes = dict.fromkeys(Phase, 0)
-        first = encounter_of(self.environment)
-        self._encounters: dict[Phase, int | None] = dict.fromkeys(
-            Phase, first
-        )  # each phase follows the order by itself
+        # Each phase follows the order by itself.
+        self._encounters: dict[Phase, int | None] = dict.fromkeys(Phase, encounter_of(self.environment))
         self._frames = 0
         self._lost = 0  # transitions of the replay that damaged files have cost, not yet in an iteration's line
         self._history: list[dict[str, Any]] = []
-        self._progress: tqdm[Any] | None = None
+        self._progress: Progress | None = None
+        self._played = dict.fromkeys(Phase, (0, 0))  # episodes and frames of the running iteration
         self._create_agent = create_agent_fn
         self._create_environment = create_environment_fn
         self._initial_checkpoint = initial_checkpoint
@@ -173,27 +177,21 @@ class Runner:
         """
         self._resumed = True
         checkpointer, refused = self._checkpointer, dict[int, str]()
-        partial: list[tuple[int, dict[str, Any]]] = []
-        for number, bundle in checkpointer.load_each(refused, continues=True):
+        whole = ((number, bundle, False) for number, bundle in checkpointer.load_each(refused, continues=True))
+        # Those that lack a part of their replay: found on the way through the whole ones, and tried after them.
+        damaged: list[tuple[int, dict[str, Any], bool]] = []
+        for number, bundle, partial in chain(whole, damaged):
             self._check_identity(bundle.get("identity", {}))
             try:
-                self.agent.unbundle(checkpointer.directory, number, bundle["agent"])
+                lost = self.agent.unbundle(checkpointer.directory, number, bundle["agent"], partial=partial)
             except (OSError, ValueError) as error:
-                if isinstance(error, DamagedReplay):
-                    partial.append((number, bundle))
+                if isinstance(error, DamagedReplay) and not partial:
+                    damaged.append((number, bundle, True))
                 checkpointer.refuse(number, error, refused)
                 continue
             self._take_counts(bundle)
-            self._warn_of_earlier(number, refused)
-            return True
-        for number, bundle in partial:
-            try:
-                lost = self.agent.unbundle(checkpointer.directory, number, bundle["agent"], partial=True)
-            except (OSError, ValueError) as error:
-                checkpointer.refuse(number, error, refused)
-                continue
-            self._take_counts(bundle)
-            self._warn_of_lost(number, lost)
+            if partial:
+                self._warn_of_lost(number, lost)
             self._warn_of_earlier(number, refused)
             return True
         checkpointer.check_beginning(refused)
@@ -226,29 +224,34 @@ class Runner:
         self._history = bundle["logs"]
         self.start_iteration = bundle["current_iteration"] + 1
 
-    @alone_in_base_dir
     def run_experiment(self) -> None:
         """Run the iterations that are still to do; each ends with a checkpoint."""
-        if not self._resumed:
-            self.resume()
-        if self._pretraining is not None and self._pretraining.pending:
-            self._pretraining.run(self.agent, self.base_dir)
-            self._save(-1)  # before iteration 0
-        metrics = Metrics(self.base_dir, self._history)
-        self.agent.set_report(metrics.scalar)
-        try:
-            for iteration in range(self.start_iteration, self.num_iterations):
-                self._run_iteration(iteration, metrics)
-                self.start_iteration = iteration + 1
-        finally:
-            metrics.close()
+        with alone_in(self.base_dir, nested=True):
+            if not self._resumed:
+                self.resume()
+            write_facts(self.base_dir, self.facts())
+            if self._pretraining is not None and self._pretraining.pending:
+                self._pretraining.run(self.agent, self.base_dir)
+                self._save(-1)  # before iteration 0
+            with self._open(), closing(Metrics(self.base_dir, self._history)) as self._metrics:
+                self.agent.set_report(self._metrics.scalar)
+                self._progress = Progress(self.start_iteration, self.num_iterations)
+                for iteration in range(self.start_iteration, self.num_iterations):
+                    self._run_iteration(iteration)
+                    self.start_iteration = iteration + 1
 
-    def _run_iteration(self, iteration: int, metrics: Metrics) -> None:
+    def _open(self) -> AbstractContextManager[Any]:
+        """Return what plays beside this process: in turn nothing does."""
+        return nullcontext()
+
+    def _run_iteration(self, iteration: int) -> None:
         line: dict[str, Any] = {"iteration": iteration}
         scalars: dict[str, float] = {}
-        total = sum(length.frames for length in self._lengths.values() if not length.episodes)
-        with tqdm(total=total, desc=f"iteration {iteration}", unit="frame", unit_scale=True, disable=None) as progress:
-            self._progress = progress
+        assert self._progress is not None
+        self._played = dict.fromkeys(self._lengths, (0, 0))
+        by_frames = all(length.episodes is None for length in self._lengths.values())
+        frames = sum(length.frames for length in self._lengths.values()) if by_frames else 0
+        with self._progress.iteration(iteration, frames):
             for phase, length in self._lengths.items():
                 if length.frames or length.episodes:
                     begin = time.perf_counter()
@@ -258,27 +261,24 @@ class Runner:
         line["frames"] = self._frames
         if self._lost:
             line["lost_transitions"] = self._lost
-        metrics.iteration(line, scalars)
+        self._metrics.iteration(line, scalars)
         self._lost = 0
-        self._history = metrics.history
+        self._history = self._metrics.history
         self._save(iteration)
-        print(_one_line(line), flush=True)
+        print(f"{_one_line(line)}; {self._progress.done()}", flush=True)
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
         """Play whole episodes: so many, or until at least so many frames have passed."""
         self.agent.eval_mode = phase != Phase.TRAIN
         go_to_encounter(self.environment, self._encounters[phase])
-        updates = self._updates()
+        updates = self.agent.updates
         episodes: list[Episode] = []
         if length.episodes is not None:
             episodes = [self._play(phase) for _ in range(length.episodes)]
         while length.episodes is None and sum(episode.frames for episode in episodes) < length.frames:
             episodes.append(self._play(phase))
         actions = sum(episode.actions for episode in episodes)
-        return Played(episodes, actions, self._updates() - updates, encounter_of(self.environment))
-
-    def _updates(self) -> int:
-        return self.agent.updates
+        return Played(episodes, actions, self.agent.updates - updates, encounter_of(self.environment))
 
     def _play(self, phase: Phase) -> Episode:
         seed = episode_seed(self.seed, phase, self._episodes[phase])
@@ -287,9 +287,30 @@ class Runner:
         if phase == Phase.TRAIN:
             self._frames += episode.frames
         if self._progress is not None:
-            self._progress.set_postfix_str(f"last return {episode.score:g}", refresh=False)
-            self._progress.update(episode.frames)
+            self._tell(phase, 1, episode.frames, f"last return {episode.score:g}")
         return episode
+
+    def _tell(self, phase: Phase, episodes: int, frames: int, last: str = "") -> None:
+        """Show that so much more of a phase has been played."""
+        assert self._progress is not None
+        before = self._played[phase]
+        self._played[phase] = before[0] + episodes, before[1] + frames
+        self._progress.update(*self._done(), last)
+
+    def _done(self, phase: Phase | None = None, more: int = 0) -> tuple[float, int]:
+        """Return the share of the iteration that is done, and its frames; with `more` frames of `phase`."""
+        played = {**self._played}
+        if phase is not None:
+            played[phase] = played[phase][0], played[phase][1] + more
+        by_frames = all(length.episodes is None for length in self._lengths.values())
+        work = done = 0.0
+        for each, length in self._lengths.items():
+            episodes, frames = played[each]
+            # Frames and episodes cannot be added: if both occur, each phase is as much work as the other.
+            whole = length.frames if by_frames else float(bool(length.frames or length.episodes))
+            share = episodes / length.episodes if length.episodes else frames / max(length.frames, 1)
+            work, done = work + whole, done + whole * min(share, 1.0)
+        return done / max(work, 1), sum(frames for _, frames in played.values())
 
     def _summarize(
         self, phase: Phase, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
@@ -309,18 +330,22 @@ class Runner:
         scalars[f"{tag}/AverageStepsPerSecond"] = rate
 
     def _save(self, iteration: int) -> None:
-        bundle = {
+        directory = self._checkpointer.directory
+        bundle = self._bundle(self.agent.bundle_and_checkpoint(directory, iteration), iteration)
+        self.agent.forget_checkpoints(directory, self._checkpointer.save(iteration, bundle))
+
+    def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
+        """Return what a checkpoint holds: the agent's state, and the counts of a run with iteration `done` done."""
+        return {
             "identity": self._identity(),
-            "agent": self.agent.bundle_and_checkpoint(self._checkpointer.directory, iteration),
-            "current_iteration": iteration,
+            "agent": agent,
+            "current_iteration": done,
             "episodes": {phase.name: count for phase, count in self._episodes.items()},
             "encounters": {phase.name: number for phase, number in self._encounters.items()},
             "frames": self._frames,
             "lost_transitions": self._lost,
-            "logs": self._history,
+            "logs": [line for line in self._history if line["iteration"] <= done],
         }
-        kept = self._checkpointer.save(iteration, bundle)
-        self.agent.forget_checkpoints(self._checkpointer.directory, kept)
 
     def _identity(self) -> dict[str, Any]:
         spec = self.environment.unwrapped.spec
@@ -333,6 +358,28 @@ class Runner:
                 f"base_dir {self.base_dir} holds checkpoints of another experiment ({difference}): "
                 "choose another base_dir, or run with the configuration in its config.gin"
             )
+
+    def facts(self) -> dict[str, str]:
+        """Return what the run is, in words: environment, agent, delay, seed and iterations."""
+        identity, spec = self.agent.identity(), self.environment.unwrapped.spec
+        shapes = identity.get("network") or {}
+        weights = sum(math.prod(shape) for shape in shapes.values())
+        kinds = {Phase.TRAIN: "training", Phase.EVAL: "evaluation"}
+        lengths = [
+            f"{length.episodes or length.frames:,} {kinds[phase]} {'episodes' if length.episodes else 'frames'}"
+            for phase, length in self._lengths.items()
+            if length.frames or length.episodes
+        ]
+        return {
+            "environment": type(self.environment.unwrapped).__name__ if spec is None else spec.id,
+            "agent": str(identity["agent"]) + (f", {weights:,} weights" if weights else ""),
+            "delay": self._delay_in_words(),
+            "seed": str(self.seed),
+            "iterations": f"{self.num_iterations}, each of {' and '.join(lengths)}",
+        }
+
+    def _delay_in_words(self) -> str:
+        return delay_in_words(self.environment)
 
     def closing_line(self) -> str:
         """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
@@ -436,9 +483,10 @@ def _one_line(line: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _whole(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"Runner.{name} must be a whole number >= {least}, got {value!r}")
+def _check_whole(least: int, **values: Any) -> None:
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"Runner.{name} must be a whole number >= {least}, got {value!r}")
 
 
 def factory(name: str, value: Any, example: str) -> None:

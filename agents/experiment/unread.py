@@ -24,15 +24,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import gin
-from gin import config_parser
 
-from agents.experiment.trust import OURS
+from async_wrappers.agents.experiment.gin_text import OURS, Macro, Reference, bindings_in, leaves
 
-__all__ = ["Given", "LoadedConfig", "Unread", "gin_name", "given_in"]
+__all__ = ["Given", "LoadedConfig", "Unread", "gin_name", "given_in", "known_to_gin"]
 
 ROOTS = ("create_runner", "Sweep")
 # Parameters whose text chooses an entry of a table. Their callers never pass them, so what gin binds is what counts;
@@ -116,35 +114,8 @@ def given_in(text: str, source: str, *, from_file: bool) -> Iterator[Given]:
     Raises:
         SyntaxError: It is not gin's.
     """
-    for statement in _statements(text):
+    for statement in bindings_in(text):
         yield Given(source, _owner(statement), statement.arg_name or "", from_file)
-
-
-class _Reference(str):
-    """The name of what ``@name`` or ``@scope/name()`` refers to."""
-
-    def __repr__(self) -> str:
-        return f"@{self}"
-
-
-class _Macro(str):
-    """The name of a macro, ``%name``."""
-
-
-class _Markers(config_parser.ParserDelegate):  # type: ignore[misc]
-    """Lets gin's parser read references and macros without looking them up."""
-
-    def configurable_reference(self, scoped_selector: str, evaluate: bool) -> _Reference:
-        return _Reference(scoped_selector.rpartition("/")[2])
-
-    def macro(self, macro_name: str) -> _Macro:
-        return _Macro(macro_name)
-
-
-def _statements(text: str) -> Iterator[Any]:
-    for statement in config_parser.ConfigParser(text, _Markers()):
-        if isinstance(statement, config_parser.BindingStatement):
-            yield statement
 
 
 def _owner(statement: Any) -> str:
@@ -153,33 +124,6 @@ def _owner(statement: Any) -> str:
     if not statement.arg_name:
         return f"{statement.scope}/{selector}" if statement.scope else selector
     return selector.rpartition(".")[2]
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    """Yield what a value holds: the elements of lists, dicts and partial calls, however nested."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _leaves(key)
-            yield from _leaves(each)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for each in value:
-            yield from _leaves(each)
-    elif isinstance(value, partial):
-        yield from _leaves(value.func)
-    else:
-        yield value
-
-
-class _Choice(NamedTuple):
-    """Which entries of a table a parameter takes: the table that has its default.
-
-    Attributes:
-        default: Of the parameter.
-        texts: Its values that are texts; none where it refers to what the table would give.
-    """
-
-    default: Any
-    texts: set[str]
 
 
 class _Configurables:
@@ -201,10 +145,7 @@ class _Configurables:
 
     def referred_to(self, selector: str) -> str | None:
         """Return the name of what a gin reference means; None where it is not this project's."""
-        try:
-            return self.name_of(gin.get_configurable(selector))
-        except ValueError:  # ambiguous or unknown, which gin refuses in its own words
-            return None
+        return self.name_of(known_to_gin(selector))
 
     def family(self, name: str) -> list[str]:
         """Return a class and its bases that are configurable too, the class first; a function alone."""
@@ -222,12 +163,12 @@ class _Configurables:
         parameters = inspect.signature(inspect.unwrap(thing)).parameters.values()
         return {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
 
-    def named_in_code(self, name: str, choices: Iterable[_Choice]) -> set[str]:
+    def named_in_code(self, name: str, choices: Mapping[str, set[str]]) -> set[str]:
         """Return the configurables that a function's code names, itself or by the functions and classes that it uses.
 
         Args:
             name: The function's; a class is not looked into, but for what it is given.
-            choices: Which entries of tables are taken; of a table that no choice is for, all are.
+            choices: Which entries are taken of the table that has such a default; of any other table, all are.
         """
         thing = self._things[name]
         if isinstance(thing, type):
@@ -241,7 +182,10 @@ class _Configurables:
                 continue
             seen.add(id(function))
             for value in inspect.getclosurevars(function).globals.values():
-                for each in _leaves(_entries(value, choices)):
+                for each in leaves(_entries(value, choices)):
+                    # Our code takes Gymnasium's own class, gin's reference a subclass, which alone reads bindings.
+                    if getattr(each, "__module__", "").partition(".")[0] == "gymnasium":
+                        continue
                     if (configurable := self.name_of(each)) is not None:
                         found.add(configurable)
                     else:
@@ -256,19 +200,22 @@ def gin_name(thing: Callable[..., Any]) -> str:
 
 
 def _registered(name: str) -> Any:
-    for package in sorted(OURS):
-        try:
-            return gin.get_configurable(f"{package}.{name}")
-        except ValueError:
-            continue
-    return None
+    return known_to_gin(f"agents.{name}") or known_to_gin(f"async_wrappers.{name}")
 
 
-def _entries(value: Any, choices: Iterable[_Choice]) -> Any:
+def known_to_gin(selector: str) -> Any:
+    """Return what gin knows by a name; None if that is nothing, or not one thing alone."""
+    try:
+        return gin.get_configurable(selector)
+    except ValueError:  # which gin refuses in its own words where it is used
+        return None
+
+
+def _entries(value: Any, choices: Mapping[str, set[str]]) -> Any:
     """Return the entries of a table that are chosen; other values, and tables without a choice, as they are."""
-    for choice in choices:
-        if isinstance(value, Mapping) and choice.default in value:
-            return [value[text] for text in choice.texts if text in value]
+    for default, texts in choices.items():
+        if isinstance(value, Mapping) and default in value:
+            return [value[text] for text in texts if text in value]
     return value
 
 
@@ -289,16 +236,18 @@ class _Graph:
 
     def __init__(self, text: str, ours: _Configurables) -> None:
         self._ours = ours
-        self._bound: dict[str, dict[str, list[Any]]] = {}  # the values of a parameter in all scopes, by owner
-        self._unscoped: set[tuple[str, str]] = set()  # (owner, parameter) whose default is never taken
+        # By (owner, parameter): the values in all scopes, and whether the default is never taken.
+        self._bound: dict[tuple[str, str], list[Any]] = {}
+        self._unscoped: set[tuple[str, str]] = set()
         self._macros: dict[str, Any] = {}
-        for statement in _statements(text):
-            if statement.arg_name:
-                if not statement.scope:
-                    self._unscoped.add((_owner(statement), statement.arg_name))
-                self._bound.setdefault(_owner(statement), {}).setdefault(statement.arg_name, []).append(statement.value)
-            else:
+        for statement in bindings_in(text):
+            key = _owner(statement), statement.arg_name
+            if not statement.arg_name:
                 self._macros[_owner(statement)] = statement.value
+                continue
+            self._bound.setdefault(key, []).append(statement.value)
+            if not statement.scope:
+                self._unscoped.add(key)
         self._foreign = False  # whether code of the user's own is reached
         self._leaves = self._search(ROOTS)  # reached otherwise than as a base
         self._reached = self._with_bases(self._leaves)
@@ -325,7 +274,7 @@ class _Graph:
     def _hidden_by(self, family: list[str], owner: str, parameter: str) -> str:
         """Return the class whose default hides a binding of its base, unless the user has bound it there; or empty."""
         below = family[: family.index(owner)]
-        if any(parameter in self._bound.get(each, {}) for each in below):
+        if any((each, parameter) in self._bound for each in below):
             return ""
         return next((each for each in below if parameter in self._ours.defaults(each)), "")
 
@@ -339,23 +288,22 @@ class _Graph:
         return f"nothing that is made refers to it: name @{owner} where it is used, or leave it out"
 
     def _is_used(self, macro: str) -> bool:
-        values = [value for bound in self._bound.values() for values in bound.values() for value in values]
-        for each in _leaves([*values, *self._macros.values()]):
-            # A text may hold a binding that is parsed later: the axes of a sweep.
-            if (isinstance(each, _Macro) and each == macro) or (type(each) is str and f"%{macro}" in each):
-                return True
-        return False
+        # A text may hold a binding that is parsed later: the axes of a sweep.
+        return any(
+            (isinstance(each, Macro) and each == macro) or (type(each) is str and f"%{macro}" in each)
+            for each in leaves([*self._bound.values(), *self._macros.values()])
+        )
 
     def _values(self, owner: str, parameter: str) -> list[Any]:
         """Return what a parameter may be: what is bound to it, macros looked up, or its default."""
-        values = [*self._bound.get(owner, {}).get(parameter, [])]
+        values = [*self._bound.get((owner, parameter), [])]
         if (owner, parameter) not in self._unscoped:
             values.append(self._ours.defaults(owner).get(parameter))
         return list(self._looked_up(values, set()))
 
     def _looked_up(self, value: Any, seen: set[str]) -> Iterator[Any]:
-        for each in _leaves(value):
-            if not isinstance(each, _Macro):
+        for each in leaves(value):
+            if not isinstance(each, Macro):
                 yield each
             elif each not in seen and each in self._macros:
                 yield from self._looked_up(self._macros[each], {*seen, each})
@@ -367,39 +315,42 @@ class _Graph:
             roots: Where the search begins.
             opened: One of `CHOICES`, which takes all entries instead of what it is bound to: what another choice reads.
         """
-        leaves: set[str] = set()
+        found: set[str] = set()
         left = [name for name in roots if name in self._ours]
         while left:
-            leaf = left.pop()
-            if leaf not in leaves:
-                leaves.add(leaf)
-                left += self._next(self._ours.family(leaf), opened)
-        return leaves
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left += self._next(self._ours.family(name), opened)
+        return found
 
-    def _with_bases(self, leaves: Iterable[str]) -> set[str]:
-        return {name for leaf in leaves for name in self._ours.family(leaf)}
+    def _with_bases(self, found: Iterable[str]) -> set[str]:
+        return {name for each in found for name in self._ours.family(each)}
 
     def _next(self, family: list[str], opened: tuple[str, str] | None) -> Iterator[str]:
         """Yield what is reached from a class and its bases, or from a function, in one step."""
         bound = {parameter for owner, parameter in self._unscoped if owner in family}
         for name in family:
-            values = [value for values in self._bound.get(name, {}).values() for value in values]
+            values = [values for (owner, _), values in self._bound.items() if owner == name]
             for each in self._looked_up(values, set()):
-                if isinstance(each, _Reference):
-                    configurable = self._ours.referred_to(each)
-                    if configurable is None:
-                        self._foreign = self._foreign or opened is None
-                    else:
-                        yield configurable
+                if not isinstance(each, Reference):
+                    continue
+                if (configurable := self._ours.referred_to(each)) is not None:
+                    yield configurable
+                elif opened is None:
+                    self._foreign = True
             defaults = [value for key, value in self._ours.defaults(name).items() if key not in bound]
-            yield from filter(None, map(self._ours.name_of, _leaves(defaults)))
-            yield from self._ours.named_in_code(name, [*self._choices(name, opened)])
+            yield from filter(None, map(self._ours.name_of, leaves(defaults)))
+            yield from self._ours.named_in_code(name, self._choices(name, opened))
 
-    def _choices(self, name: str, opened: tuple[str, str] | None) -> Iterator[_Choice]:
+    def _choices(self, name: str, opened: tuple[str, str] | None) -> dict[str, set[str]]:
+        """Return the texts that choose an entry of a table, by the default of the parameter that takes them."""
+        found: dict[str, set[str]] = {}
         for function, parameter in CHOICES:
             if function == name and (function, parameter) != opened:
                 values = self._values(name, parameter)
                 # Any other value is a mistake, which is refused where it is used.
                 if all(isinstance(each, str) for each in values):
-                    texts = {each for each in values if not isinstance(each, _Reference)}
-                    yield _Choice(self._ours.defaults(name).get(parameter), texts)
+                    texts = {each for each in values if not isinstance(each, Reference)}
+                    found[self._ours.defaults(name)[parameter]] = texts
+        return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import RecordVideo
 
+from async_wrappers.agents.extras import extra
+
 __all__ = ["check_recordable", "recorded"]
 
 
@@ -19,7 +20,8 @@ def check_recordable(environment: gym.Env[Any, Any]) -> None:
     """Refuse an environment of which no video can be made.
 
     Raises:
-        ValueError: It renders no images, or moviepy is missing.
+        ValueError: It renders no images.
+        DependencyNotInstalled: The extra `video` is not installed.
     """
     modes = environment.unwrapped.metadata.get("render_modes", [])
     if "rgb_array" not in modes:
@@ -29,8 +31,8 @@ def check_recordable(environment: gym.Env[Any, Any]) -> None:
             f"a video needs an environment that was made with render_mode 'rgb_array', got "
             f"{environment.unwrapped.render_mode!r}: bind the render_mode of what makes it"
         )
-    if importlib.util.find_spec("moviepy") is None:
-        raise ValueError("a video needs moviepy, which is not installed: pip install -e '.[video]' -c constraints.txt")
+    with extra("a video", "video"):
+        import moviepy  # noqa: F401
 
 
 @contextmanager
@@ -54,8 +56,9 @@ def recorded(environment: gym.Env[Any, Any], directory: Path) -> Iterator[gym.En
     check_recordable(environment)
     unfinished = directory.with_name(directory.name + ".tmp")
     shutil.rmtree(unfinished, ignore_errors=True)
-    base = environment.unwrapped
-    innermost = _innermost_wrapper(environment)
+    innermost, base = None, environment
+    while isinstance(base, gym.Wrapper):
+        innermost, base = base, base.env
     recorder = _Recorder(base, str(unfinished), episode_trigger=lambda number: True, name_prefix="evaluation")
     if innermost is not None:
         innermost.env = recorder
@@ -81,11 +84,3 @@ class _Recorder(RecordVideo[Any, Any]):
         """Write the video, the last image twice."""
         self.recorded_frames.extend(self.recorded_frames[-1:])
         super().stop_recording()  # type: ignore[no-untyped-call]
-
-
-def _innermost_wrapper(environment: gym.Env[Any, Any]) -> gym.Wrapper[Any, Any, Any, Any] | None:
-    """Return the wrapper around the environment itself; None where there is none."""
-    wrapper = None
-    while isinstance(environment, gym.Wrapper):
-        wrapper, environment = environment, environment.env
-    return wrapper

@@ -1,7 +1,7 @@
 """Q-networks: a torso turns an observation into features, a head turns features into Q-values.
 
 Any torso (`torsos.py`; `DictTorso` makes one for a Dict of observations from any other) goes with any head
-(`heads.py`). `create_network` picks both by name or by factory.
+(below). `create_network` picks both by name or by factory.
 
 A Q-network is three steps, each a method: `encode`, the torso, which is heavy and reads an observation and nothing
 else; `core`, which carries a state from one decision to the next (today none does); `values`, the head. Calling the
@@ -22,7 +22,7 @@ import gin
 import torch
 from torch import Tensor, nn
 
-from agents.networks.torsos import (
+from async_wrappers.agents.networks.torsos import (
     HIDDEN_SIZE,
     ImpalaTorso,
     Initializer,
@@ -36,7 +36,7 @@ from agents.networks.torsos import (
     initialize,
     output_size,
 )
-from agents.schema import at, leaves
+from async_wrappers.agents.schema import at, leaves
 
 __all__ = [
     "PRESETS",
@@ -185,7 +185,7 @@ class QNetwork(nn.Module):
         torso: Makes the torso from `observation_shape`, for instance the class `NatureTorso`.
         head: Makes the head from the torso's `output_size`, `num_actions` and, unless None, `outputs`.
         outputs: Outputs per action; None gives one value, without an axis for it.
-        initializer: How the weights begin, see `agents.networks.torsos.initialize`.
+        initializer: How the weights begin, see `async_wrappers.agents.networks.torsos.initialize`.
 
     Raises:
         TypeError: If the torso has no integer `output_size`.

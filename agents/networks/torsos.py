@@ -33,7 +33,6 @@ __all__ = [
     "TorsoFactory",
     "as_float32",
     "check_observation",
-    "check_padding",
     "check_sizes",
     "hidden_layer",
     "initialize",
@@ -54,16 +53,6 @@ __all__ = [
 # ``padding="same"`` knows no strides, and its numbers pad both sides alike.
 
 PADDINGS = ("valid", "same")
-
-
-def check_padding(padding: Any) -> None:
-    """Refuse what is not in `PADDINGS`.
-
-    Raises:
-        ValueError: It is not.
-    """
-    if padding not in PADDINGS:
-        raise ValueError(f"padding must be {' or '.join(map(repr, PADDINGS))}, got {padding!r}")
 
 
 def same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
@@ -287,8 +276,22 @@ TorsoFactory = Callable[[tuple[int, ...]], nn.Module]
 HIDDEN_SIZE = 512  # features of a torso that reads images
 
 
+class _Layers(nn.Module):
+    """A torso that is one layer after another."""
+
+    def __init__(self, layers: Sequence[nn.Module], output_size: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+        self.output_size = output_size
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Map floats `[B, *observation_shape]` to features `[B, output_size]`."""
+        features: Tensor = self.layers(observation)
+        return features
+
+
 @gin.configurable(module="agents")
-class NatureTorso(nn.Module):
+class NatureTorso(_Layers):
     """Convolutional torso of the Nature DQN (Mnih et al. 2015, "Human-level control through deep RL").
 
     Three convolutions (32 of 8x8 stride 4, 64 of 4x4 stride 2, 64 of 3x3 stride 1) and a fully connected layer of 512,
@@ -310,7 +313,6 @@ class NatureTorso(nn.Module):
     _SPECS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (channels, kernel, stride) of each convolution, kernel in pixels
 
     def __init__(self, observation_shape: Sequence[int], padding: str = "valid") -> None:
-        super().__init__()
         windows = [(kernel, stride) for _, kernel, stride in self._SPECS]
         channels, height, width = _image_shape_after(windows, observation_shape, padding)
         convolution = SameConv2d if padding == "same" else nn.Conv2d
@@ -318,18 +320,11 @@ class NatureTorso(nn.Module):
         for out_channels, kernel, stride in self._SPECS:
             layers += [convolution(channels, out_channels, kernel, stride), nn.ReLU(inplace=True)]
             channels = out_channels
-        layers += hidden_layer(channels * height * width)
-        self.layers = nn.Sequential(*layers)
-        self.output_size = HIDDEN_SIZE
-
-    def forward(self, observation: Tensor) -> Tensor:
-        """Map float images `[B, C, H, W]` to features `[B, 512]`."""
-        features: Tensor = self.layers(observation)
-        return features
+        super().__init__([*layers, *hidden_layer(channels * height * width)], HIDDEN_SIZE)
 
 
 @gin.configurable(module="agents")
-class ImpalaTorso(nn.Module):
+class ImpalaTorso(_Layers):
     """Residual convolutional torso of IMPALA (Espeholt et al. 2018, arXiv 1802.01561), `width` times as wide.
 
     Each stage is a 3x3 convolution, a 3x3 max pooling and two residual blocks; the first stage has 16 * width channels
@@ -361,7 +356,6 @@ class ImpalaTorso(nn.Module):
     def __init__(
         self, observation_shape: Sequence[int], width: float = 1.0, deep: bool = False, padding: str = "valid"
     ) -> None:
-        super().__init__()
         if not width > 0:
             raise ValueError(f"width must be > 0, got {width}")
         strides = self._DEEP_POOL_STRIDES if deep else self._POOL_STRIDES
@@ -373,17 +367,11 @@ class ImpalaTorso(nn.Module):
             layers.append(_impala_stage(channels, out_channels, stride, padding))
             channels = out_channels
         layers += [nn.ReLU(inplace=True), *hidden_layer(channels * out_height * out_width)]
-        self.layers = nn.Sequential(*layers)
-        self.output_size = HIDDEN_SIZE
-
-    def forward(self, observation: Tensor) -> Tensor:
-        """Map float images `[B, C, H, W]` to features `[B, 512]`."""
-        features: Tensor = self.layers(observation)
-        return features
+        super().__init__(layers, HIDDEN_SIZE)
 
 
 @gin.configurable(module="agents")
-class MLPTorso(nn.Module):
+class MLPTorso(_Layers):
     """Fully connected torso with a ReLU after every layer, for vectors and stacks of vectors.
 
     Flattens everything but the batch: maps floats `[B, *observation_shape]` to features `[B, hidden[-1]]`.
@@ -400,7 +388,6 @@ class MLPTorso(nn.Module):
     """
 
     def __init__(self, observation_shape: Sequence[int], hidden: Sequence[int] = (256, 256)) -> None:
-        super().__init__()
         whole = isinstance(hidden, Sequence) and all(isinstance(units, Integral) for units in hidden)
         if not whole or isinstance(hidden, str):
             raise ValueError(f"MLPTorso.hidden must be a list of whole numbers of units, got {hidden!r}")
@@ -410,13 +397,7 @@ class MLPTorso(nn.Module):
         for units in hidden:
             layers += [nn.Linear(size, units), nn.ReLU(inplace=True)]
             size = units
-        self.layers = nn.Sequential(*layers)
-        self.output_size = size
-
-    def forward(self, observation: Tensor) -> Tensor:
-        """Map floats `[B, *observation_shape]` to features `[B, output_size]`."""
-        features: Tensor = self.layers(observation)
-        return features
+        super().__init__(layers, size)
 
 
 def output_size(torso: nn.Module) -> int:
@@ -477,7 +458,8 @@ def _image_shape_after(
         ValueError: If `observation_shape` is not three positive sizes, or too small to leave a pixel, or `padding` is
             unknown.
     """
-    check_padding(padding)
+    if padding not in PADDINGS:
+        raise ValueError(f"padding must be {' or '.join(map(repr, PADDINGS))}, got {padding!r}")
     shape = check_sizes("observation_shape", observation_shape)
     if len(shape) != 3:
         raise ValueError(f'observation_shape must be [C, H, W], got {list(shape)}; use torso "mlp" for other shapes')

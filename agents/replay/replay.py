@@ -4,77 +4,45 @@
     sample  <- storage.assemble <- positions <- selector.draw
 
 Storages are a `Ring` (the newest transitions) and a `Reservoir` (a uniform sample of all), selectors are `Uniform` and
-`Prioritized`. A ring puts its batches together with an assembler, such as `NStep`.
+`Prioritized`. A ring puts its batches together with an assembler, `NStep`.
+
+To the files a storage is a log of entries, numbered from 0 for ever, of which some are still live. An entry never
+changes once it is written. What does change, of old entries too, is the *snapshot*: a few arrays that are saved whole
+each time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
-from agents.replay.log import Arrays, LoggedStorage, SavedReplay, Segment
-from agents.replay.ring import Assembler, NStep, Ring
-from agents.replay.selectors import Drawable, Positions, Prioritized, Selector, Uniform
-from agents.schema import Column, TransitionSchema
+from async_wrappers.agents.files import (
+    Arrays,
+    Segment,
+    check_segment,
+    doing_without_damage,
+    gaps,
+    prune,
+    read_index,
+    read_segment,
+    read_snapshot,
+    write_index,
+    write_segment,
+)
+from async_wrappers.agents.replay.selectors import SELECTORS, Positions, Selector, Uniform
+from async_wrappers.agents.replay.storages import TERMINAL, Reservoir, Ring, joined
+from async_wrappers.agents.schema import TransitionSchema
 
-__all__ = ["Replay", "Storage", "create_replay"]
-
-
-class Storage(Drawable, LoggedStorage, Protocol):
-    """Keeps transitions, knows which of them can be drawn, and puts batches of them together.
-
-    Attributes:
-        selector: is called when a transition becomes valid or invalid; the replay sets it.
-    """
-
-    schema: TransitionSchema
-    selector: Selector
-
-    @property
-    def add_count(self) -> int:
-        """Transitions ever observed."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all arrays take once the storage is full."""
-        ...
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """See `Replay.observe`."""
-        ...
-
-    def cut(self, observation: Any) -> None:
-        """See `Replay.cut`."""
-        ...
-
-    def clear(self) -> None:
-        """Forget every transition."""
-        ...
-
-    def valid_slots(self) -> npt.NDArray[np.int64]:
-        """See `Replay.valid_slots`."""
-        ...
-
-    def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Return where the transitions of an index `[B]` lie, and whether each is still valid."""
-        ...
-
-    def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
-        """Return the valid transitions at positions `[B]`, for returns of a lesser n if one is given."""
-        ...
-
-    def facts(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data."""
-        ...
+__all__ = ["NStep", "Replay", "create_replay"]
 
 
-class Replay(SavedReplay):
+class Replay:
     """Experience replay: keeps transitions, and draws batches of them.
 
     Args:
@@ -91,18 +59,24 @@ class Replay(SavedReplay):
     """
 
     def __init__(
-        self, storage: Storage, selector: Selector, *, batch_size: int = 32, seed: int | np.random.SeedSequence = 0
+        self,
+        storage: Ring | Reservoir,
+        selector: Selector,
+        *,
+        batch_size: int = 32,
+        seed: int | np.random.SeedSequence = 0,
     ) -> None:
         """See the class."""
         _check_batch_size(batch_size)
-        super().__init__(storage)
-        self._storage: Storage = storage
+        self._storage = storage
         self._selector = selector
         self._batch_size = batch_size
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self.schema = storage.schema
         storage.selector = selector
         selector.attach(storage)
+        # The files that hold all live entries up to the last save or load.
+        self._segments: list[Segment] = []
 
     def __len__(self) -> int:
         """Number of transitions that can be drawn, exactly; O(1)."""
@@ -220,15 +194,9 @@ class Replay(SavedReplay):
             raise ValueError(f"index must be a batch's, in [0, {self._storage.head}), got {wrong}")
         self._selector.set_priorities(positions, priorities, valid)
 
-    # Saving: `SavedReplay` has save, load, prune, state_dict and load_state_dict.
-
-    def facts(self) -> dict[str, Any]:
-        """Return the constructors' arguments as plain data, without the seed."""
-        return {**self._storage.facts(), "batch_size": self._batch_size, **self._selector.facts()}
-
     def clear(self) -> None:
-        """Forget every transition; the generators go on from where they are."""
-        super().clear()
+        """Forget every transition, and what the files hold; the generators go on from where they are."""
+        self._segments = []
         self._storage.clear()
         self._selector.clear()
 
@@ -236,17 +204,147 @@ class Replay(SavedReplay):
         """End the episode that is under way, if one is: its last observation is its final one."""
         self._storage.end_running()
 
+    # Saving: into a dictionary, or into files that grow by what is new.
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructors' arguments as plain data, without the seed."""
+        return {**self._storage.facts(), "batch_size": self._batch_size, **self._selector.facts()}
+
     def _counters(self) -> dict[str, Any]:
-        generator = {"generator": self._rng.bit_generator.state}
-        return {"facts": self.facts(), **self._storage.counters(), **generator, **self._selector.counters()}
+        """Return the facts and all that is not in the entries and the snapshot, as plain data."""
+        counters = {**self._storage.counters(), "generator": self._rng.bit_generator.state, **self._selector.counters()}
+        return {"facts": self.facts(), **counters, "transitions": len(self)}
 
     def _snapshot(self) -> Arrays:
         return {**self._storage.snapshot(), **self._selector.snapshot()}
 
     def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        """Take over counters and snapshot, and derive the rest from the entries that were put."""
         self._storage.restore(counters, snapshot)
         self._rng.bit_generator.state = counters["generator"]
         self._selector.restore(counters, snapshot)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that `load_state_dict` needs to continue bit for bit, in copies, oldest entry first."""
+        log = self._storage
+        snapshot = {name: array.copy() for name, array in self._snapshot().items()}
+        return {**self._counters(), "first": log.oldest, "slots": joined(log.pieces(log.oldest)), "snapshot": snapshot}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called; the generators go on from the state's, whatever the replay's seed.
+
+        Raises:
+            ValueError: the state comes from a replay with other constructor arguments; nothing is changed then.
+        """
+        self._check_facts(state["facts"])
+        self.clear()
+        if state["slots"]:
+            self._storage.put(state["first"], state["slots"])
+        self._restore(state, state["snapshot"])
+
+    def save(self, directory: Path, number: int) -> list[str]:
+        """Write what is new since the last save or load, and the index `index_{number}.json`.
+
+        Args:
+            directory: where the files go; made if missing. In a new directory everything live is written.
+            number: names the save; an index of the same number is replaced.
+
+        Returns:
+            The names of the files that `load` needs: the segments, oldest first, and the index.
+
+        Raises:
+            OSError: a file could not be written; the earlier indexes still load then.
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        log = self._storage
+        listed = log.still_listed(self._segments)
+        if not all(segment.is_whole(directory) for segment in listed):
+            listed = []
+        first = listed[-1].stop if listed else log.oldest
+        if first < log.head:
+            listed.append(write_segment(directory, first, log.head, log.pieces(first)))
+        self._segments = listed
+        snapshot = []
+        if arrays := self._snapshot():
+            snapshot.append(write_segment(directory, log.oldest, log.head, [arrays]))
+        index = write_index(directory, number, listed, snapshot, self._counters())
+        return [*(segment.name for segment in listed + snapshot), index]
+
+    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+        """Rebuild the replay and its generators as at `save(directory, number)`; later saves go on from there.
+
+        An episode that was under way at that save is ended: the next transition belongs to another one.
+
+        Args:
+            directory: where the files are.
+            number: names the save.
+            partial: whether to do without the segments that are damaged or missing.
+
+        Returns:
+            How many transitions that could be drawn at that `save` are lost; 0 unless `partial`.
+
+        Raises:
+            FileNotFoundError: the index or its snapshot is missing.
+            DamagedReplay: a segment is missing or torn, unless `partial`.
+            ValueError: the index comes from a replay with other constructor arguments, or it is torn, or its snapshot
+                is. The replay is left empty if a segment's checksum fails half-way, and unchanged by every other error.
+        """
+        directory = Path(directory)
+        listed, of_snapshot, counters = read_index(directory, number)
+        self._check_facts(counters["facts"])
+        snapshot = read_snapshot(directory, of_snapshot)
+        # The first pass reads no array, so most damage is found while the replay still holds what it held.
+        whole: list[Segment] = []
+        held: list[Segment] = []
+        for segment in listed:
+            with doing_without_damage(partial):
+                check_segment(directory, segment)
+                whole.append(segment)
+        self.clear()
+        for segment in whole:
+            with doing_without_damage(partial, on_refusal=self.clear):
+                self._put(directory, segment)
+                held.append(segment)
+        self._storage.head = counters["head"]
+        for first, stop in gaps(self._storage.oldest, self._storage.head, held):
+            self._storage.lose(first, stop)
+        self._restore(counters, snapshot)
+        lost: int = counters["transitions"] - len(self)
+        self.end_running()
+        self._segments = held
+        return lost
+
+    def _put(self, directory: Path, segment: Segment) -> None:
+        """Put a segment's entries into the storage."""
+        first = segment.first
+        for piece in read_segment(directory, segment):
+            if piece.keys() != set(self._storage.names()):
+                raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
+            first += self._storage.put(first, piece)
+
+    def prune(self, directory: Path, keep: Iterable[int]) -> None:
+        """Delete the indexes in `directory` whose number is not in `keep`, and the segments that no kept index lists.
+
+        Where a kept index cannot be read nothing is deleted, and a warning is logged.
+
+        Raises:
+            OSError: a file could not be deleted.
+        """
+        prune(Path(directory), keep)
+
+    def _check_facts(self, saved: Mapping[str, Any]) -> None:
+        own = self.facts()
+        if differing := sorted(own.keys() ^ saved.keys()):
+            raise ValueError(
+                "the saved replay must be of the same kind, but only one of the two has "
+                f"{', '.join(differing)}, make the replay alike"
+            )
+        for name, value in own.items():
+            if saved[name] != value:
+                raise ValueError(
+                    f"{name} must be as in the saved replay, {saved[name]!r}, got {value!r}, make the replay alike"
+                )
 
 
 def _check_batch_size(batch_size: int) -> None:
@@ -254,278 +352,138 @@ def _check_batch_size(batch_size: int) -> None:
         raise ValueError(f"batch_size must be >= 1 transition, got {batch_size}")
 
 
-# A storage that keeps a uniform sample of all transitions ever observed, not the newest ones.
+# The assembler: how a batch is put together from the columns of a ring.
+#
+# An assembler is its parameters and nothing else. Two of them, how far a transition reaches back and ahead, decide
+# which transitions a ring lets be drawn; with the positions of those it reads the columns.
 
 
-_PIECE = 4096  # transitions that go to or come from a file at a time, which bounds the memory that a load needs
+class NStep:
+    """Transitions of n decisions (Sutton 1988) between two stacks of k observations (Mnih et al. 2015).
 
+    With m <= n decisions, fewer than n only at the end of an episode, the transition at decision t has
 
-class Reservoir:
-    """A reservoir of transitions (Vitter 1985, "Random sampling with a reservoir", Algorithm R).
+        reward    R = sum_{i<m} gamma^{c_i} r_{t+i}
+        discount  gamma^{c_m}, or 0 if the episode terminated within those m decisions
 
-    Once `capacity` transitions are kept, the i-th takes the place of a random one with the probability capacity / i,
-    and is dropped otherwise: every transition so far is kept with the same probability.
-
-    A transition's neighbours may be gone, so it is put together before it is stored, not when it is drawn: its n
-    decisions are summed up, and both of its observations lie beside each other. That takes twice the memory of a ring
-    of as many, 14.2 GB for a million 84 x 84 images, and rules out stacks.
+    so that its target is R + discount * V(o_{t+m}). The exponent c_i counts the decisions, c_i = i, or the frames, the
+    sum of the first i intervals.
 
     Args:
-        schema: what a transition is made of.
-        assembler: puts transitions together; its stacks must be of 1.
-        capacity: transitions kept.
-        batch_size: as the replay's; the files record it of the small ring too, in which transitions become complete.
-        seed: of the eviction.
-
-    Attributes:
-        schema: as given.
-        capacity: as given.
-        selector: hears of every transition that becomes valid or invalid; `Replay` sets it.
-        head: transitions ever written, each an entry of the log.
-        written: places that have been written to, those whose transition was lost with a damaged file included.
-        count: transitions that are kept.
+        stack_size: observations in a stack, k.
+        update_horizon: decisions in a return, n.
+        gamma: discount of one decision or one frame, in [0, 1].
+        discount_by: what `gamma` discounts, a "decision" or a "frame".
 
     Raises:
         ValueError: an argument is out of its range.
     """
 
-    selector: Selector
-    _last_slot: int  # the newest transition whose steps are complete, by its slot in the small ring
-
     def __init__(
         self,
-        schema: TransitionSchema,
-        assembler: Assembler,
-        capacity: int = 1_000_000,
         *,
-        batch_size: int = 32,
-        seed: int | np.random.SeedSequence = 0,
+        stack_size: int = 1,
+        update_horizon: int = 1,
+        gamma: float = 0.99,
+        discount_by: Literal["decision", "frame"] = "decision",
     ) -> None:
         """See the class."""
-        stack, horizon = assembler.stack_size, assembler.update_horizon
-        if stack != 1:
-            raise ValueError(f"stack_size must be 1 in a reservoir, where neighbours go missing, got {stack}")
-        if capacity < 1:
-            raise ValueError(f"capacity must be >= 1 transition, got {capacity}")
-        self.schema, self.capacity = schema, capacity
-        # The final slot of an episode completes all of its last n transitions at once, and the small ring holds them.
-        self._ring = Ring(schema, assembler, capacity=max(2, horizon + 2))
-        self._newest = Replay(self._ring, Uniform(), batch_size=batch_size)
-        observation = schema.observation.columns
-        columns = {
-            **observation,
-            **{_next(name): column for name, column in observation.items()},
-            **{name: Column((), np.dtype(dtype)) for name, dtype in _NUMBERS.items()},
-            **(schema.extras.columns if schema.extras else {}),
-        }
-        made: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
-        self._stacks = {
-            "observation": [made[name] for name in observation],
-            "next_observation": [made[_next(name)] for name in observation],
-        }
-        self._numbers = {name: made[name] for name in _NUMBERS}
-        self._extras = [made[name] for name in schema.extras.columns] if schema.extras else []
-        self._entry = np.zeros(capacity, np.int64)  # of the log, written last at each place; -1 for none
-        self._saved: Arrays = {**made, "entry": self._entry}
-        self._rng = np.random.Generator(np.random.PCG64(seed))
-        self.clear()
-
-    @property
-    def add_count(self) -> int:
-        """Transitions ever observed."""
-        return self._newest.add_count
-
-    @property
-    def oldest(self) -> int:
-        """No entry before this one is live; any may be."""
-        return 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all arrays take once the reservoir is full."""
-        return sum(array.nbytes for array in self._saved.values())
+        if stack_size < 1:
+            raise ValueError(f"stack_size must be >= 1 observation, got {stack_size}")
+        if update_horizon < 1:
+            raise ValueError(f"update_horizon must be >= 1 decision, got {update_horizon}")
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
+        if discount_by not in ("decision", "frame"):
+            raise ValueError(f"discount_by must be 'decision' or 'frame', got {discount_by!r}")
+        self.stack_size, self.update_horizon = stack_size, update_horizon
+        self._gamma, self._discount_by = gamma, discount_by
+        # A batch reads each stack and its next stack in one go; one step apart, they share all but one observation.
+        stack = np.arange(1 - stack_size, 1)
+        self._window = np.append(stack, 1 if update_horizon == 1 else stack)
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data."""
-        return {**self._newest.facts(), "capacity": self.capacity, "eviction": "reservoir"}
-
-    # Writing.
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """Take one transition, which can be drawn once its n decisions are complete; see `Replay.observe`."""
-        self._ring.observe(transition)
-        self._take_complete()
-
-    def cut(self, observation: Any) -> None:
-        """End the running episode; see `Replay.cut`."""
-        self._ring.cut(observation)
-        self._take_complete()
-
-    def _take_complete(self) -> None:
-        slots = self._ring.valid_slots()
-        complete = slots[slots > self._last_slot]
-        if not complete.size:
-            return
-        self._last_slot = int(complete[-1])
-        arrived = self._by_column(self._ring.assemble(complete % self._ring.capacity))
-        for row in range(len(complete)):
-            place = self._completed
-            if self._completed >= self.capacity:
-                place = self._rng.integers(self._completed + 1).item()
-            if place < self.capacity:
-                self._write(place, arrived, row)
-            self._completed += 1
-
-    def _by_column(self, batch: Mapping[str, Any]) -> list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
-        """Return each column with what a batch of stacks of one observation brings for it, `[B, *shape]`."""
-        pairs = [(column, batch[name]) for name, column in self._numbers.items()]
-        for name, columns in self._stacks.items():
-            stacks = self.schema.observation.flatten(batch[name])
-            pairs += [(column, stack[:, 0]) for column, stack in zip(columns, stacks, strict=True)]
-        if self.schema.extras:
-            pairs += zip(self._extras, self.schema.extras.flatten(batch["extras"]), strict=True)
-        return pairs
-
-    def _write(self, place: int, arrived: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]], row: int) -> None:
-        if place == self.written:
-            self.written += 1
-            self.count += 1
-        elif self._entry.item(place) < 0:
-            self.count += 1
-        else:
-            self.selector.became_invalid(place)
-        for column, values in arrived:
-            column[place] = values[row]
-        self._entry[place] = self.head
-        self.head += 1
-        self.selector.became_valid(place)
-
-    def clear(self) -> None:
-        """Forget every transition; the generator of the eviction goes on from where it is."""
-        self.head = self.written = self.count = 0
-        self._completed = 0  # transitions whose steps are complete, kept or not
-        self._last_slot = -1
-        self._entry.fill(-1)
-        self._newest.clear()
-
-    # Reading.
-
-    def live_positions(self) -> Positions:
-        """Return the places of the transitions that are kept, in the order in which they were written."""
-        entry = self._entry[: self.written]
-        places = np.argsort(entry)
-        return places[entry[places] >= 0]
-
-    def marks(self, positions: Positions) -> npt.NDArray[Any]:
-        """Return whether a transition is kept at each place."""
-        return self._entry.take(positions) >= 0
-
-    def valid_slots(self) -> npt.NDArray[np.int64]:
-        """Return the index of every transition that is kept, ascending."""
-        return np.sort(self._numbers["index"][self.live_positions()])
-
-    def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Refuse to find transitions by their index: where each went is not kept.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("a reservoir finds no transition by its index, use eviction='oldest' for that")
-
-    def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
-        """Return the transitions at places `[B]` with stacks of one observation, `[B, 1, *shape]`."""
-        nest = self.schema.observation.nest
-        batch = {
-            name: nest([column.take(positions, axis=0)[:, None] for column in columns])
-            for name, columns in self._stacks.items()
+        return {
+            "stack_size": self.stack_size,
+            "update_horizon": self.update_horizon,
+            "gamma": self._gamma,
+            "discount_by": self._discount_by,
         }
-        for name, column in self._numbers.items():
-            batch[name] = column.take(positions)
-        if self.schema.extras:
-            batch["extras"] = self.schema.extras.nest([column.take(positions, axis=0) for column in self._extras])
+
+    def assemble(self, ring: Ring, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
+        """See `Replay.sample` for what a batch holds."""
+        steps = ring.steps.take(positions)
+        if update_horizon is not None:
+            steps = np.minimum(steps, update_horizon)
+        observation, next_observation = self._stacks(ring, positions, steps)
+        reward, discount = self._returns(ring, positions, steps)
+        batch = {
+            "observation": observation,
+            "action": ring.action.take(positions),
+            "reward": reward,
+            "discount": discount,
+            "next_observation": next_observation,
+            "interval": ring.interval.take(positions).astype(np.int64),
+            "index": ring.slots_at(positions),
+        }
+        if ring.schema.extras:
+            batch["extras"] = ring.schema.extras.nest([array.take(positions, axis=0) for array in ring.extras])
         return batch
 
-    # Saving. Transitions that are written over each other make a log: an entry is one of them and the place it went to.
+    def _stacks(self, ring: Ring, positions: Positions, steps: npt.NDArray[np.int32]) -> tuple[Any, Any]:
+        """Return the stacks at `positions` and `steps` later, views of one array, with zeros before an episode."""
+        around = positions[:, None] + self._window
+        if self.update_horizon > 1:
+            around[:, self.stack_size :] += steps[:, None]
+        age = ring.age.take(positions)
+        begins = age.min() < self.stack_size - 1
+        windows = []
+        for array in ring.observation:
+            window = array.take(around, axis=0, mode="wrap")
+            if begins:
+                self._blank(window, age, steps)
+            windows.append(window)
+        nest = ring.schema.observation.nest
+        observation = nest([window[:, : self.stack_size] for window in windows])
+        return observation, nest([window[:, -self.stack_size :] for window in windows])
 
-    def counters(self) -> dict[str, Any]:
-        """Return what is not in the entries, as plain data."""
-        newest = self._newest.state_dict()
-        return {
-            "head": self.head,
-            "completed": self._completed,
-            "last_slot": self._last_slot,
-            "eviction_generator": self._rng.bit_generator.state,
-            "newest": {name: newest[name] for name in newest if name not in ("slots", "snapshot")},
-        }
+    def _blank(self, window: npt.NDArray[Any], age: npt.NDArray[np.int64], steps: npt.NDArray[np.int32]) -> None:
+        """Set to zero what lies before the episode's first observation."""
+        missing = self.stack_size - 1 - age
+        for row in np.flatnonzero(missing > 0):
+            window[row, : missing[row]] = 0
+            if self.update_horizon > 1:
+                window[row, self.stack_size : self.stack_size + max(0, missing[row] - steps[row])] = 0
 
-    def snapshot(self) -> Arrays:
-        """Return the newest slots, and the entry at each place: where its file is lost, no older one passes for it."""
-        slots: Arrays = self._newest.state_dict()["slots"]
-        return {**slots, "held": self._entry[: self.written]} if slots else {}
+    def _returns(
+        self, ring: Ring, positions: Positions, steps: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Return the discounted sums of rewards and the discounts of the bootstrap, summed in double precision."""
+        if self.update_horizon == 1 and self._discount_by == "decision":
+            terminal = ring.kind.take(positions) == TERMINAL
+            return ring.reward.take(positions), np.where(terminal, np.float32(0), np.float32(self._gamma))
+        reward = np.zeros(len(positions))
+        discount = np.ones(len(positions))
+        for step in range(self.update_horizon):
+            at, taken = positions + step, steps > step
+            reward += np.where(taken, discount * ring.reward.take(at, mode="wrap"), 0.0)
+            discount *= np.where(taken, self._step_discount(ring, at), 1.0)
+        terminal = ring.kind.take(positions + steps - 1, mode="wrap") == TERMINAL
+        discount[terminal] = 0.0
+        return reward.astype(np.float32), discount.astype(np.float32)
 
-    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Take over the counters and the small ring."""
-        self.head, self._completed = counters["head"], counters["completed"]
-        self.written = min(self._completed, self.capacity)
-        self._last_slot = counters["last_slot"]
-        self._rng.bit_generator.state = counters["eviction_generator"]
-        slots = dict(snapshot)
-        entry, held = self._entry[: self.written], slots.pop("held", self._entry[:0])
-        entry[entry != held] = -1
-        self.count = int(np.count_nonzero(entry >= 0))
-        self._newest.load_state_dict({**counters["newest"], "slots": slots, "snapshot": {}})
-
-    def end_running(self) -> None:
-        """End the episode that is under way, if one is: its last observation is its final one."""
-        self._newest.end_running()
-        self._take_complete()
-
-    def lose(self, first: int, stop: int) -> None:
-        """Take note that the entries `first <= entry < stop` are lost."""
-        self._entry[(self._entry >= first) & (self._entry < stop)] = -1
-
-    def names(self) -> list[str]:
-        """Return the names of what an entry holds."""
-        return ["place", *self._saved]
-
-    def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the entries from `first` on that no later one was written over, oldest first."""
-        places = self.live_positions()
-        places = places[self._entry[places] >= first]
-        for start in range(0, len(places), _PIECE):
-            chosen = places[start : start + _PIECE]
-            yield {"place": chosen, **{name: array[chosen] for name, array in self._saved.items()}}
-
-    def put(self, first: int, piece: Arrays) -> int:
-        """Write entries; return how many."""
-        for name, array in self._saved.items():
-            array[piece["place"]] = piece[name]
-        return len(piece["place"])
-
-    def still_listed(self, listed: list[Segment]) -> list[Segment]:
-        """Return the segments that stay in use: all, until most entries are dead and what lives is written anew."""
-        return listed if sum(segment.size for segment in listed) <= 2 * self.nbytes else []
-
-
-_NUMBERS: Mapping[str, Any] = {
-    "action": np.int64,
-    "reward": np.float32,
-    "discount": np.float32,
-    "interval": np.int64,
-    "index": np.int64,
-}
-
-
-def _next(name: str) -> str:
-    """Return the column of the next observation that goes with a column of the observation."""
-    return f"next_{name}"
+    def _step_discount(self, ring: Ring, positions: Positions) -> npt.NDArray[np.floating[Any]] | float:
+        if self._discount_by == "decision":
+            return self._gamma
+        return self._gamma ** ring.interval.take(positions, mode="wrap")
 
 
 def create_replay(
     observation_space: gym.Space[Any],
     *,
     extras: Dict | None = None,
-    prioritized: bool = False,
+    selector: str | Callable[..., Selector] = "uniform",
     eviction: Literal["oldest", "reservoir"] = "oldest",
     capacity: int = 1_000_000,
     stack_size: int = 1,
@@ -534,14 +492,14 @@ def create_replay(
     discount_by: Literal["decision", "frame"] = "decision",
     batch_size: int = 32,
     seed: int = 0,
-    **priorities: Any,
+    **of_selector: Any,
 ) -> Replay:
     """Make an empty replay of n-step transitions.
 
     Args:
         observation_space: a space of arrays, or a Dict of such.
         extras: the space of what the policy leaves for the learner beside its action; None where it leaves nothing.
-        prioritized: draw by priorities, not uniformly.
+        selector: how transitions are drawn: "uniform", "prioritized", or what makes a `Selector`.
         eviction: what goes when the replay is full, the "oldest" or a random transition ("reservoir": see `Reservoir`
             for what it costs).
         capacity: slots of a ring, of which an episode of T decisions takes T + 1; transitions of a reservoir.
@@ -551,24 +509,33 @@ def create_replay(
         discount_by: what `gamma` discounts, a "decision" or a "frame".
         batch_size: transitions in a batch unless `sample` is given another number.
         seed: of the draws and, in a reservoir, of the eviction, each with a generator of its own.
-        priorities: the arguments of `Prioritized`, where `prioritized`.
+        of_selector: the arguments of the selector, such as those of `Prioritized`.
 
     Raises:
-        TypeError: an argument of `Prioritized` without `prioritized`.
-        ValueError: a space that cannot be stored, an unknown eviction, priorities in a reservoir, or an argument out of
-            its range.
+        TypeError: an argument that the selector does not have.
+        ValueError: a space that cannot be stored, an unknown selector or eviction, another selector than "uniform" in a
+            reservoir, or an argument out of its range.
     """
     if eviction not in ("oldest", "reservoir"):
         raise ValueError(f"eviction must be 'oldest' or 'reservoir', got {eviction!r}")
-    if priorities and not prioritized:
-        raise TypeError(f"{', '.join(priorities)} must not be given without prioritized=True")
+    if selector == "uniform" and of_selector:
+        raise TypeError(f"{', '.join(of_selector)} must not be given where selector='uniform'")
     schema = TransitionSchema(observation_space, extras)
     n_step = NStep(stack_size=stack_size, update_horizon=update_horizon, gamma=gamma, discount_by=discount_by)
     if eviction == "oldest":
-        selector = Prioritized(**priorities) if prioritized else Uniform()
-        return Replay(Ring(schema, n_step, capacity), selector, batch_size=batch_size, seed=seed)
-    if prioritized:
-        raise ValueError("eviction must be 'oldest' where prioritized=True, got 'reservoir'")
+        made = _make_selector(selector, of_selector)
+        return Replay(Ring(schema, n_step, capacity), made, batch_size=batch_size, seed=seed)
+    if selector != "uniform":
+        raise ValueError(f"eviction must be 'oldest' where selector={selector!r}, got 'reservoir'")
     draws, evictions = np.random.SeedSequence(seed).spawn(2)
     reservoir = Reservoir(schema, n_step, capacity, batch_size=batch_size, seed=evictions)
     return Replay(reservoir, Uniform(), batch_size=batch_size, seed=draws)
+
+
+def _make_selector(selector: Any, arguments: Mapping[str, Any]) -> Selector:
+    factory = SELECTORS.get(selector) if isinstance(selector, str) else selector
+    made = factory(**arguments) if callable(factory) else None
+    if not isinstance(made, Selector):
+        names = ", ".join(map(repr, SELECTORS))
+        raise ValueError(f"selector must be {names}, or make a Selector, such as its class, got {selector!r}")
+    return made

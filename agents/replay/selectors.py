@@ -8,14 +8,14 @@ about how they were chosen, such as importance weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from agents.replay.log import Arrays
+from async_wrappers.agents.files import Arrays
 
 Positions = npt.NDArray[np.int64]
 
@@ -36,39 +36,35 @@ class Drawable(Protocol):
     @property
     def count(self) -> int:
         """See the class."""
-        ...
 
     @property
     def written(self) -> int:
         """See the class."""
-        ...
 
     def marks(self, positions: Positions) -> npt.NDArray[Any]:
         """Return numbers `[B]`, not 0 where a valid transition lies at the position."""
-        ...
 
     def live_positions(self) -> Positions:
         """Return the positions of all entries that are still there, oldest first."""
-        ...
 
 
-class Selector(Protocol):
-    """Chooses positions of a storage, and remembers what it must for that.
+class Selector:
+    """Chooses positions of a storage, and remembers what it must for that: nothing, unless a subclass says otherwise.
 
     The generator is the replay's, so that a selector's state is what it remembers and no more.
     """
 
+    _storage: Drawable
+
     def attach(self, storage: Drawable) -> None:
         """Take a storage to choose from, in which nothing is valid yet."""
-        ...
+        self._storage = storage
 
     def became_valid(self, position: int) -> None:
         """Take note that a transition can be drawn from now on; its columns are written already."""
-        ...
 
     def became_invalid(self, position: int) -> None:
         """Take note that a transition is gone."""
-        ...
 
     def draw(
         self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
@@ -78,7 +74,7 @@ class Selector(Protocol):
         Returns:
             Positions `[B]` of valid transitions, and further arrays `[B, ...]` for the batch, by name.
         """
-        ...
+        raise NotImplementedError
 
     def set_priorities(
         self, positions: Positions, priority: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_]
@@ -91,51 +87,36 @@ class Selector(Protocol):
             valid: `[B]`; False where the transition is gone: its position holds another one now.
 
         Raises:
-            ValueError: a priority is out of its range; nothing is changed then.
+            ValueError: a priority is out of its range, or the selector has none; nothing is changed then.
         """
-        ...
+        raise ValueError("priorities are for a prioritised replay, and this one draws uniformly")
 
     def clear(self) -> None:
         """Forget every transition."""
-        ...
 
     @property
     def nbytes(self) -> int:
         """Bytes that all arrays take once the storage is full."""
-        ...
+        return 0
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data."""
-        ...
+        return {}
 
     def counters(self) -> dict[str, Any]:
         """Return what is remembered as plain data, for `restore`."""
-        ...
+        return {}
 
     def snapshot(self) -> Arrays:
         """Return what is remembered as arrays, for `restore`; they may be views."""
-        ...
+        return {}
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         """Continue where `counters` and `snapshot` were taken; the storage has been restored already."""
-        ...
 
 
-class Uniform:
+class Uniform(Selector):
     """Every valid transition is drawn with the probability 1 / N, independently (Mnih et al. 2015, Algorithm 1)."""
-
-    nbytes = 0
-    _storage: Drawable
-
-    def attach(self, storage: Drawable) -> None:
-        """See `Selector`."""
-        self._storage = storage
-
-    def became_valid(self, position: int) -> None:
-        """Do nothing: the storage marks what is valid."""
-
-    def became_invalid(self, position: int) -> None:
-        """Do nothing: the storage marks what is valid."""
 
     def draw(
         self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
@@ -157,36 +138,8 @@ class Uniform:
             positions[rejected] = rng.integers(written, size=rejected.size)
         return positions, {}
 
-    def set_priorities(
-        self, positions: Positions, priority: npt.NDArray[np.float64], valid: npt.NDArray[np.bool_]
-    ) -> None:
-        """Refuse them.
 
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("priorities are for a prioritised replay, and this one draws uniformly")
-
-    def clear(self) -> None:
-        """Do nothing: there is nothing to forget."""
-
-    def facts(self) -> dict[str, Any]:
-        """Return nothing: there are no arguments."""
-        return {}
-
-    def counters(self) -> dict[str, Any]:
-        """Return nothing: nothing is remembered."""
-        return {}
-
-    def snapshot(self) -> Arrays:
-        """Return nothing: nothing is remembered."""
-        return {}
-
-    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Do nothing: nothing is remembered."""
-
-
-class Prioritized:
+class Prioritized(Selector):
     """Prioritised experience replay (Schaul et al. 2016).
 
     A valid transition i is drawn with the probability P(i) = p_i^alpha / sum_k p_k^alpha (equation 1). It enters with
@@ -208,7 +161,6 @@ class Prioritized:
         ValueError: an argument is out of its range.
     """
 
-    _storage: Drawable
     _tree: SumTree
 
     def __init__(
@@ -229,7 +181,7 @@ class Prioritized:
 
     def attach(self, storage: Drawable) -> None:
         """See `Selector`."""
-        self._storage = storage
+        super().attach(storage)
         self._tree = SumTree(storage.capacity)
 
     def became_valid(self, position: int) -> None:
@@ -316,6 +268,9 @@ class Prioritized:
         # A damaged file may have taken transitions that still had a priority.
         self._tree.set(live, np.where(self._storage.marks(live) != 0, snapshot["value"], 0.0))
         self._largest_priority = counters["largest_priority"]
+
+
+SELECTORS: Mapping[str, Callable[..., Selector]] = {"uniform": Uniform, "prioritized": Prioritized}
 
 
 def _in_unit_interval(name: str, value: float) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a sweep: score against delay, learning curves, workers against latency; and what all figures share.
+"""The figures of a sweep: score against delay, learning curves, workers against latency, and the regret ladder.
 
 Curves differ in colour (Okabe and Ito's, which colour-blind readers can distinguish), in line and in marker, so that
 they can be read in black and white too.
@@ -7,31 +7,24 @@ they can be read in black and white too.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents.experiment.evaluate import STATISTICS, bootstrap_interval
-from agents.files import write_atomically
-from agents.sweep.view import BASELINES, View
+from async_wrappers.agents.files import write_atomically
+from async_wrappers.agents.sweep.view import BASELINES, Ladder, Summary, View, summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS",
-    "draw_learning_curves",
-    "draw_scores",
-    "draw_workers",
-    "make_panels",
-    "put_legend",
-    "write_figure",
-]
+__all__ = ["draw_ladders", "draw_learning_curves", "draw_scores", "draw_workers", "put_subject", "write_figure"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
@@ -43,54 +36,48 @@ MOST_PANELS = 12
 def draw_scores(view: View) -> Figure:
     """Draw the score against the view's key, a curve per arm, with the baselines as lines across."""
     panels = view.panels
-    figure, places = make_panels(len(panels), view.x_label, view.metric_label)
+    figure, places = _make_panels(len(panels), view.x_label, view.metric_label)
     styles = _styles(name for panel in panels for name in panel.curves)
     for panel, axes in zip(panels, places, strict=True):
         for name, curve in panel.curves.items():
             errors = [[score.value - score.low for score in curve], [score.high - score.value for score in curve]]
             xs, values = [score.x for score in curve], [score.value for score in curve]
             axes.errorbar(xs, values, errors, label=name, capsize=3, **styles[name])
-        for level in panel.levels:
-            axes.axhline(
-                level.value,
-                color="0.25",
-                linestyle=LEVELS[level.name.partition(",")[0]],
-                linewidth=1.2,
-                label=level.name,
-            )
+        for name, level in panel.levels.items():
+            line = LEVELS[name.partition(",")[0]]
+            axes.axhline(level.value, color="0.25", linestyle=line, linewidth=1.2, label=name)
             axes.axhspan(level.low, level.high, color="0.5", alpha=0.15, linewidth=0)
         _scale(axes, sorted({score.x for curve in panel.curves.values() for score in curve}))
         axes.set_title(panel.title, fontsize="medium")
-    put_legend(figure, places, view.statistic_label)
+    _put_legend(figure, places, view.statistic_label)
     return figure
 
 
 def draw_learning_curves(view: View, metric: str) -> Figure:
     """Draw a metric of the iterations against training frames, a panel per value along the axis."""
-    rows = [row for row in view.rows if row["metric"] in (metric, "frames") and row["iteration"] is not None]
-    rows = [row for row in rows if row["arm"] not in BASELINES]
-    curves: dict[tuple[str, float], dict[str, dict[int, list[tuple[float, float]]]]] = {}
+    rows = [row for row in view.rows if row["iteration"] is not None and row["arm"] not in BASELINES]
     frames = {(row["trial"], row["iteration"]): row["value"] for row in rows if row["metric"] == "frames"}
+    curves: dict[tuple[str, float], dict[str, _Curve]] = defaultdict(dict)
     for row in rows:
         if row["metric"] == metric:
+            at: Any = frames.get((row["trial"], row["iteration"]), row["iteration"])
             for name in view.names(row):
-                panel = curves.setdefault((view.title(row), row[view.x]), {})
-                at = (frames.get((row["trial"], row["iteration"]), row["iteration"]), row["value"])
-                panel.setdefault(name, {}).setdefault(row["iteration"], []).append(at)
+                curve = curves[view.title(row), row[view.x]].setdefault(name, defaultdict(list))
+                curve[row["iteration"]].append((at, row["value"]))
     shown = _spread(sorted(curves))
-    along = "training frames" if frames else "iteration"
-    label = {"train_average_return": "return of an episode in training"}.get(metric, metric.replace("_", " "))
-    figure, places = make_panels(len(shown), along, label)
+    x_label, y_label = "training frames" if frames else "iteration", replace(view, metric=metric).metric_label
+    figure, places = _make_panels(len(shown), x_label, y_label)
     styles = _styles(name for panel in curves.values() for name in panel)
     for (title, x), axes in zip(shown, places, strict=True):
         for name, iterations in curves[title, x].items():
             _draw_band(axes, iterations, view.statistic, label=name, **{**styles[name], "markersize": 3})
-        axes.set_title(", ".join(filter(None, [title, _x_in_words(view, x)])), fontsize="medium")
+        x_in_words = f"delay {x:g} frames" if view.x_label.startswith("delay") else f"{view.x} {x:g}"
+        axes.set_title(", ".join(filter(None, [title, x_in_words])), fontsize="medium")
     _same_heights(dict(zip(shown, places, strict=True)))
     seeds = max(len(found) for panel in curves.values() for curve in panel.values() for found in curve.values())
     spread = "one seed" if seeds == 1 else f"{view.statistic} of up to {seeds} seeds, bands: 95 % bootstrap interval"
     left_out = f"; {len(shown)} of {len(curves)} panels" if len(shown) < len(curves) else ""
-    put_legend(figure, places, spread + left_out)
+    _put_legend(figure, places, spread + left_out)
     return figure
 
 
@@ -102,7 +89,7 @@ def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str
         fps: Frames per second.
         title: The simulated setting, in words.
     """
-    figure, (axes,) = make_panels(1, "mean latency of an inference (ms)", "workers")
+    figure, (axes,) = _make_panels(1, "mean latency of an inference (ms)", "workers")
     latencies = [1000 * latency for latency, _, _ in needs]
     curves = {
         "enough for a fresh action on 99 % of the frames": [enough for _, _, enough in needs],
@@ -110,16 +97,20 @@ def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str
     }
     styles = _styles(curves)
     for name, workers in curves.items():
-        axes.plot(latencies, workers, label=name, **styles[name])
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_major_formatter("{x:g}")
+        axes.loglog(latencies, workers, label=name, **styles[name])
     per_ms = fps / 1000
     frames = axes.secondary_xaxis("top", functions=(partial(np.multiply, per_ms), partial(np.multiply, 1 / per_ms)))
-    frames.xaxis.set_major_formatter("{x:g}")
+    for axis in (axes.xaxis, axes.yaxis, frames.xaxis):
+        axis.set_major_formatter("{x:g}")
     frames.set_xlabel(f"the same in frames at {fps:g} frames a second", fontsize="small")
-    put_legend(figure, [axes], title)
+    _put_legend(figure, [axes], title)
+    return figure
+
+
+def put_subject(figure: Figure, subject: str) -> Figure:
+    """Put what a figure is of, such as ``CartPole-v1, DQNAgent``, above its note; return the figure."""
+    if subject:
+        figure.suptitle(f"{subject}\n{figure.get_suptitle()}", fontsize="small", color="0.3")
     return figure
 
 
@@ -128,17 +119,16 @@ def write_figure(figure: Figure, path: Path) -> list[Path]:
     import matplotlib
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    paths = [path.with_suffix(f".{kind}") for kind in ("png", "svg")]
+    paths = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
     # With a fixed salt, the same figure is the same file.
     with matplotlib.rc_context({"svg.hashsalt": path.stem}):
         for each in paths:
-            kind = each.suffix[1:]
-            about = {"Date": None} if kind == "svg" else {}
-            write_atomically(each, partial(figure.savefig, format=kind, dpi=130, metadata=about))
+            about = {"Date": None} if each.suffix == ".svg" else {}
+            write_atomically(each, partial(figure.savefig, format=each.suffix[1:], dpi=130, metadata=about))
     return paths
 
 
-def make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[Axes]]:
+def _make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[Axes]]:
     """Return a figure with `panels` panels, and the panels."""
     # Takes a third of a second to import.
     from matplotlib.figure import Figure
@@ -147,8 +137,7 @@ def make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[A
     lines = math.ceil(panels / columns)
     width = 6.4 if columns == 1 else 3.6 * columns + 0.6
     figure = Figure(figsize=(width, 0.9 + (3.6 if panels == 1 else 2.7 * lines)), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False)
-    places = [axes for line in grid for axes in line]
+    places: list[Axes] = figure.subplots(lines, columns, squeeze=False).flatten().tolist()
     for axes in places[panels:]:
         axes.remove()
     for axes in places[:panels]:
@@ -162,11 +151,10 @@ def make_panels(panels: int, x_label: str, y_label: str) -> tuple[Figure, list[A
 
 
 def _styles(names: Any) -> dict[str, dict[str, Any]]:
-    distinct = list(dict.fromkeys(names))
-    looks = islice(zip(cycle(COLOURS), cycle(LINES), cycle(MARKERS), strict=False), len(distinct))
+    looks = zip(dict.fromkeys(names), cycle(COLOURS), cycle(LINES), cycle(MARKERS), strict=False)
     return {
         name: {"color": colour, "linestyle": line, "marker": marker, "markersize": 5, "linewidth": 1.5}
-        for name, (colour, line, marker) in zip(distinct, looks, strict=True)
+        for name, colour, line, marker in looks
     }
 
 
@@ -195,16 +183,20 @@ def _apart(where: Mapping[float, float], least: float) -> list[float]:
     return kept
 
 
-def _draw_band(axes: Axes, iterations: Mapping[int, list[tuple[float, float]]], statistic: str, **style: Any) -> None:
-    xs = [sum(at for at, _ in found) / len(found) for found in iterations.values()]
-    values = [[value for _, value in found] for found in iterations.values()]
-    axes.plot(xs, [float(STATISTICS[statistic](found)) for found in values], **style)
-    if max(map(len, values)) > 1:
-        low, high = zip(*(bootstrap_interval(found, STATISTICS[statistic]) for found in values), strict=True)
+# Of each iteration the frames played and the value, a pair per trial.
+_Curve = dict[int, list[tuple[float, float]]]
+
+
+def _draw_band(axes: Axes, curve: _Curve, statistic: str, **style: Any) -> None:
+    xs = [sum(at for at, _ in found) / len(found) for found in curve.values()]
+    found = [[value for _, value in found] for found in curve.values()]
+    values, low, high = zip(*(summary(each, statistic) for each in found), strict=True)
+    axes.plot(xs, values, **style)
+    if max(map(len, found)) > 1:
         axes.fill_between(xs, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def put_legend(figure: Figure, places: Sequence[Axes], note: str) -> None:
+def _put_legend(figure: Figure, places: Sequence[Axes], note: str) -> None:
     """Put one legend under all panels, and above them a note on the meaning of markers and bars."""
     entries: dict[str, Any] = {}
     for axes in places:
@@ -215,10 +207,6 @@ def put_legend(figure: Figure, places: Sequence[Axes], note: str) -> None:
     columns = max(1, min(len(entries), int(room / (max(map(len, entries)) + 8))))
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
     figure.suptitle(note, fontsize="small", color="0.3")
-
-
-def _x_in_words(view: View, x: float) -> str:
-    return f"delay {x:g} frames" if view.x_label.startswith("delay") else f"{view.x} {x:g}"
 
 
 def _spread(keys: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
@@ -240,3 +228,53 @@ def _same_heights(places: Mapping[tuple[str, float], Axes]) -> None:
         low, high = zip(*(axes.get_ylim() for axes in own), strict=True)
         for axes in own:
             axes.set_ylim(min(low), max(high))
+
+
+# The regret ladder.
+
+# Of a bar, where two delays are 1 apart.
+WIDTH = 0.36
+# More rungs side by side leave no room for their numbers, which the page's table has.
+MOST_NUMBERED = 6
+# Label, colour, hatching and place of each step's bar. The hatching is for those who see no colours.
+STEPS = (
+    ("cost of delay: from none to asynchronous", COLOURS[4], "", -WIDTH / 2),
+    ("cost of inaction: from asynchronous to sequential", COLOURS[0], "///", WIDTH / 2),
+)
+
+
+def draw_ladders(view: View, ladders: Sequence[Ladder]) -> Figure:
+    """Draw a panel per ladder: two bars for each delay, each from one rung's score to the next one's."""
+    figure, places = _make_panels(len(ladders), view.x_label, view.metric_label)
+    numbered = min(len(ladders), 3) * max(len(ladder.rungs) for ladder in ladders) <= MOST_NUMBERED
+    for ladder, axes in zip(ladders, places, strict=True):
+        axes.axhline(ladder.top.value, color="0.2", linewidth=1.2, label="score without delay")
+        for place, rung in enumerate(ladder.rungs):
+            _draw_step(axes, place, 0, ladder.top.value, rung.delay, numbered)
+            _draw_step(axes, place, 1, rung.asynchronous.value, rung.inaction, numbered)
+            between = [place - WIDTH, place + WIDTH]
+            axes.plot(between, [rung.asynchronous.value] * 2, color="0.2", linewidth=0.8, linestyle=":")
+        axes.set_xticks(range(len(ladder.rungs)), [f"{rung.asynchronous.x:g}" for rung in ladder.rungs])
+        axes.set_title(ladder.title, fontsize="medium")
+        axes.margins(y=0.12)
+    scores = [ladder.top for ladder in ladders]
+    scores += [score for ladder in ladders for rung in ladder.rungs for score in (rung.asynchronous, rung.sequential)]
+    meaning = "differences of {statistic}s of {seeds} seeds, whiskers: 95 % bootstrap interval of the difference"
+    _put_legend(figure, places, view.note(meaning, scores))
+    return figure
+
+
+def _draw_step(axes: Axes, place: int, step: int, begin: float, cost: Summary, numbered: bool) -> None:
+    label, colour, hatch, shift = STEPS[step]
+    # The legend needs one bar of each step.
+    look: dict[str, Any] = {"label": "_" if place else label, "color": colour, "hatch": hatch}
+    # A higher cost ends lower.
+    error = [[cost.high - cost.value], [cost.value - cost.low]]
+    whiskers: dict[str, Any] = {"yerr": error, "capsize": 3, "error_kw": {"linewidth": 1.1}}
+    axes.bar(place + shift, -cost.value, WIDTH * 0.9, begin, edgecolor="0.1", linewidth=0.8, **look, **whiskers)
+    if numbered:
+        highest = max(begin, begin - cost.value, begin - cost.low)
+        at = (place + shift, highest)
+        # Without a sign for what rounds to nothing.
+        text = "0" if f"{cost.value:.3g}" in ("0", "-0") else f"{-cost.value:+.3g}"
+        axes.annotate(text, at, xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize="x-small")

@@ -28,8 +28,8 @@ from typing import Any
 import gin
 import numpy as np
 
-from agents.experiment.config import ConfigError
-from agents.experiment.optional_imports import extra
+from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.extras import extra
 
 __all__ = ["Axis", "Grid", "Point", "draw_bindings", "make_points", "parse_axis", "plain", "points_from_values"]
 
@@ -82,12 +82,14 @@ def make_points(
             raise ConfigError(f"grid: {key} is an axis twice: give all its values in one")
     axes_by_arm = {name: [parse_axis(text) for text in texts] for name, texts in (arms or {}).items()} or {"": []}
     if not axes and not any(axes_by_arm.values()):
-        raise ConfigError(
-            "grid: it is empty: give --grid 'RealtimeDelay.delay = 1, 8, 70', or Sweep.grid in a gin file"
-        )
+        remedy = "give --grid 'RealtimeDelay.delay = 1, 8, 70', or Sweep.grid in a gin file"
+        raise ConfigError(f"grid: it is empty: {remedy}")
     excluded = [[parse_axis(text) for text in group] for group in exclude]
     known = {*keys, *(key for own in axes_by_arm.values() for axis in own for key in axis.keys)}
-    _check_keys_of_exclusions(excluded, known)
+    for key in (key for group in excluded for axis in group for key in axis.keys):
+        if key not in known:
+            keys_there = ", ".join(sorted(known))
+            raise ConfigError(f"Sweep.exclude: {key} is not a key of this grid: its keys are {keys_there}")
     points: dict[str, Point] = {}
     for bindings in (draw or _combinations)(axes):
         for arm, own in axes_by_arm.items():
@@ -183,11 +185,8 @@ def _combinations(axes: Sequence[Axis]) -> Iterator[dict[str, str]]:
 
 
 def _bindings(axes: Sequence[Axis], choices: Sequence[Sequence[str]]) -> dict[str, str]:
-    return {
-        key: value
-        for axis, choice in zip(axes, choices, strict=True)
-        for key, value in zip(axis.keys, choice, strict=True)
-    }
+    keys, values = (key for axis in axes for key in axis.keys), (value for choice in choices for value in choice)
+    return dict(zip(keys, values, strict=True))
 
 
 def _linked(bindings: dict[str, str]) -> dict[str, str]:
@@ -202,14 +201,6 @@ def _linked(bindings: dict[str, str]) -> dict[str, str]:
 def _has(point: Point, axis: Axis) -> bool:
     bound = [point.bindings.get(key) for key in axis.keys]
     return any(bound == [point.bindings.get(value, value) for value in choice] for choice in axis.choices)
-
-
-def _check_keys_of_exclusions(groups: Sequence[Sequence[Axis]], known: set[str]) -> None:
-    for key in (key for group in groups for axis in group for key in axis.keys):
-        if key not in known:
-            raise ConfigError(
-                f"Sweep.exclude: {key} is not a key of this grid: its keys are {', '.join(sorted(known))}"
-            )
 
 
 # Grids in Python.
@@ -239,23 +230,20 @@ def points_from_values(grid: Grid, num_samples: int | None = None) -> list[Point
         if point.keys() != chosen[0].keys():
             raise ConfigError(f"grid: all points must have the keys {', '.join(chosen[0])}, got {', '.join(point)}")
         for key, value in point.items():
-            _check_plain(key, value)
+            # Only what comes back from JSON as it was can be compared with the sweep.json of an interrupted sweep.
+            try:
+                same = json.loads(json.dumps(value)) == value
+            except (TypeError, ValueError):
+                same = False
+            if not same:
+                wanted = "numbers, texts, truth values, None or lists of them"
+                raise ConfigError(f"grid[{key!r}] must hold {wanted}, got {value!r}")
     return [Point("", point) for point in chosen]
 
 
 def _check_list(key: str, values: Any) -> None:
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise ConfigError(f"grid[{key!r}] must be a list of values, got {values!r}")
-
-
-def _check_plain(key: str, value: Any) -> None:
-    # Only what comes back from JSON as it was can be compared with the sweep.json of an interrupted sweep.
-    try:
-        same = json.loads(json.dumps(value)) == value
-    except (TypeError, ValueError):
-        same = False
-    if not same:
-        raise ConfigError(f"grid[{key!r}] must hold numbers, texts, truth values, None or lists of them, got {value!r}")
 
 
 # Random search. Every draw comes from one generator with a fixed seed, in the order of the axes.
@@ -267,10 +255,11 @@ def draw_bindings(axes: Sequence[Axis], num_samples: int) -> Iterator[dict[str, 
     Raises:
         ConfigError: The extra `ray` is missing, or a distribution has arguments that Ray Tune does not take.
     """
+    _tune("Sweep.search = 'random'")
     rng = np.random.RandomState(0)
     for _ in range(num_samples):
         # All axes' choices are drawn before any distribution.
-        chosen = [_one_of(axis.choices, rng) for axis in axes]
+        chosen = [axis.choices[rng.randint(len(axis.choices))] for axis in axes]
         yield {key: _drawn_text(text, rng) for key, text in _bindings(axes, chosen).items()}
 
 
@@ -293,28 +282,23 @@ def _is_distribution(values: Any) -> bool:
 
 
 def _drawn_value(values: Any, rng: np.random.RandomState) -> Any:
-    return _rounded(values.sample(random_state=rng)) if _is_distribution(values) else _one_of(values, rng)
+    return _rounded(values.sample(random_state=rng)) if _is_distribution(values) else values[rng.randint(len(values))]
 
 
 def _drawn_text(text: str, rng: np.random.RandomState) -> str:
     distribution = _DISTRIBUTION.fullmatch(text)
     if distribution is None:
         return text
+    tune = _tune("Sweep.search = 'random'")
     try:
         arguments = ast.literal_eval(f"({distribution[2]},)")
         # Most of Ray Tune's distributions take bounds in the wrong order, and draw nonsense.
         if len(arguments) > 1 and arguments[0] >= arguments[1]:
             raise ValueError(f"the first bound must be the lower one, got {arguments[0]} and {arguments[1]}")
-        domain = getattr(_tune("Sweep.search = 'random'"), distribution[1])(*arguments)
+        domain = getattr(tune, distribution[1])(*arguments)
         return repr(_rounded(domain.sample(random_state=rng)))
-    except ConfigError:
-        raise
     except (TypeError, ValueError, SyntaxError) as error:
         raise ConfigError(f"grid: {text} is no distribution of Ray Tune ({error})") from None
-
-
-def _one_of(values: Sequence[Any], rng: np.random.RandomState) -> Any:
-    return values[_tune("Sweep.search = 'random'").randint(0, len(values)).sample(random_state=rng)]
 
 
 def _rounded(value: Any) -> Any:

@@ -1,24 +1,139 @@
-"""The plan of a sweep: its points, its seeds and the command line that its trials share, kept in ``sweep.json``."""
+"""What a sweep is to do: the settings that a gin file binds as `Sweep`, and the plan that its directory keeps.
+
+The plan, ``sweep.json``, holds the points, the seeds and the command line that all trials share.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from agents.experiment.config import CONFIG, ConfigError
-from agents.files import write_text_atomically
-from agents.sweep.grid import Point
-from agents.sweep.trial import Trial
+import gin
 
-__all__ = ["PLAN", "SweepPlan", "is_continued", "read_plan", "write_plan"]
+from async_wrappers.agents.experiment.config import CONFIG, ConfigError
+from async_wrappers.agents.files import write_text_atomically
+from async_wrappers.agents.sweep.grid import Point
+
+__all__ = ["PLAN", "Sweep", "SweepPlan", "Trial", "check_engine", "is_continued", "read_plan", "write_plan"]
 
 PLAN = "sweep.json"
 
+_ENGINES = ("local", "ray")
 _REMEDY = "bring back the file that the sweep wrote, or choose another base_dir"
 _OPTIONS = ("--gin_files", "--gin_bindings")
+
+
+@gin.configurable(module="agents")
+@dataclass(frozen=True)
+class Sweep:
+    """How a sweep is run.
+
+    Args:
+        grid: Axes, such as ``["RealtimeDelay.delay = 1, 8", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]``.
+        arms: Axes by the arm's name, such as ``["create_agent.agent_name = 'random'"]``, which win over the grid's.
+        exclude: Groups of axes; a point with a listed value of each axis of a group is left out.
+        seeds: Seeds per point.
+        trial_seconds: Seconds that one trial takes, for the estimate until a trial has ended; None if not known.
+        keep_checkpoints: Whether finished trials keep all their checkpoints; else only the newest weights stay, without
+            the replay.
+        search: ``"grid"``, every combination; or ``"random"``, `num_samples` draws with Ray Tune.
+        num_samples: Draws of a random search.
+        scheduler: None, or ``"asha"``: Ray Tune ends trials early that do worse than others after as many iterations
+            (Li et al., "A System for Massively Parallel Hyperparameter Tuning", 2018).
+        scheduler_metric: The statistic of an iteration that the scheduler compares; more is better.
+        grace_period: Iterations that every trial has.
+        reduction_factor: One trial in `reduction_factor` goes on at each rung of the scheduler.
+        wandb_project: Project of Weights & Biases that gets the finished trials; None for none.
+    """
+
+    grid: Sequence[str] = ()
+    arms: Mapping[str, Sequence[str]] | None = None
+    exclude: Sequence[Sequence[str]] = ()
+    seeds: int = 3
+    trial_seconds: float | None = None
+    keep_checkpoints: bool = True
+    search: str = "grid"
+    num_samples: int = 10
+    scheduler: str | None = None
+    scheduler_metric: str = "train_average_return"
+    grace_period: int = 1
+    reduction_factor: int = 3
+    wandb_project: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a value that is not a count, a text or a known word."""
+        for name, least in (("seeds", 1), ("num_samples", 1), ("grace_period", 1), ("reduction_factor", 2)):
+            value = getattr(self, name)
+            self._check(name, _is_number(value, int) and value >= least, f"a whole number >= {least}")
+        seconds = self.trial_seconds
+        fitting = seconds is None or (_is_number(seconds, int | float) and seconds > 0)
+        self._check("trial_seconds", fitting, "a number of seconds > 0, or None")
+        self._check("wandb_project", isinstance(self.wandb_project, str | None), "a text, or None")
+        self._check("grid", _are_texts(self.grid), "a list of texts")
+        arms = self.arms
+        fitting = arms is None or (isinstance(arms, Mapping) and all(map(_are_texts, arms.values())))
+        self._check("arms", fitting, "lists of texts by name")
+        fitting = isinstance(self.exclude, Sequence) and all(map(_are_texts, self.exclude))
+        self._check("exclude", fitting, "a list of lists of texts")
+        known = {"search": ("grid", "random"), "scheduler": (None, "asha"), "keep_checkpoints": (True, False)}
+        for name, words in known.items():
+            self._check(name, getattr(self, name) in words, _one_of(words))
+
+    def _check(self, name: str, fitting: bool, wanted: str) -> None:
+        if not fitting:
+            raise ConfigError(f"Sweep.{name} must be {wanted}, got {getattr(self, name)!r}")
+
+
+def check_engine(engine: str, address: str | None, settings: Sweep) -> None:
+    """Refuse an unknown engine, or settings that the engine does not have.
+
+    Raises:
+        ConfigError: It is unknown, or it lacks one of the settings.
+    """
+    if engine not in _ENGINES:
+        raise ConfigError(f"engine must be {_one_of(_ENGINES)}, got {engine!r}")
+    if engine == "local":
+        for name, value, plain in (("search", settings.search, "grid"), ("scheduler", settings.scheduler, None)):
+            if value != plain:
+                raise ConfigError(f"Sweep.{name} = {value!r} is Ray Tune's work: add --engine ray (engine='ray')")
+        if address is not None:
+            raise ConfigError(f"address {address} is that of a Ray cluster: add --engine ray (engine='ray')")
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a kind of number; a truth value, which Python takes for an int, is not."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _are_texts(value: Any) -> bool:
+    return not isinstance(value, str) and isinstance(value, Sequence) and all(isinstance(text, str) for text in value)
+
+
+def _one_of(words: Sequence[Any]) -> str:
+    return f"one of {', '.join(map(repr, words))}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A point of the grid with a seed.
+
+    Attributes:
+        name: Name of its directory.
+        arm: The point's arm.
+        bindings: The point's bindings.
+        seed_number: 0, 1, ...
+        seed: Derived from the bindings and `seed_number`.
+    """
+
+    name: str
+    arm: str
+    bindings: dict[str, Any]
+    seed_number: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -39,6 +154,11 @@ class SweepPlan:
     arguments: list[str]
     function: str
 
+    @property
+    def keys(self) -> list[str]:
+        """All keys that a point binds, in the order of the points."""
+        return list(dict.fromkeys(key for point in self.points for key in point.bindings))
+
     def trials(self) -> list[Trial]:
         """Return all trials, every point's first seed first."""
         return [
@@ -46,6 +166,12 @@ class SweepPlan:
             for number in range(self.seeds)
             for index, point in enumerate(self.points)
         ]
+
+
+def _seed(point: Point, number: int) -> int:
+    """Derive a trial's seed from its bindings and its number, so that arms that bind the same play the same."""
+    text = json.dumps([sorted(point.bindings.items()), number])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") & 0x7FFFFFFF
 
 
 def read_plan(base_dir: Path) -> SweepPlan:
@@ -72,12 +198,11 @@ def _fault(plan: SweepPlan) -> str | None:
 
     The file may be a stranger's, and its arguments become a command line.
     """
-    texts = (plan.axes, plan.arguments)
-    if not all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in texts):
+    if not all(isinstance(each, list) and _are_texts(each) for each in (plan.axes, plan.arguments)):
         return "axes and arguments must be lists of texts"
     if not all(isinstance(point.arm, str) and isinstance(point.bindings, dict) for point in plan.points):
         return "points must have an arm, a text, and bindings by name"
-    if not isinstance(plan.seeds, int) or isinstance(plan.seeds, bool) or plan.seeds < 1:
+    if not _is_number(plan.seeds, int) or plan.seeds < 1:
         return f"seeds must be at least 1, got {plan.seeds!r}"
     if not isinstance(plan.function, str):
         return f"function must be a text, got {plan.function!r}"
@@ -108,18 +233,15 @@ def is_continued(plan: SweepPlan, base_dir: Path) -> bool:
             raise ConfigError(f"base_dir {base_dir} holds a run, not a sweep: choose another base_dir")
         return False
     there = read_plan(base_dir)
+    holds = f"base_dir {base_dir} holds a sweep"
     if there.seeds > plan.seeds:
-        raise ConfigError(
-            f"base_dir {base_dir} holds a sweep with {there.seeds} seeds, not {plan.seeds}: give no fewer"
-        )
+        raise ConfigError(f"{holds} with {there.seeds} seeds, not {plan.seeds}: give no fewer")
     if (there.function, there.arguments) != (plan.function, plan.arguments):
         old, new = (" ".join([each.function, *each.arguments]) for each in (there, plan))
-        raise ConfigError(f"base_dir {base_dir} holds a sweep of another experiment ({old} there, {new} here)")
+        raise ConfigError(f"{holds} of another experiment ({old} there, {new} here)")
     if there.points != plan.points:
-        raise ConfigError(
-            f"base_dir {base_dir} holds a sweep with another grid ({_difference(there.points, plan.points)}): choose "
-            "another base_dir"
-        )
+        difference = _difference(there.points, plan.points)
+        raise ConfigError(f"{holds} with another grid ({difference}): choose another base_dir")
     return True
 
 
@@ -130,9 +252,3 @@ def _difference(there: Sequence[Point], here: Sequence[Point]) -> str:
         if old != new:
             return f"{key} = {', '.join(old)} there, {', '.join(new)} here"
     return f"{len(there)} points there, {len(here)} here, in another order or other combinations"
-
-
-def _seed(point: Point, number: int) -> int:
-    """Derive a trial's seed from its bindings and its number, so that arms that bind the same play the same."""
-    text = json.dumps([sorted(point.bindings.items()), number])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little") & 0x7FFFFFFF

@@ -13,7 +13,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -25,19 +24,16 @@ from ray import tune
 from ray._private import ray_constants
 from ray.tune.schedulers import ASHAScheduler
 
-from agents.experiment.config import ConfigError
-from agents.experiment.lock import alone_in
-from agents.experiment.metrics import read_iterations
-from agents.sweep.settings import Sweep
-from agents.sweep.trial import (
-    FAILURE,
+from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.experiment.lock import alone_in
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.sweep.plan import Sweep
+from async_wrappers.agents.sweep.trial import (
     OnChange,
-    end_processes,
+    TrialProcess,
     python_path,
-    record_end,
     record_failure,
     record_stop,
-    start_process,
     trial_status,
 )
 
@@ -85,27 +81,30 @@ def run_on_ray(
     if not payloads:
         return
     os.environ.update(TUNE_SETTINGS)
-    base_dir = next(iter(payloads)).parents[1]
-    watched = settings.scheduler is not None
-    directories = [*(_finished(base_dir) if watched else ()), *payloads]
+    trials = next(iter(payloads)).parent
+    directories, metric, scheduler = list(payloads), None, None
+    if settings.scheduler is not None:
+        # The trials that finished before are reported again, so that the scheduler can compare with them.
+        directories = [path for path in sorted(trials.iterdir()) if trial_status(path) == "finished"] + directories
+        metric = settings.scheduler_metric
+        rungs = {"grace_period": settings.grace_period, "reduction_factor": settings.reduction_factor}
+        # The last trials end by themselves too. `max_t` is in iterations, more than any trial has.
+        bounds = {"stop_last_trials": False, "max_t": 10**6}
+        scheduler = ASHAScheduler(metric=metric, mode="max", **rungs, **bounds)
     # Tune's own files. By writing there it also finds out whether all nodes see base_dir.
-    place = base_dir / "ray"
-    shutil.rmtree(place, ignore_errors=True)
-    process = tune.with_parameters(
-        _TrialProcess,
-        payloads=dict(payloads),
-        # Ray's processes have another working directory.
-        place=(python_path(), os.getcwd()),
-        metric=settings.scheduler_metric if watched else None,
-    )
+    files_of_tune = trials.parent / "ray"
+    shutil.rmtree(files_of_tune, ignore_errors=True)
+    # Ray's processes have another working directory.
+    place = (python_path(), os.getcwd())
+    process = tune.with_parameters(_TrialActor, payloads=dict(payloads), place=place, metric=metric)
     with connected_to_ray(address, jobs):
         results = tune.Tuner(
             tune.with_resources(process, {"cpu": 1}),
             param_space={"directory": tune.grid_search([str(directory) for directory in directories])},
-            tune_config=tune.TuneConfig(max_concurrent_trials=jobs, scheduler=_scheduler(settings), reuse_actors=True),
+            tune_config=tune.TuneConfig(max_concurrent_trials=jobs, scheduler=scheduler, reuse_actors=True),
             run_config=tune.RunConfig(
                 name="tune",
-                storage_path=str(place),
+                storage_path=str(files_of_tune),
                 verbose=0,
                 callbacks=[TrialCallback(set(payloads), on_change)],
                 # Trials keep their own checkpoints.
@@ -119,7 +118,7 @@ def run_on_ray(
             record_failure(directory, lines[-1], lines)
 
 
-class _TrialProcess(tune.Trainable):  # type: ignore[misc]
+class _TrialActor(tune.Trainable):  # type: ignore[misc]
     """A trial's process, on the node that Ray chose.
 
     A trial that had finished before starts no process; it only reports its iterations, for a scheduler to compare.
@@ -140,48 +139,43 @@ class _TrialProcess(tune.Trainable):  # type: ignore[misc]
     def _start(self, directory: Path) -> None:
         self._directory = directory
         self._reported = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: TrialProcess | None = None
         self._held = ExitStack()
         if directory not in self._payloads:
             return
         if not directory.is_dir():
             raise FileNotFoundError(f"{directory} is not there: base_dir must be a path that all nodes see")
-        (directory / FAILURE).unlink(missing_ok=True)
         # Another lock than train.py's, which locks the same directory.
         lock = self._held.enter_context(alone_in(directory, "trial.lock"))
-        self._begin = time.perf_counter()
-        self._process = start_process(directory, self._payloads[directory], lock, *self._place)
+        self._process = TrialProcess(directory, self._payloads[directory], lock, *self._place)
+        # Undone from the last to the first: the process is ended, its input closed, and the lock given back.
+        self._held.enter_context(self._process)
+        self._held.callback(TrialProcess.end_all, [self._process])
 
     def step(self) -> dict[str, Any]:
         """Wait for the next iteration, if a scheduler compares iterations, or for the end; return its result."""
+        process = self._process
         while True:
-            code = None if self._process is None else self._process.poll()
-            ended = self._process is None or code is not None
+            # Looked at before the iterations are read, which a process that has ended has all written.
+            runs = process is not None and process.poll() is None
             lines = [] if self._metric is None else read_iterations(self._directory)
             if self._reported < len(lines):
+                numbers = {name: each for name, each in lines[self._reported].items() if isinstance(each, int | float)}
+                if self._metric not in numbers:
+                    known = ", ".join(numbers)
+                    raise ValueError(f"Sweep.scheduler_metric must be one of {known}, got {self._metric!r}")
                 self._reported += 1
-                return self._numbers(lines[self._reported - 1])
-            if ended:
-                if code is not None:
-                    record_end(self._directory, code, time.perf_counter() - self._begin)
+                return numbers
+            if process is None or not runs:
+                if process is not None:
+                    process.record_end()
                 return {tune.result.DONE: True, ENDED: True}
-            assert self._process is not None
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(None if self._metric is None else POLL_SECONDS)
+                process.wait(None if self._metric is None else POLL_SECONDS)
 
     def cleanup(self) -> None:
         """End the process, if it still runs."""
-        if self._process is not None:
-            end_processes([self._process])
-            assert self._process.stdin is not None
-            self._process.stdin.close()
         self._held.close()
-
-    def _numbers(self, line: Mapping[str, Any]) -> dict[str, Any]:
-        numbers = {name: value for name, value in line.items() if isinstance(value, int | float)}
-        if self._metric not in numbers:
-            raise ValueError(f"Sweep.scheduler_metric must be one of {', '.join(numbers)}, got {self._metric!r}")
-        return numbers
 
 
 class TrialCallback(tune.Callback):  # type: ignore[misc]
@@ -279,23 +273,3 @@ def _check_answers(address: str) -> None:
         socket.create_connection((place[1], int(place[2])), timeout=10).close()
     except OSError as error:
         raise ConfigError(f"address {address}: no Ray cluster answers there ({error}): see ray start --help") from None
-
-
-def _finished(base_dir: Path) -> list[Path]:
-    """Return the trials that finished before, so that a scheduler can compare with them."""
-    return [path for path in sorted((base_dir / "trials").iterdir()) if trial_status(path) == "finished"]
-
-
-def _scheduler(settings: Sweep) -> Any:
-    if settings.scheduler is None:
-        return None
-    return ASHAScheduler(
-        metric=settings.scheduler_metric,
-        mode="max",
-        grace_period=settings.grace_period,
-        reduction_factor=settings.reduction_factor,
-        # The last trials end by themselves too.
-        stop_last_trials=False,
-        # Iterations, more than any trial has.
-        max_t=10**6,
-    )

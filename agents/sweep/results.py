@@ -1,7 +1,7 @@
-"""The table of a sweep, and the manifest of versions, commands and machines.
+"""Where a sweep's numbers go: its table, TensorBoard's HPARAMS tab, Weights & Biases; and the manifest.
 
 The table is in long form, one number per row, because trials differ in their metrics and iterations. It
-is made from the trials' files, and can be made again at any time.
+is made from the trials' files, and can be made again at any time. The manifest holds versions, commands and machines.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -20,50 +22,70 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from agents.files import refuse_damage, write_atomically, write_text_atomically
-from agents.sweep.grid import plain
-from agents.sweep.plan import SweepPlan, read_plan
-from agents.sweep.trial import RESULT
+from async_wrappers.agents.experiment.metrics import read_facts
+from async_wrappers.agents.extras import extra
+from async_wrappers.agents.files import refuse_damage, write_atomically, write_text_atomically
+from async_wrappers.agents.sweep.grid import plain
+from async_wrappers.agents.sweep.plan import SweepPlan, Trial, read_plan
+from async_wrappers.agents.sweep.trial import RESULT, trial_status
 
-__all__ = ["MANIFEST", "is_wall_time", "read_csv", "read_rows", "rows", "write_manifest", "write_results"]
+__all__ = [
+    "MANIFEST",
+    "check_wandb",
+    "read_csv",
+    "read_rows",
+    "read_subject",
+    "write_manifest",
+    "write_results",
+    "write_to_trackers",
+]
 
+# Beside the scalars of a run of train.py.
+TENSORBOARD = Path("metrics") / "tensorboard"
+HPARAMS = ".hparams"
+# In the directory of a trial that has been sent; holds the run's id.
+WANDB = "wandb_run.txt"
 CSV, PARQUET, MANIFEST = "results.csv", "results.parquet", "manifest.json"
+_MOST_NAMED = 3  # environments, or agents, in a title
 _PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "pyboy", "gin-config", "ray", "async-wrappers")
 
 
-def rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:
+def _finished(base_dir: Path, plan: SweepPlan) -> Iterator[tuple[Trial, Path]]:
+    """Yield the finished trials, in order, each with its directory."""
+    for trial in plan.trials():
+        directory = base_dir / "trials" / trial.name
+        if trial_status(directory) == "finished":
+            yield trial, directory
+
+
+def _metrics(directory: Path) -> dict[str, Any]:
+    """Return what a finished trial has measured: numbers, and lists with a number per iteration."""
+    path = directory / RESULT
+    with refuse_damage(path, "remove it, and let the sweep run that trial again"):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return {**facts["metrics"], "seconds": facts["seconds"]}
+
+
+def _rows(base_dir: Path, plan: SweepPlan) -> Iterator[dict[str, Any]]:
     """Yield arm, value of each key, seed, iteration, metric and value of all finished trials, in order.
 
     `seed` is the seed's number; `iteration` is None for a metric that is measured once per trial.
     """
-    keys = list(dict.fromkeys(key for point in plan.points for key in point.bindings))
-    for trial in plan.trials():
-        path = base_dir / "trials" / trial.name / RESULT
-        if not path.is_file():
-            continue
-        with refuse_damage(path, "remove it, and let the sweep run that trial again"):
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            measured = {**facts["metrics"], "seconds": facts["seconds"]}
-        where = {"arm": trial.arm, **{key: plain(trial.bindings.get(key)) for key in keys}, "seed": trial.seed_number}
-        for metric, value in measured.items():
+    for trial, directory in _finished(base_dir, plan):
+        values = {key: plain(trial.bindings.get(key)) for key in plan.keys}
+        where = {"arm": trial.arm, **values, "seed": trial.seed_number}
+        for metric, value in _metrics(directory).items():
             series = enumerate(value) if isinstance(value, list) else [(None, value)]
             for iteration, number in series:
                 yield {**where, "iteration": iteration, "metric": metric, "value": number, "trial": trial.name}
 
 
-def is_wall_time(metric: str) -> bool:
-    """Return whether a metric depends on the machine and not on the seed."""
-    return metric == "seconds" or metric.endswith("_per_second")
-
-
 def write_results(base_dir: Path, plan: SweepPlan) -> Path:
     """Write ``results.csv``, and ``results.parquet`` where pyarrow is installed; return the former's path."""
-    table = list(rows(base_dir, plan))
-    keys = list(dict.fromkeys(key for point in plan.points for key in point.bindings))
-    columns = ["arm", *keys, "seed", "iteration", "metric", "value", "trial"]
-    lines = [columns, *([row[name] for name in columns] for row in table)]
-    text = "".join(_line([_quoted(value) for value in line]) for line in lines)
-    write_text_atomically(base_dir / CSV, text)
+    table = list(_rows(base_dir, plan))
+    columns = ["arm", *plan.keys, "seed", "iteration", "metric", "value", "trial"]
+    lines = [_line(columns), *(_line([row[name] for name in columns]) for row in table)]
+    write_text_atomically(base_dir / CSV, "".join(lines))
     _write_parquet(base_dir / PARQUET, columns, table)
     return base_dir / CSV
 
@@ -72,7 +94,7 @@ def _line(cells: Sequence[Any]) -> str:
     """Return a line of the table, which ends in a line feed."""
     # csv quotes a text with a character of the line end in it. With "\n" alone, carriage returns would not be quoted.
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    csv.writer(text, lineterminator="\r\n").writerow(map(_quoted, cells))
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
@@ -129,10 +151,26 @@ def read_rows(base_dir: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: There is no sweep, or no trial of it has finished.
     """
-    table = list(rows(Path(base_dir), read_plan(base_dir)))
+    table = list(_rows(Path(base_dir), read_plan(base_dir)))
     if not table:
         raise ValueError(f"{base_dir}: no trial of this sweep has finished yet")
     return table
+
+
+def read_subject(base_dir: Path) -> str:
+    """Return what a sweep is of, such as ``CartPole-v1, DQNAgent``; empty where its trials have not said so.
+
+    Of environments and agents, those are left out of which there are more than a title has room for.
+    """
+    runs = [read_facts(directory) for _, directory in _finished(base_dir, read_plan(base_dir))]
+    found = []
+    for name in ("environment", "agent"):
+        words = dict.fromkeys(run[name].partition(",")[0] for run in runs if run)
+        # Players that do not learn are lines across the figure, with names of their own.
+        learning = [word for word in words if word not in ("RandomAgent", "NoopAgent")]
+        if 0 < len(learning) <= _MOST_NAMED:
+            found.append(" and ".join(learning))
+    return ", ".join(found)
 
 
 def write_manifest(base_dir: Path, jobs: int | None, engine: str = "local") -> None:
@@ -175,3 +213,73 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+# Trackers: TensorBoard and Weights & Biases (the extra `wandb`).
+
+
+def check_wandb(project: str | None) -> None:
+    """Refuse a project of Weights & Biases if its library is missing.
+
+    Raises:
+        DependencyNotInstalled: There is a project, and the extra `wandb` is not installed.
+    """
+    if project is not None:
+        with extra("Sweep.wandb_project", "wandb"):
+            import wandb  # noqa: F401
+
+
+def write_to_trackers(base_dir: Path, plan: SweepPlan, project: str | None) -> None:
+    """Write each finished trial's point and numbers, once, for ``tensorboard --logdir base_dir/trials``.
+
+    With a project of Weights & Biases, send them there too, once: a run each, in a group with the sweep's name.
+    """
+    for trial, directory in _finished(base_dir, plan):
+        if not any((directory / TENSORBOARD).glob(f"*{HPARAMS}")):
+            _write_hparams(trial, directory)
+    if project is not None:
+        group = base_dir.resolve().name
+        for trial, directory in _finished(base_dir, plan):
+            if not (directory / WANDB).is_file():
+                _send(trial, directory, project=project, group=group, name=f"{group}/{trial.name}", dir=str(base_dir))
+
+
+def _write_hparams(trial: Trial, directory: Path) -> None:
+    # PyTorch's writer would import all of PyTorch.
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    point = _point(trial).items()
+    shown = {key: value if isinstance(value, bool | int | float | str) else str(value) for key, value in point}
+    last = _last_numbers(directory).items()
+    scalars = [Summary.Value(tag=f"sweep/{metric}", simple_value=value) for metric, value in last]
+    writer = EventFileWriter(str(directory / TENSORBOARD), filename_suffix=HPARAMS)
+    for summary in (hparams_pb(shown, trial_id=trial.name), Summary(value=scalars)):
+        writer.add_event(Event(wall_time=time.time(), summary=summary))
+    writer.close()
+
+
+def _send(trial: Trial, directory: Path, **about: str) -> None:
+    import wandb
+
+    run = wandb.init(config=_point(trial), **about)
+    series = {name: value for name, value in _metrics(directory).items() if isinstance(value, list)}
+    for step in range(max(map(len, series.values()), default=0)):
+        run.log({name: values[step] for name, values in series.items() if step < len(values)}, step=step)
+    run.summary.update(_last_numbers(directory))
+    run.finish()
+    write_text_atomically(directory / WANDB, f"{run.id}\n")
+
+
+def _point(trial: Trial) -> dict[str, Any]:
+    """Return the arm, the values and the seed's number of a trial, by name."""
+    arm = {"arm": trial.arm} if trial.arm else {}
+    return {**arm, **{key: plain(value) for key, value in trial.bindings.items()}, "seed": trial.seed_number}
+
+
+def _last_numbers(directory: Path) -> dict[str, float]:
+    """Return a number per metric; of a metric with several iterations, the last."""
+    series = {name: value if isinstance(value, list) else [value] for name, value in _metrics(directory).items()}
+    return {name: values[-1] for name, values in series.items() if values and math.isfinite(values[-1])}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -19,18 +20,16 @@ from typing import Any
 import cloudpickle
 from tqdm import tqdm
 
-from agents.experiment.lock import alone_in
-from agents.experiment.optional_imports import extra
-from agents.experiment.prune import forget_replay
-from agents.sweep.grid import Grid, points_from_values
-from agents.sweep.plan import SweepPlan, is_continued, write_plan
-from agents.sweep.pool import run_pool
-from agents.sweep.results import write_manifest, write_results
-from agents.sweep.settings import Sweep, check_engine
-from agents.sweep.trackers import check_wandb, write_to_tensorboard, write_to_wandb
-from agents.sweep.trial import FAILURE, RESULT, OnChange, Trial, TrialFunction, trial_status
+from async_wrappers.agents.experiment.lock import alone_in
+from async_wrappers.agents.experiment.progress import duration
+from async_wrappers.agents.experiment.prune import forget_replay
+from async_wrappers.agents.extras import extra
+from async_wrappers.agents.sweep.grid import Grid, points_from_values
+from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, Trial, check_engine, is_continued, write_plan
+from async_wrappers.agents.sweep.results import check_wandb, write_manifest, write_results, write_to_trackers
+from async_wrappers.agents.sweep.trial import FAILURE, RESULT, OnChange, TrialFunction, run_pool, trial_status
 
-__all__ = ["SweepProgress", "duration", "estimated_seconds", "run_sweep", "sweep"]
+__all__ = ["estimated_seconds", "run_sweep", "sweep"]
 
 
 def sweep(
@@ -62,7 +61,7 @@ def sweep(
         engine: ``"local"``, or ``"ray"``: with Ray Tune (the extra `ray`), on a cluster whose nodes all see `base_dir`.
         address: Address of the Ray cluster; None starts one on this machine.
         more: Other parameters of `Sweep`, such as ``scheduler="asha"``, which compares what trials report with
-            `agents.experiment.metrics.add_iteration`.
+            `async_wrappers.agents.experiment.metrics.add_iteration`.
 
     Raises:
         ValueError: An empty grid, a value that is not plain data, another sweep's directory, or a setting that the
@@ -102,7 +101,7 @@ def run_sweep(
         plan: The sweep.
         trial: What each trial runs.
         base_dir: The sweep's directory.
-        settings: How it is run.
+        settings: How it is run, which the engine can (`check_engine`).
         jobs: Trials at a time; None, on a Ray cluster, is as many as it has cores for.
         retry_failed: Whether trials that failed before are run again.
         engine: ``"local"`` or ``"ray"``.
@@ -110,118 +109,98 @@ def run_sweep(
         check: Called before a new sweep writes anything; may raise.
 
     Raises:
-        ValueError: The directory holds another sweep, or another process is sweeping there; or the engine is missing,
-            or lacks what the settings ask for.
+        ValueError: The directory holds another sweep, or another process is sweeping there; or the engine is missing.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be >= 1, got {jobs}")
-    check_engine(engine, address, settings)
-    run_trials = _engine(engine, address, settings)
+    run_trials: Callable[..., None] = run_pool
+    if engine == "ray":
+        with extra("--engine ray", "ray"):
+            from async_wrappers.agents.sweep.ray_engine import run_on_ray
+        run_trials = partial(run_on_ray, address=address, settings=settings)
     check_wandb(settings.wandb_project)
     if not is_continued(plan, base_dir):
         check()
     with alone_in(base_dir) as lock:
         write_plan(plan, base_dir)
         write_manifest(base_dir, jobs, engine)
-        left = [each for each in plan.trials() if _is_left(base_dir / "trials" / each.name, retry_failed)]
+        trials = {base_dir.resolve() / "trials" / each.name: each for each in plan.trials()}
+        wanted = ("waiting", "failed") if retry_failed else ("waiting",)
+        left = {directory: each for directory, each in trials.items() if trial_status(directory) in wanted}
         if not settings.keep_checkpoints:
             # A trial may have finished just before the sweep was killed.
-            for directory in (base_dir / "trials").glob("*"):
-                _prune_if_finished(directory)
+            _forget_replays(trials)
         print(_outlook(plan, base_dir, len(left), jobs, settings.trial_seconds), flush=True)
         try:
-            with SweepProgress(plan, left, base_dir) as progress:
-                run_trials(_payloads(trial, left, base_dir.resolve()), jobs, lock, _on_change(settings, progress))
+            # The pickle that each trial's process runs, by the trial's directory.
+            payloads = {}
+            for directory, each in left.items():
+                directory.mkdir(parents=True, exist_ok=True)
+                payloads[directory] = cloudpickle.dumps((trial, each.bindings, each.seed, directory))
+
+            def to_go(count: int) -> str:
+                return _about(estimated_seconds(base_dir, count, jobs, settings.trial_seconds) if count else None)
+
+            with _progress(trials, left, settings.keep_checkpoints, to_go) as on_change:
+                run_trials(payloads, jobs, lock, on_change)
         finally:
             table = write_results(base_dir, plan)
-        write_to_tensorboard(base_dir, plan)
-        write_to_wandb(base_dir, plan, settings.wandb_project)
+        write_to_trackers(base_dir, plan, settings.wandb_project)
     return table
 
 
-class SweepProgress:
-    """The progress of a sweep on the terminal: a bar with the counts, and a line for each trial that ends.
+@contextmanager
+def _progress(
+    trials: Mapping[Path, Trial], left: Collection[Path], keep_checkpoints: bool, to_go: Callable[[int], str]
+) -> Iterator[OnChange]:
+    """Show a bar with the counts of trials, and print a line for each that ends, as the yielded function is told.
 
     Args:
-        plan: The sweep.
-        left: Its trials that are to run.
-        base_dir: Its directory.
+        trials: All trials, by directory.
+        left: The directories of those that are to run.
+        keep_checkpoints: Whether a trial that finishes keeps its replay and its older checkpoints.
+        to_go: Returns how long so many trials still take, in words.
     """
+    counts = Counter(trial_status(directory) for directory in trials if directory not in left)
+    # Several threads tell of their trials.
+    lock = Lock()
+    done = len(trials) - len(left)
+    with tqdm(total=len(trials), initial=done, unit="trial", desc="sweep", disable=None) as bar:
 
-    def __init__(self, plan: SweepPlan, left: Sequence[Trial], base_dir: Path) -> None:
-        total = len(plan.trials())
-        self._trials = {trial.name: trial for trial in left}
-        self._counts: Counter[str] = Counter(
-            trial_status(base_dir / "trials" / trial.name) for trial in plan.trials() if trial.name not in self._trials
-        )
-        self._lock = Lock()
-        self._bar = tqdm(total=total, initial=total - len(left), unit="trial", desc="sweep", disable=None)
+        def change(directory: Path, to: str) -> None:
+            if not keep_checkpoints:
+                _forget_replays([directory])
+            with lock:
+                counts[to] += 1
+                if to != "running":
+                    counts["running"] -= 1
+                    bar.update()
+                    ended = counts["finished"] + counts["failed"]
+                    far = f"; {ended} of {len(trials)} done{to_go(len(trials) - ended)}"
+                    tqdm.write(_line(trials[directory], directory, to) + far, file=sys.stdout)
+                    sys.stdout.flush()
+                bar.set_postfix_str(", ".join(f"{counts[name]} {name}" for name in ("finished", "running", "failed")))
 
-    def __enter__(self) -> SweepProgress:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Leave the bar as it is."""
-        self._bar.close()
-
-    def change(self, directory: Path, to: str) -> None:
-        """Count a trial that runs, or print the line of a trial that has ended; called from several threads."""
-        with self._lock:
-            self._counts[to] += 1
-            if to != "running":
-                self._counts["running"] -= 1
-                self._bar.update()
-                tqdm.write(self._line(directory, to), file=sys.stdout)
-            counts = ", ".join(f"{self._counts[name]} {name}" for name in ("finished", "running", "failed"))
-            self._bar.set_postfix_str(counts)
-
-    def _line(self, directory: Path, to: str) -> str:
-        trial = self._trials[directory.name]
-        path = directory / (RESULT if to == "finished" else FAILURE)
-        unknown = {"error": "which could not be recorded", "seconds": 0.0}
-        facts = json.loads(path.read_text()) if path.is_file() else unknown
-        what = ", ".join([*filter(None, [trial.arm]), *(f"{key} = {value}" for key, value in trial.bindings.items())])
-        error = f": {facts['error']} (see {directory})" if to == "failed" else ""
-        if "stopped_after" in facts:
-            to = f"stopped by the scheduler in iteration {facts['stopped_after']}"
-        return f"trial {trial.name} {to} after {facts['seconds']:.0f} s ({what}, seed {trial.seed_number}){error}"
+        yield change
 
 
-def _engine(engine: str, address: str | None, settings: Sweep) -> Callable[..., None]:
-    if engine == "local":
-        return run_pool
-    with extra("--engine ray", "ray"):
-        from agents.sweep.ray_engine import run_on_ray
-    return partial(run_on_ray, address=address, settings=settings)
+def _line(trial: Trial, directory: Path, to: str) -> str:
+    """Return the line of a trial that has ended."""
+    path = directory / (RESULT if to == "finished" else FAILURE)
+    unknown = {"error": "which could not be recorded", "seconds": 0.0}
+    facts = json.loads(path.read_text()) if path.is_file() else unknown
+    what = ", ".join([*filter(None, [trial.arm]), *(f"{key} = {value}" for key, value in trial.bindings.items())])
+    error = f": {facts['error']} (see {directory})" if to == "failed" else ""
+    if "stopped_after" in facts:
+        to = f"stopped by the scheduler in iteration {facts['stopped_after']}"
+    return f"trial {trial.name} {to} after {facts['seconds']:.0f} s ({what}, seed {trial.seed_number}){error}"
 
 
-def _is_left(directory: Path, retry_failed: bool) -> bool:
-    return trial_status(directory) in (("waiting", "failed") if retry_failed else ("waiting",))
-
-
-def _payloads(trial: TrialFunction, left: Sequence[Trial], base_dir: Path) -> dict[Path, bytes]:
-    """Return the pickle that each trial's process runs, by the trial's directory."""
-    payloads = {}
-    for each in left:
-        directory = base_dir / "trials" / each.name
-        directory.mkdir(parents=True, exist_ok=True)
-        payloads[directory] = cloudpickle.dumps((trial, each.bindings, each.seed, directory))
-    return payloads
-
-
-def _on_change(settings: Sweep, progress: SweepProgress) -> OnChange:
-    def change(directory: Path, to: str) -> None:
-        if not settings.keep_checkpoints:
-            _prune_if_finished(directory)
-        progress.change(directory, to)
-
-    return change
-
-
-def _prune_if_finished(directory: Path) -> None:
-    if trial_status(directory) == "finished":
-        forget_replay(directory)
+def _forget_replays(directories: Iterable[Path]) -> None:
+    """Leave the trials that have finished their newest weights alone."""
+    for directory in directories:
+        if trial_status(directory) == "finished":
+            forget_replay(directory)
 
 
 def estimated_seconds(base_dir: Path, trials: int, jobs: int | None, trial_seconds: float | None) -> float | None:
@@ -235,14 +214,10 @@ def _outlook(plan: SweepPlan, base_dir: Path, left: int, jobs: int | None, trial
     """Return the line that is printed before the first trial: how many trials, and about how long."""
     total = plan.seeds * len(plan.points)
     estimate = estimated_seconds(base_dir, left, jobs, trial_seconds)
-    when = "" if estimate is None or not left else f", about {duration(estimate)}"
+    when = _about(estimate if left else None).removesuffix(" left")
     pace = f"{jobs} at a time" if jobs else "as many at a time as the cluster has cores for"
     return f"{total} trials ({len(plan.points)} points x {plan.seeds} seeds), {left} to run, {pace}{when}"
 
 
-def duration(seconds: float) -> str:
-    """Return a time in words, in a unit that fits it."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    hours = seconds / 3600
-    return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"
+def _about(seconds: float | None) -> str:
+    return "" if seconds is None else f", about {duration(seconds)} left"

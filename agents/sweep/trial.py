@@ -1,4 +1,4 @@
-"""One trial of a sweep: what runs, the process that it runs in, and the files that it leaves.
+"""One trial of a sweep: what runs, the process that it runs in, and the files that it leaves; and the local engine.
 
 A trial's process runs `main`, below. Its standard input carries the pickled trial, after the pickle's length in eight
 bytes, and then stays open. The trial ends when that input does, so that no trial outlives its sweep, even a sweep that
@@ -7,6 +7,8 @@ was killed with SIGKILL. A trial that is interrupted with SIGTERM sees a Keyboar
 The files of a trial's directory say what became of it, and nothing else does: sweeps have no memory of their own. A
 trial with ``result.json`` is finished, however its process ended, because the result is the last file that it writes.
 A trial with ``failure.json`` alone has failed. Every other trial waits: it has not begun, or it was cut off.
+
+The local engine is a pool of such processes, one per trial, which survives whatever a trial does.
 """
 
 from __future__ import annotations
@@ -23,37 +25,34 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.experiment.metrics import read_iterations
-from agents.files import write_text_atomically
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.files import write_text_atomically
 
 __all__ = [
     "FAILURE",
-    "LOG",
     "RESULT",
     "GinTrial",
-    "Metrics",
     "OnChange",
-    "Trial",
     "TrialFunction",
-    "end_processes",
+    "TrialProcess",
     "main",
     "python_path",
-    "record_end",
     "record_failure",
     "record_stop",
     "run_metrics",
-    "start_process",
+    "run_pool",
     "trial_status",
 ]
 
 RESULT = "result.json"
 FAILURE = "failure.json"
-LOG = "log.txt"
+_LOG = "log.txt"
 
 Metrics = Mapping[str, float | Sequence[float]]
 """Numbers by name: one per trial, or a list with one per iteration."""
@@ -66,37 +65,13 @@ OnChange = Callable[[Path, str], None]
 
 # Seconds that an interrupted trial has to save what it has.
 _GRACE = 15
-_ROOT = Path(__file__).resolve().parents[2]
-_CHILD = "from agents.sweep.trial import main; main()"
-_METRICS_PER_ITERATION = (
-    "average_return",
-    "average_steps_per_second",
-    "actions_per_frame",
-    "updates_per_action",
-    "wins",
-    "losses",
-    "encounter",
-)
+# Where `async_wrappers` is: the clone, or site-packages.
+_ROOT = str(Path(sys.modules["async_wrappers"].__path__[0]).absolute().parent)
+_CHILD = "from async_wrappers.agents.sweep.trial import main; main()"
+# Metrics of each phase of an iteration. Those of encounters are of games that go from one to the next.
+_PLAYED = ("average_return", "average_steps_per_second", "actions_per_frame", "updates_per_action")
+_ENCOUNTERS = ("wins", "losses", "encounter")
 _METRIC_OF_AGENT = {"trained": "final_return", "random": "random_return", "no-op": "noop_return"}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A point of the grid with a seed.
-
-    Attributes:
-        name: Name of its directory.
-        arm: The point's arm.
-        bindings: The point's bindings.
-        seed_number: 0, 1, ...
-        seed: Derived from the bindings and `seed_number`.
-    """
-
-    name: str
-    arm: str
-    bindings: dict[str, Any]
-    seed_number: int
-    seed: int
 
 
 def trial_status(directory: Path) -> str:
@@ -114,25 +89,25 @@ class GinTrial:
     """A trial that is a run of train.py; its metrics are those of the iterations and of the closing table.
 
     Args:
-        script: The path of train.py.
+        module: The module that does what train.py does, which an installation without the clone lacks.
         arguments: ``--gin_files`` and ``--gin_bindings`` that all trials share.
     """
 
-    script: str
+    module: str
     arguments: tuple[str, ...]
 
     def words(self, bindings: Mapping[str, Any], seed: int, base_dir: Path) -> list[str]:
-        """Return the command line of a trial."""
+        """Return the words of a trial's command line, after the program."""
         own = [word for key, value in bindings.items() for word in ("--gin_bindings", f"{key} = {value}")]
         # A sweep over agents has bindings that only some of its trials read; it has checked that each is read by one.
         seed_words = ["--seed", str(seed), "--allow_unread"]
-        return [self.script, "--base_dir", str(base_dir), *self.arguments, *own, *seed_words]
+        return ["--base_dir", str(base_dir), *self.arguments, *own, *seed_words]
 
     def __call__(self, bindings: dict[str, Any], seed: int, base_dir: Path) -> Metrics:
-        """Run train.py, which continues a run that was cut off."""
-        sys.argv = self.words(bindings, seed, base_dir)
+        """Do what train.py does, which continues a run that was cut off."""
+        sys.argv = ["train.py", *self.words(bindings, seed, base_dir)]
         try:
-            runpy.run_path(self.script, run_name="__main__")
+            runpy.run_module(self.module, run_name="__main__")
         except SystemExit as end:
             if end.code:
                 raise
@@ -142,10 +117,8 @@ class GinTrial:
 def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:
     """Return what a run of train.py measured: lists have a value per iteration."""
     lines = read_iterations(base_dir)
-    metrics: dict[str, float | list[float]] = {}
-    for name in ("frames", *(f"{phase}_{what}" for phase in ("train", "eval") for what in _METRICS_PER_ITERATION)):
-        if lines and all(name in line for line in lines):
-            metrics[name] = [line[name] for line in lines]
+    by_phase = [f"{phase}_{what}" for phase in ("train", "eval") for what in (*_PLAYED, *_ENCOUNTERS)]
+    metrics = _series(lines, ["frames", *by_phase])
     returns = [score for line in lines for score in line.get("train_episode_returns", [])]
     if returns:
         metrics["training_return"] = statistics.fmean(returns)
@@ -153,6 +126,11 @@ def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:
     for row in json.loads(report.read_text()) if report.is_file() else []:
         metrics[_METRIC_OF_AGENT[row["agent"]]] = row["mean"]
     return metrics
+
+
+def _series(lines: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float | list[float]]:
+    """Return the metrics that every iteration has, as lists with a value per iteration."""
+    return {name: [line[name] for line in lines] for name in names if lines and all(name in line for line in lines)}
 
 
 # The trial's process, from inside.
@@ -166,19 +144,16 @@ def main() -> None:
     trial, bindings, seed, base_dir = pickle.loads(sys.stdin.buffer.read(size))
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     begin = time.perf_counter()
-    metrics = _checked(trial(bindings, seed, base_dir))
+    metrics = trial(bindings, seed, base_dir)
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"a trial must return a mapping of metrics, got {type(metrics).__name__}")
+    metrics = {str(name): _numbers(name, value) for name, value in metrics.items()}
     _write_json(base_dir / RESULT, {"metrics": metrics, "seconds": time.perf_counter() - begin})
 
 
 def _end_with_the_parent() -> None:
     os.read(sys.stdin.fileno(), 1)
     os._exit(1)
-
-
-def _checked(metrics: Any) -> dict[str, float | list[float]]:
-    if not isinstance(metrics, Mapping):
-        raise ValueError(f"a trial must return a mapping of metrics, got {type(metrics).__name__}")
-    return {str(name): _numbers(name, value) for name, value in metrics.items()}
 
 
 def _numbers(name: str, value: Any) -> float | list[float]:
@@ -199,13 +174,12 @@ def _write_json(path: Path, facts: Mapping[str, Any]) -> None:
 
 def python_path() -> str:
     """Return the directories where this process finds its modules, for ``PYTHONPATH``."""
-    return os.pathsep.join([str(_ROOT), *(place or os.getcwd() for place in sys.path)])
+    places = [place or os.getcwd() for place in sys.path]
+    return os.pathsep.join(places if _ROOT in places else [_ROOT, *places])
 
 
-def start_process(
-    directory: Path, payload: bytes, lock: int | None, path: str, where: str | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a trial's process, on one thread.
+class TrialProcess(subprocess.Popen[bytes]):
+    """A trial's process, on one thread. It removes the trial's older failure as it starts.
 
     Args:
         directory: The trial's directory; what it prints goes to ``log.txt`` there.
@@ -214,60 +188,67 @@ def start_process(
         path: Its ``PYTHONPATH``.
         where: Its working directory; None for the current one.
     """
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    with open(directory / LOG, "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _CHILD],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=where,
-            env={**os.environ, **one_thread, "PYTHONPATH": path},
-            # An interrupt from the keyboard reaches the sweep alone, which then ends its trials in order.
-            start_new_session=True,
-            pass_fds=() if lock is None else (lock,),
-        )
-    assert process.stdin is not None
-    # A process that has died already does not read; its exit code is looked at later.
-    with suppress(BrokenPipeError):
-        process.stdin.write(len(payload).to_bytes(8, "little") + payload)
-        process.stdin.flush()
-    return process
 
-
-def end_processes(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Interrupt processes, so that they can save what they have; kill those that take longer than 15 s."""
-    for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + _GRACE
-    for process in processes:
+    def __init__(self, directory: Path, payload: bytes, lock: int | None, path: str, where: str | None = None) -> None:
+        """See the class."""
+        self._directory, self._begin = directory, time.perf_counter()
+        (directory / FAILURE).unlink(missing_ok=True)
+        one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+        with open(directory / _LOG, "ab") as log:
+            super().__init__(
+                [sys.executable, "-P", "-c", _CHILD],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=where,
+                env={**os.environ, **one_thread, "PYTHONPATH": path},
+                # An interrupt from the keyboard reaches the sweep alone, which then ends its trials in order.
+                start_new_session=True,
+                pass_fds=() if lock is None else (lock,),
+            )
+        assert self.stdin is not None
         try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
+            self.stdin.write(len(payload).to_bytes(8, "little") + payload)
+            self.stdin.flush()
+        except BrokenPipeError:
+            # The process has died already, and its exit code is looked at later. The payload is still in the pipe's
+            # buffer, and who closes the pipe later would have to write it; so it is closed here.
+            with suppress(BrokenPipeError):
+                self.stdin.close()
 
+    @staticmethod
+    def end_all(processes: Sequence[TrialProcess]) -> None:
+        """Interrupt processes, so that they can save what they have; kill those that take longer than 15 s."""
+        for process in processes:
+            process.terminate()
+        deadline = time.monotonic() + _GRACE
+        for process in processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
 
-def record_end(directory: Path, code: int, seconds: float) -> str:
-    """Return ``"finished"`` for a trial with a result; record why another one failed, and return ``"failed"``."""
-    if (directory / RESULT).is_file():
-        with suppress(OSError):
-            (directory / FAILURE).unlink(missing_ok=True)
-        return "finished"
-    lines = (directory / LOG).read_text(errors="replace").splitlines()
-    printed = [line.strip() for line in lines if line.strip()]
-    killed = f"killed by {signal.Signals(-code).name}" if code < 0 else "no result"
-    return record_failure(directory, printed[-1] if printed and code > 0 else killed, lines, code, seconds)
+    def record_end(self) -> str:
+        """Return ``"finished"`` for a trial with a result; record why another one failed, and return ``"failed"``."""
+        if (self._directory / RESULT).is_file():
+            with suppress(OSError):
+                (self._directory / FAILURE).unlink(missing_ok=True)
+            return "finished"
+        seconds, code = time.perf_counter() - self._begin, self.returncode
+        lines = (self._directory / _LOG).read_text(errors="replace").splitlines()
+        printed = [line.strip() for line in lines if line.strip()]
+        killed = f"killed by {signal.Signals(-code).name}" if code < 0 else "no result"
+        return record_failure(self._directory, printed[-1] if printed and code > 0 else killed, lines, code, seconds)
 
 
 def record_failure(
     directory: Path, error: str, log: Sequence[str] = (), code: int | None = None, seconds: float = 0.0
 ) -> str:
     """Record a trial's error and return ``"failed"``."""
+    facts = {"error": error, "exit_code": code, "seconds": seconds, "log": list(log[-30:])}
     # A full disk must not stop the other trials.
     with suppress(OSError):
-        _write_json(
-            directory / FAILURE, {"error": error, "exit_code": code, "seconds": seconds, "log": list(log[-30:])}
-        )
+        _write_json(directory / FAILURE, facts)
     return "failed"
 
 
@@ -275,5 +256,53 @@ def record_stop(directory: Path, seconds: float) -> None:
     """Record what a trial measured until a scheduler ended it: its iterations, and no closing score."""
     lines = read_iterations(directory)
     names = [name for name, value in lines[-1].items() if isinstance(value, int | float) and name != "iteration"]
-    metrics = {name: [line[name] for line in lines] for name in names if all(name in line for line in lines)}
-    _write_json(directory / RESULT, {"metrics": metrics, "seconds": seconds, "stopped_after": lines[-1]["iteration"]})
+    facts = {"metrics": _series(lines, names), "seconds": seconds, "stopped_after": lines[-1]["iteration"]}
+    _write_json(directory / RESULT, facts)
+
+
+def run_pool(payloads: Mapping[Path, bytes], jobs: int, lock: int | None, on_change: OnChange) -> None:
+    """Run one process per directory, `jobs` at a time, until all have ended.
+
+    Args:
+        payloads: Pickled trials, by the trial's directory.
+        jobs: Processes at a time.
+        lock: A file descriptor that the processes hold open as long as they live.
+        on_change: Called when a trial begins or ends, from several threads.
+
+    Raises:
+        KeyboardInterrupt: Interrupted; the trials have been ended, and are not marked as failed.
+    """
+    running: dict[Path, TrialProcess] = {}
+    stopping = threading.Event()
+    path = python_path()
+
+    def run(directory: Path, payload: bytes) -> None:
+        if stopping.is_set():
+            return
+        on_change(directory, "running")
+        # There may be no room for its log, or no memory for another process.
+        try:
+            running[directory] = process = TrialProcess(directory, payload, lock, path)
+        except OSError as error:
+            on_change(directory, record_failure(directory, str(error)))
+            return
+        # The pool may have been stopped since the look above, before this process was in the table.
+        if stopping.is_set():
+            process.terminate()
+        # Leaving the block waits for the process and closes its input.
+        with process:
+            process.wait()
+        del running[directory]
+        if not stopping.is_set():
+            on_change(directory, process.record_end())
+
+    # A thread per trial only waits for its process, so that no time is lost between two trials.
+    with ThreadPoolExecutor(jobs) as threads:
+        futures = [threads.submit(run, directory, payload) for directory, payload in payloads.items()]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stopping.set()
+            TrialProcess.end_all(list(running.values()))
+            raise

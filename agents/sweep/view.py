@@ -12,27 +12,45 @@ such arms, the means of the closing tables of all trials.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from agents.experiment.evaluate import STATISTICS, bootstrap_interval
-from agents.sweep.grid import plain
-from agents.sweep.plan import SweepPlan
+from async_wrappers.agents.experiment.evaluate import STATISTICS, bootstrap_interval, difference_interval
+from async_wrappers.agents.sweep.grid import plain
+from async_wrappers.agents.sweep.plan import SweepPlan
 
-__all__ = ["BASELINES", "Level", "Panel", "Score", "View", "make_view"]
+__all__ = ["BASELINES", "Ladder", "Score", "Summary", "View", "difference", "make_view", "summary", "why_no_ladder"]
 
 # Arms that are drawn as lines across the panel, not as curves.
 BASELINES = {"random": "random", "no-op": "no-op", "noop": "no-op"}
+METRICS = {
+    "final_return": "return of an episode in the closing evaluation",
+    "training_return": "return of an episode, all training episodes",
+    "train_average_return": "return of an episode in training",
+    "eval_average_return": "return of an episode in evaluation",
+}
 # The default metric is the first of these that the sweep has.
 SCORES = ("final_return", "training_return", "score")
+ASYNCHRONOUS, SEQUENTIAL = "asynchronous", "sequential"
 # Metrics of baselines, which each run's closing table measures under the run's own delay.
-LEVELS = {
-    "random_return": "random, over all trials",
-    "noop_return": "no-op, over all trials",
-}
+LEVELS = {"random_return": "random, over all trials", "noop_return": "no-op, over all trials"}
+
+
+Row = Mapping[str, Any]
+"""A row of a sweep's table."""
+
+
+class Summary(NamedTuple):
+    """A statistic of scores, and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -57,22 +75,49 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Level:
-    """A baseline, which is the same along the axis."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Panel:
-    """Curves of one panel, by name, and its baselines."""
+    """Curves of one panel, by name, and its baselines by name, which are the same along the axis."""
 
     title: str
     curves: dict[str, list[Score]]
-    levels: list[Level]
+    levels: dict[str, Summary]
+
+
+# The regret ladder of a sweep: the cost of delay, and the cost of inaction on top of it, as numbers.
+#
+# Riemer, Subbaraj, Berseth, Rish, arXiv 2412.14355, Theorem 1: realtime regret has a term from delay and a term from
+# inaction. With S(d, n) for the score with a delay of d frames and n no-ops between two actions, the ladder of a delay
+# d goes from S(0, 0) down to S(d, 0), the score of asynchronous interaction, and on to S(d, d), that of sequential
+# interaction:
+#
+#     cost of delay    = S(0, 0) - S(d, 0)
+#     cost of inaction = S(d, 0) - S(d, d)
+#
+# Each rung was trained where it plays, so a cost is what remains after learning. `async_wrappers.analysis.regret`
+# measures one fixed policy on all rungs instead.
+
+
+class Rung(NamedTuple):
+    """One delay: the scores of asynchronous and of sequential interaction, and the cost of each step.
+
+    A cost is a loss of score, positive where the lower rung does worse, and its interval.
+    """
+
+    asynchronous: Score
+    sequential: Score
+    delay: Summary
+    inaction: Summary
+
+
+class Ladder(NamedTuple):
+    """All rungs of an agent in a panel, and the score without delay at the top."""
+
+    title: str
+    top: Score
+    rungs: list[Rung]
+
+
+# The view.
 
 
 @dataclass(frozen=True)
@@ -90,7 +135,7 @@ class View:
     """
 
     plan: SweepPlan
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[Row]
     x: str
     by: tuple[str, ...]
     apart: tuple[str, ...]
@@ -100,95 +145,111 @@ class View:
     @cached_property
     def panels(self) -> list[Panel]:
         """The panels, each with its curves, in the order of the grid."""
-        scores: dict[str, dict[str, dict[float, list[tuple[str, float]]]]] = {}
-        levels: dict[str, dict[str, list[float]]] = {}
-        for row in self._last_of_each_trial():
+        scores: dict[tuple[str, str, float], list[Row]] = defaultdict(list)
+        levels: dict[tuple[str, str], list[float]] = defaultdict(list)
+        played_baselines = any(point.arm in BASELINES for point in self.plan.points)
+        # A row per trial and metric, that of the last iteration.
+        for row in {(row["trial"], row["metric"]): row for row in self.rows}.values():
             title = self.title(row)
             if row["metric"] == self.metric and row["arm"] in BASELINES:
-                levels.setdefault(title, {}).setdefault(BASELINES[row["arm"]], []).append(row["value"])
+                levels[title, BASELINES[row["arm"]]].append(row["value"])
             elif row["metric"] == self.metric:
                 for name in self.names(row):
-                    at = scores.setdefault(title, {}).setdefault(name, {}).setdefault(row[self.x], [])
-                    at.append((row["trial"], row["value"]))
-            elif row["metric"] in LEVELS and self.metric == "final_return" and not self._has_baselines():
-                levels.setdefault(title, {}).setdefault(LEVELS[row["metric"]], []).append(row["value"])
-        return [
-            Panel(
-                title,
-                {name: [self._score(x, curve[x]) for x in sorted(curve)] for name, curve in curves.items()},
-                [Level(name, *self._statistic_with_interval(values)) for name, values in levels.get(title, {}).items()],
-            )
-            for title, curves in scores.items()
-        ]
+                    scores[title, name, row[self.x]].append(row)
+            elif row["metric"] in LEVELS and self.metric == "final_return" and not played_baselines:
+                levels[title, LEVELS[row["metric"]]].append(row["value"])
+        panels = {title: Panel(title, {}, {}) for title, _, _ in scores}
+        for (title, name, x), rows in scores.items():
+            values, trials = [row["value"] for row in rows], [row["trial"] for row in rows]
+            score = Score(x, tuple(values), *summary(values, self.statistic), tuple(trials))
+            panels[title].curves.setdefault(name, []).append(score)
+        for (title, name), values in levels.items():
+            # A baseline may have finished before the first trial of a curve.
+            if title in panels:
+                panels[title].levels[name] = summary(values, self.statistic)
+        for curve in (curve for panel in panels.values() for curve in panel.curves.values()):
+            curve.sort(key=attrgetter("x"))
+        return list(panels.values())
 
-    def names(self, row: Mapping[str, Any]) -> list[str]:
+    def names(self, row: Row) -> list[str]:
         """Return the curves of a row; a point without delay and noops is drawn in the curve of every interaction."""
         words = [[row["arm"]]] if row["arm"] else []
         delay, noops = _key("delay", self.plan), _key("noops", self.plan)
         if delay and noops and noops in self.plan.axes:
-            words.append(_interactions(row[delay], row[noops], self._all_interactions(delay, noops)))
+            without = row[delay] == row[noops] == 0
+            words.append(self._all_interactions if without else [_interaction(row[delay], row[noops])])
         words += [[f"{key.rpartition('.')[2]} {row[key]}"] for key in self.by]
         return [", ".join(name) for name in product(*words)] if words else [self.metric_label]
 
-    def title(self, row: Mapping[str, Any]) -> str:
+    def title(self, row: Row) -> str:
         """Return the title of a row's panel."""
         return ", ".join(str(row[key]) for key in self.apart)
 
     @property
     def metric_label(self) -> str:
         """The metric in words."""
-        return {
-            "final_return": "return of an episode in the closing evaluation",
-            "training_return": "return of an episode, all training episodes",
-            "train_average_return": "return of an episode in training",
-            "eval_average_return": "return of an episode in evaluation",
-        }.get(self.metric, self.metric.replace("_", " "))
+        return METRICS.get(self.metric, self.metric.replace("_", " "))
 
     @property
     def statistic_label(self) -> str:
         """The meaning of a marker and its bar, in words."""
-        name = {"mean": "mean", "iqm": "interquartile mean"}[self.statistic]
         scores = (score for panel in self.panels for curve in panel.curves.values() for score in curve)
-        counts = sorted({len(score.scores) for score in scores})
-        seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        if counts == [1]:
+        return self.note("{statistic} of {seeds} seeds, bars: 95 % bootstrap interval over seeds", scores)
+
+    def note(self, text: str, scores: Iterable[Score]) -> str:
+        """Return a text with the statistic and the number of seeds of the scores put in."""
+        counts = {len(score.scores) for score in scores}
+        if counts == {1}:
             return "one seed, no interval"
-        return f"{name} of {seeds} seeds, bars: 95 % bootstrap interval over seeds"
+        seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
+        return text.format(statistic={"mean": "mean", "iqm": "interquartile mean"}[self.statistic], seeds=seeds)
 
     @property
     def x_label(self) -> str:
         """The axis in words, with its unit."""
         return "delay (frames)" if self.x == _key("delay", self.plan) else self.x
 
-    def _last_of_each_trial(self) -> Iterator[Mapping[str, Any]]:
-        """Yield a row per trial and metric, that of the last iteration."""
-        last = {(row["trial"], row["metric"]): row for row in self.rows}
-        yield from last.values()
+    @cached_property
+    def ladders(self) -> list[Ladder]:
+        """The regret ladders, if there are a score without delay and, at another delay, both interactions."""
+        if not self.x_label.startswith("delay"):
+            return []
+        ladders = []
+        for panel in self.panels:
+            for name, curve in panel.curves.items():
+                agent, _, last = name.rpartition(", ")
+                other = panel.curves.get(name.removesuffix(ASYNCHRONOUS) + SEQUENTIAL, [])
+                with_noops = {score.x: score for score in other}
+                tops = [score for score in curve if score.x == 0]
+                pairs = [(score, with_noops[score.x]) for score in curve if score.x > 0 and score.x in with_noops]
+                if last == ASYNCHRONOUS and tops and pairs:
+                    rungs = [_rung(tops[0], *pair, statistic=self.statistic) for pair in pairs]
+                    ladders.append(Ladder(", ".join(filter(None, [panel.title, agent])), tops[0], rungs))
+        return ladders
 
-    def _score(self, x: float, found: Sequence[tuple[str, float]]) -> Score:
-        values = [value for _, value in found]
-        return Score(x, tuple(values), *self._statistic_with_interval(values), tuple(trial for trial, _ in found))
-
-    def _statistic_with_interval(self, values: Sequence[float]) -> tuple[float, float, float]:
-        statistic = STATISTICS[self.statistic]
-        return (float(statistic(values)), *bootstrap_interval(values, statistic))
-
-    def _has_baselines(self) -> bool:
-        return any(point.arm in BASELINES for point in self.plan.points)
-
-    def _all_interactions(self, delay: str, noops: str) -> list[str]:
+    @cached_property
+    def _all_interactions(self) -> list[str]:
+        """All interactions of the grid; a point without delay and noops counts as asynchronous."""
+        delay, noops = (_key(word, self.plan) or "" for word in ("delay", "noops"))
         points = [point.bindings for point in self.plan.points]
-        pairs = [(plain(bindings.get(delay)), plain(bindings.get(noops))) for bindings in points]
-        return list(dict.fromkeys(_interactions(*pair, [])[0] for pair in pairs))
+        names = [_interaction(plain(bindings.get(delay)), plain(bindings.get(noops))) for bindings in points]
+        return list(dict.fromkeys(names))
+
+
+def summary(scores: Sequence[float], statistic: str) -> Summary:
+    """Return a statistic of scores, and its 95 % bootstrap interval."""
+    of = STATISTICS[statistic]
+    return Summary(float(of(scores)), *bootstrap_interval(scores, of))
+
+
+def difference(scores: Sequence[float], others: Sequence[float], statistic: str) -> Summary:
+    """Return the statistic of scores minus that of others, and its 95 % bootstrap interval."""
+    of = STATISTICS[statistic]
+    return Summary(float(of(scores) - of(others)), *difference_interval(scores, others, of))
 
 
 def make_view(
-    plan: SweepPlan,
-    rows: Sequence[Mapping[str, Any]],
-    *,
-    metric: str | None = None,
-    statistic: str = "mean",
-    x: str | None = None,
+    plan: SweepPlan, rows: Sequence[Row], *, metric: str | None = None, statistic: str = "mean", x: str | None = None
 ) -> View:
     """Return a view of a sweep.
 
@@ -234,21 +295,31 @@ def _key(word: str, plan: SweepPlan) -> str | None:
     return next((key for key in keys if key.rpartition(".")[2] == word), None)
 
 
-def _interactions(delay: Any, noops: Any, known: Sequence[str]) -> list[str]:
-    """Return the interaction of a delay and noops by name; with neither, all known interactions."""
-    if delay == noops == 0 and known:
-        return list(known)
+def _interaction(delay: Any, noops: Any) -> str:
+    """Return the interaction of a delay and noops by name."""
     if noops == 0:
-        return ["asynchronous"]
-    return ["sequential" if noops == delay else f"noops {noops}"]
+        return ASYNCHRONOUS
+    return SEQUENTIAL if noops == delay else f"noops {noops}"
 
 
-def _is_numeric(key: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+def _is_numeric(key: str, rows: Sequence[Row]) -> bool:
     values = [row.get(key) for row in rows if row["arm"] not in BASELINES]
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _follows(key: str, x: str, rows: Sequence[Mapping[str, Any]]) -> bool:
+def _follows(key: str, x: str, rows: Sequence[Row]) -> bool:
     """Return whether the value of `x` determines the key's value, as in linked axes."""
     pairs = {(row[x], repr(row[key])) for row in rows}
     return len(pairs) == len({at for at, _ in pairs})
+
+
+def why_no_ladder(view: View) -> str:
+    """Return the line that is printed for a sweep without ladders."""
+    needs = f"a score without delay ({view.x} = 0, noops = 0) and, at another delay, both interactions"
+    return f"no regret ladder: it needs {needs} (noops = 0 and noops = delay)"
+
+
+def _rung(top: Score, asynchronous: Score, sequential: Score, statistic: str) -> Rung:
+    delay = difference(top.scores, asynchronous.scores, statistic)
+    inaction = difference(asynchronous.scores, sequential.scores, statistic)
+    return Rung(asynchronous, sequential, delay, inaction)

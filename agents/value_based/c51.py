@@ -12,12 +12,12 @@ import gin
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from agents.learner import Batch, LossOutput, Monitor, Networks
-from agents.losses import values as losses
-from agents.spec import check_count, check_numbers
-from agents.value_based.dqn import DQN
+from async_wrappers.agents.learner import Batch, LossOutput, Monitor, Networks
+from async_wrappers.agents.losses import values as losses
+from async_wrappers.agents.spec import check_count, check_numbers
+from async_wrappers.agents.value_based.dqn import DQN
 
 __all__ = ["C51", "SupportWarning"]
 
@@ -63,7 +63,7 @@ class C51(DQN):
         check_numbers(vmax=vmax)
         if vmin is not None:
             check_numbers(vmin=vmin)
-        self.num_atoms = num_atoms
+        self.outputs = (num_atoms,)
         self._range = (-float(vmax) if vmin is None else float(vmin), float(vmax))
         if not self._range[0] < self._range[1]:
             raise ValueError(
@@ -89,16 +89,7 @@ class C51(DQN):
     def support(self) -> Tensor:
         """The atoms, [N], where the network computes."""
         with torch.inference_mode(False):  # acting asks first, and autograd cannot save a tensor of inference mode
-            return torch.linspace(*self._range, self.num_atoms, device=self.compute.torch_device)
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """Shape of the network's output for one observation, [A, N]."""
-        return (self.num_actions, self.num_atoms)
-
-    def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """Make the network of logits."""
-        return network(self.observation_shape, self.num_actions, self.num_atoms)
+            return torch.linspace(*self._range, *self.outputs, device=self.compute.torch_device)
 
     def make_monitor(self) -> Monitor | None:
         """Make what warns of returns outside the support."""

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.compute import Compute, create_optimizer
-from agents.learner import Batch, Learner, LossOutput, Monitor, Networks
-from agents.losses import values as losses
-from agents.networks.q_network import check_fit, create_network
-from agents.policy import (
+from async_wrappers.agents.learner import Batch, Learner, LossOutput, Monitor, Networks, create_optimizer
+from async_wrappers.agents.losses import values as losses
+from async_wrappers.agents.networks.q_network import check_fit, create_network
+from async_wrappers.agents.policy import (
     Epsilon,
     EpsilonGreedyPolicy,
     WorkerPolicy,
@@ -27,9 +26,10 @@ from agents.policy import (
     is_per_actor,
     linearly_decaying_epsilon,
 )
-from agents.replay.replay import Replay, create_replay
-from agents.schema import Reader, each_array
-from agents.spec import (
+from async_wrappers.agents.replay.replay import Replay, create_replay
+from async_wrappers.agents.replay.selectors import SELECTORS, Selector
+from async_wrappers.agents.schema import Compute, Reader, each_array
+from async_wrappers.agents.spec import (
     Spec,
     check_at_least,
     check_choice,
@@ -59,7 +59,7 @@ class DQN(Spec):
     which are the same without delay.
 
     Args:
-        observation_space: A Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these.
+        observation_space: A Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
         action_space: Discrete.
         stack_size: Observations of the last k decisions that the network sees, k.
         network: From (observation shape [k, *shape], number of actions) to a module that gives Q-values [B, A].
@@ -75,7 +75,8 @@ class DQN(Spec):
         epsilon_decay_period: Frames.
         epsilon_warmup: Frames before epsilon falls; None means until learning begins, ``min_replay_history *
             decision_interval``, and is refused where these vary.
-        replay_scheme: ``"uniform"``, or ``"prioritized"`` (Schaul et al. 2016): a transition's priority is its loss.
+        replay_scheme: ``"uniform"``, or ``"prioritized"`` (Schaul et al. 2016): a transition's priority is its loss; or
+            a selector of your own, ``@MySelector`` in gin.
         priority_exponent: alpha of the priorities; Dopamine's square root of the loss is 0.5.
         importance_exponent: beta of the weights that undo the bias.
         priority_epsilon: Added to the loss to make the priority.
@@ -91,7 +92,8 @@ class DQN(Spec):
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         channels_last: Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md).
         bf16: Forward passes in bfloat16.
-        compile: Compile the networks with ``torch.compile``; needs a C++ compiler (docs/dqn.md says what it is worth).
+        compile: Compile the networks with ``torch.compile``; needs a C++ compiler (what it is worth:
+            docs/how_to/faster_learning.md).
         summary_writing_frequency: Updates between two reports of the loss.
         diverged_dir: Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir,
             the working directory where there is none.
@@ -107,6 +109,7 @@ class DQN(Spec):
     name: ClassVar[str] = "dqn"
     learner_kind: str = "DQNLearner"  # names the loss in a state, as older checkpoints do
     values_draw: ClassVar[bool] = False  # whether `values` draws from its generator
+    outputs: tuple[int, ...] = ()  # of the network per action, such as atoms; none where it gives one value
 
     def __init__(
         self,
@@ -126,7 +129,7 @@ class DQN(Spec):
         epsilon_eval: float = 0.001,
         epsilon_decay_period: int = 250_000,
         epsilon_warmup: int | None = None,
-        replay_scheme: str = "uniform",
+        replay_scheme: str | Callable[..., Selector] = "uniform",
         priority_exponent: float = 0.5,
         importance_exponent: float = 0.5,
         priority_epsilon: float = 1e-10,
@@ -180,7 +183,15 @@ class DQN(Spec):
         check_shares(epsilon_train=epsilon_train, epsilon_eval=epsilon_eval)
         if max_gradient_norm is not None and not max_gradient_norm > 0:
             raise ValueError(f"max_gradient_norm must be > 0, or None for no clipping, got {max_gradient_norm}")
-        check_choice("replay_scheme", replay_scheme, ("uniform", "prioritized"))
+        if not callable(replay_scheme) and not (isinstance(replay_scheme, str) and replay_scheme in SELECTORS):
+            raise ValueError(
+                f"replay_scheme must be {' or '.join(map(repr, SELECTORS))}, or the class of a selector such as "
+                f"@MySelector, got {replay_scheme!r}"
+            )
+        if replay_eviction != "oldest" and replay_scheme != "uniform":
+            raise ValueError(
+                f"replay_eviction must be 'oldest' where replay_scheme={replay_scheme!r}, got {replay_eviction!r}"
+            )
         if one_step_loss and replay_eviction != "oldest":
             raise ValueError(f"replay_eviction must be 'oldest' where one_step_loss=True, got {replay_eviction!r}")
         check_factories(
@@ -209,10 +220,11 @@ class DQN(Spec):
             "discount_by": discount_by,
             "batch_size": batch_size,
             "eviction": replay_eviction,
+            "selector": replay_scheme,
         }
         if replay_scheme == "prioritized":
             exponents = {"priority_exponent": priority_exponent, "importance_exponent": importance_exponent}
-            self._replay |= {"prioritized": True, **exponents}
+            self._replay |= exponents
         self._replay_capacity = replay_capacity
         self._min_replay_history = min_replay_history
         self._warmup_unset = epsilon_warmup is None and min_replay_history > 0 and has_warmup(epsilon_fn)
@@ -257,7 +269,7 @@ class DQN(Spec):
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """Call the factory for the agent's network; its weights are drawn from torch's generator."""
-        return network(self.observation_shape, self.num_actions)
+        return network(self.observation_shape, self.num_actions, *self.outputs)
 
     def network_inputs(self, observation: Any) -> tuple[Any, ...]:
         """Return the inputs of the network for observations [B, k, *shape]."""
@@ -266,7 +278,7 @@ class DQN(Spec):
     @property
     def output_shape(self) -> tuple[int, ...]:
         """Shape of the network's output for one observation."""
-        return (self.num_actions,)
+        return (self.num_actions, *self.outputs)
 
     def make_monitor(self) -> Monitor | None:
         """Make what watches the transitions of a learner."""
@@ -287,7 +299,7 @@ class DQN(Spec):
                 f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
             )
         network = self.make_network().requires_grad_(False)
-        return WorkerPolicy(self.make_policy_for(network, actor=number, actors=workers))
+        return WorkerPolicy(self.make_policy_for(network, actor=number, actors=workers), self.reader.without_tuples)
 
     def make_policy_of(self, learner: Any) -> EpsilonGreedyPolicy:
         """Make the policy of a turn-based agent, which reads the learner's network in place."""
@@ -376,6 +388,10 @@ class DQN(Spec):
         """Return the observation that stands before an episode's first: zeros."""
         return self.reader.blank()
 
+    def without_tuples(self, observation: Any) -> Any:
+        """Return an observation with a dict by position for each tuple of a Tuple space."""
+        return self.reader.without_tuples(observation)
+
     def keep_diverged_in(self, directory: str | Path) -> None:
         """Let learners put the batch whose loss is not finite into a run's directory, if no other one was given."""
         if self._learning["diverged_dir"] is None:
@@ -401,6 +417,9 @@ class DQN(Spec):
             **self.__dict__,
             "_network": _ReadyMade(self.make_network().cpu()),
             "_optimizer": with_gin_values(self._optimizer),
+            "_replay": {
+                name: with_gin_values(value) if callable(value) else value for name, value in self._replay.items()
+            },
             "_epsilon": self._epsilon.map_schedule(with_gin_values),
         }
 

@@ -1,7 +1,12 @@
-"""QR-DQN (Dabney, Rowland, Bellemare, Munos, "Distributional RL with quantile regression", AAAI 2018)."""
+"""Quantiles of each action's return, learnt by regression: N fixed ones (QR-DQN), or any that are asked for (IQN).
+
+QR-DQN is of Dabney, Rowland, Bellemare, Munos, "Distributional RL with quantile regression", AAAI 2018; IQN of Dabney,
+Ostrovski, Silver, Munos, "Implicit quantile networks for distributional RL", ICML 2018.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -11,12 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.learner import Batch, LossOutput, Networks
-from agents.losses import values as losses
-from agents.spec import check_count, check_numbers
-from agents.value_based.dqn import DQN
+from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.losses import values as losses
+from async_wrappers.agents.networks.torsos import as_float32, check_observation, initialize, output_size
+from async_wrappers.agents.replay.selectors import Selector
+from async_wrappers.agents.schema import first_array
+from async_wrappers.agents.spec import check_count, check_numbers
+from async_wrappers.agents.value_based.dqn import DQN
 
-__all__ = ["Quantile"]
+__all__ = ["CosineEmbedding", "ImplicitQuantile", "ImplicitQuantileNetwork", "Quantile"]
 
 
 @gin.configurable("QuantileAgent", module="agents")
@@ -30,7 +38,7 @@ class Quantile(DQN):
         action_space: Discrete.
         num_atoms: N, the number of quantiles (Dopamine's name).
         kappa: Threshold of Huber's loss; 0 is quantile regression itself.
-        replay_scheme: ``"prioritized"`` or ``"uniform"``.
+        replay_scheme: ``"prioritized"``, ``"uniform"``, or a selector of your own.
         shared: The others of `DQN`; `loss_type` has no effect.
 
     Raises:
@@ -47,16 +55,14 @@ class Quantile(DQN):
         *,
         num_atoms: int = 200,
         kappa: float = 1.0,
-        replay_scheme: str = "prioritized",
+        replay_scheme: str | Callable[..., Selector] = "prioritized",
         **shared: Any,
     ) -> None:
         """See the class."""
         super().__init__(observation_space, action_space, replay_scheme=replay_scheme, **shared)
         check_count("num_atoms", num_atoms, 1)
-        check_numbers(kappa=kappa)
-        if not 0 <= kappa < float("inf"):
-            raise ValueError(f"kappa must be >= 0 and finite, got {kappa}")
-        self.num_atoms = num_atoms
+        _check_kappa(kappa)
+        self.outputs = (num_atoms,)
         self._kappa = kappa
 
     def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
@@ -79,11 +85,190 @@ class Quantile(DQN):
         loss = losses.quantile_q_learning(quantiles_tm1, tau_tm1, *step, quantiles_t, selector.mean(dim=2), self._kappa)
         return LossOutput(loss, priority=loss)
 
+
+@gin.configurable("ImplicitQuantileAgent", module="agents")
+class ImplicitQuantile(DQN):
+    """IQN (Dabney et al. 2018), ``ImplicitQuantileAgent`` in gin: any quantile of each action's return.
+
+    The network is one of Q-values, with a torso and a head, that `ImplicitQuantileNetwork` takes over.
+
+    Args:
+        observation_space: As in `DQN`.
+        action_space: Discrete.
+        num_tau_samples: N, quantiles that are learnt from a transition.
+        num_tau_prime_samples: N', quantiles of its target.
+        num_quantile_samples: K, quantiles whose mean chooses an action.
+        quantile_embedding_dim: Number of cosines.
+        kappa: Threshold of Huber's loss; 0 is quantile regression itself.
+        shared: Those of `DQN`; `loss_type` has no effect.
+
+    Raises:
+        ValueError: A space that the agent cannot use, or an argument out of range.
+    """
+
+    name: ClassVar[str] = "implicit_quantile"
+    learner_kind: str = "ImplicitQuantileLearner"
+    values_draw: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        num_tau_samples: int = 32,
+        num_tau_prime_samples: int = 32,
+        num_quantile_samples: int = 32,
+        quantile_embedding_dim: int = 64,
+        kappa: float = 1.0,
+        **shared: Any,
+    ) -> None:
+        """See the class."""
+        super().__init__(observation_space, action_space, **shared)
+        self._counts = {
+            "num_tau_samples": num_tau_samples,
+            "num_tau_prime_samples": num_tau_prime_samples,
+            "num_quantile_samples": num_quantile_samples,
+        }
+        for name, count in {**self._counts, "quantile_embedding_dim": quantile_embedding_dim}.items():
+            check_count(name, count, 1)
+        _check_kappa(kappa)
+        self._embedding_size = quantile_embedding_dim
+        self._kappa = kappa
+
+    def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
+        """Return the means [B, A] of K drawn quantiles (Dabney et al. 2018, eq. 5)."""
+        tau = self._draw(rng, len(first_array(observation)), self._counts["num_quantile_samples"])
+        return network(observation, tau).mean(dim=2)
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the quantile Huber loss of N drawn quantiles to N' drawn ones (Dabney et al. 2018, eq. 2 and 3).
+
+        Their target is ``r + discount Z_target(o', a*)``; K further quantiles choose a*.
+        """
+        observation, next_observation = batch["observation"], batch["next_observation"]
+        tau, tau_prime, tau_selector = (self._draw(rng, len(batch["action"]), n) for n in self._counts.values())
+        with torch.no_grad():
+            quantiles_t = networks.target(next_observation, tau_prime)
+            selector = networks.online if self.double_dqn else networks.target
+            q_t_selector = selector(next_observation, tau_selector).mean(dim=2)
+        quantiles_tm1 = networks.online(observation, tau)
+        step = (batch["action"], batch["reward"], batch["discount"])
+        loss = losses.quantile_q_learning(quantiles_tm1, tau, *step, quantiles_t, q_t_selector, self._kappa)
+        return LossOutput(loss, priority=loss)
+
+    def _draw(self, rng: np.random.Generator, batch: int, count: int) -> Tensor:
+        return self.compute.tensor(rng.random((batch, count), np.float32))
+
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """Shape of the network's output for one observation, [A, N]."""
-        return (self.num_actions, self.num_atoms)
+        """Shape of the network's output for one observation and one quantile, [A, 1]."""
+        return (self.num_actions, 1)
+
+    def network_inputs(self, observation: Any) -> tuple[Any, ...]:
+        """Return the inputs of the network: one observation and one quantile."""
+        return (observation, torch.full((1, 1), 0.5))
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
-        """Make the network of quantiles."""
-        return network(self.observation_shape, self.num_actions, self.num_atoms)
+        """Make the network of implicit quantiles."""
+        return ImplicitQuantileNetwork(super().build_network(network), self._embedding_size)
+
+
+class ImplicitQuantileNetwork(nn.Module):
+    """Z_tau(o, a) = f(psi(o) * phi(tau)) for each action and each tau asked for (Dabney et al. 2018, section 3.1).
+
+    psi is the torso up to its last hidden layer, which with the head is f; a torso with nothing to learn before that
+    layer is psi as a whole. phi is `CosineEmbedding`.
+
+    Args:
+        network: A Q-network, whose torso and head this one takes over; the embedding begins as they do.
+        embedding_size: n, the number of cosines.
+
+    Raises:
+        ValueError: `network` has no torso and head, or `embedding_size` is below 1.
+    """
+
+    def __init__(self, network: nn.Module, embedding_size: int = 64) -> None:
+        super().__init__()
+        torso, head = getattr(network, "torso", None), getattr(network, "head", None)
+        if not isinstance(torso, nn.Module) or not isinstance(head, nn.Module):
+            raise ValueError(
+                f"network must have a torso and a head to read quantiles from, got {type(network).__name__}: make it "
+                "with create_network, or as a QNetwork"
+            )
+        self.observation_shape: Any = network.observation_shape
+        self.trunk, self.hidden, size = _split(torso)
+        self.embedding = CosineEmbedding(embedding_size, size)
+        initialize(self.embedding, getattr(network, "initializer", "torch"))
+        self.head = head
+
+    def forward(self, observation: Any, tau: Tensor) -> Tensor:
+        """Compute values of quantiles.
+
+        Args:
+            observation: `[B, *observation_shape]`, as in `QNetwork`.
+            tau: Which quantiles, float32 `[B, K]` in [0, 1].
+
+        Returns:
+            Values `[B, A, K]`, float32.
+        """
+        features, _ = self.core(self.encode(observation))
+        return self.values(features, tau)
+
+    def encode(self, observation: Any) -> Tensor:
+        """Map observations to psi(o), `[B, size]`, which holds for all tau."""
+        check_observation(observation, self.observation_shape)
+        features: Tensor = self.trunk(as_float32(observation))
+        return features
+
+    def core(self, features: Tensor, state: Any = (), first: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Return the features and the state unchanged; see `QNetwork.core`."""
+        return features, state
+
+    def values(self, features: Tensor, tau: Tensor) -> Tensor:
+        """Map psi `[B, size]` and tau `[B, K]` to f(psi * phi(tau)), values `[B, A, K]` in float32."""
+        embedded = features.unsqueeze(1) * self.embedding(tau)  # [B, K, size]
+        values: Tensor = self.head(self.hidden(embedded.flatten(0, 1)))
+        return values.view(*tau.shape, -1).transpose(1, 2).float()
+
+
+class CosineEmbedding(nn.Module):
+    """phi_j(tau) = ReLU(sum over i = 1..n of cos(pi i tau) w_ij + b_j) (Dabney et al. 2018, eq. 4).
+
+    As in Dopamine, i runs from 1; at the paper's 0 the cosine is constant, as the bias is.
+
+    Args:
+        size: n, the number of cosines.
+        output_size: The number of features j.
+
+    Raises:
+        ValueError: `size` is below 1.
+    """
+
+    def __init__(self, size: int, output_size: int) -> None:
+        super().__init__()
+        if size < 1:
+            raise ValueError(f"quantile_embedding_dim must be >= 1 cosine, got {size}")
+        self.size = size
+        self.linear = nn.Linear(size, output_size)
+
+    def forward(self, tau: Tensor) -> Tensor:
+        """Map `[B, K]` to `[B, K, output_size]`."""
+        frequency = math.pi * torch.arange(1, self.size + 1, dtype=tau.dtype, device=tau.device)
+        features: Tensor = self.linear(torch.cos(tau.unsqueeze(-1) * frequency)).relu()
+        return features
+
+
+def _split(torso: nn.Module) -> tuple[nn.Module, nn.Module, int]:
+    """Return what comes before the last hidden layer, that layer, and the number of features between them."""
+    layers = getattr(torso, "layers", None)
+    if isinstance(layers, nn.Sequential) and len(layers) > 1:
+        trunk, last = layers[:-2], layers[-2]
+        if isinstance(last, nn.Linear) and any(True for _ in trunk.parameters()):
+            return trunk, layers[-2:], last.in_features
+    return torso, nn.Identity(), output_size(torso)
+
+
+def _check_kappa(kappa: Any) -> None:
+    check_numbers(kappa=kappa)
+    if not 0 <= kappa < math.inf:
+        raise ValueError(f"kappa must be >= 0 and finite, got {kappa}")

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -124,33 +125,38 @@ class Plan:
 
     def __str__(self) -> str:
         """Summarize for a person."""
-        return "\n".join(
-            (*self._head(), "", _HEADER, *map(_line, self._forecasts()), "", *self._machine(), *self._said())
-        )
+        return "\n".join(self._lines())
 
-    def _forecasts(self) -> tuple[Forecast, ...]:
-        return self.rules if self.enough is None else (*self.rules, self.enough)
+    def _repr_html_(self) -> str:
+        """Return the plan with its forecasts as a table, for a notebook."""
+        forecasts = [*self.rules, *([] if self.enough is None else [self.enough])]
+        before, _, after = str(self).partition(f"{_HEADER}\n")
+        after = "\n".join(after.splitlines()[len(forecasts) :])
+        heads = "".join(f"<th>{head}</th>" for head in _HEADS)
+        rows = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(row))}</tr>" for row in forecasts)
+        table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        return f"<pre>{escape(before.strip())}</pre>{table}<pre>{escape(after.strip())}</pre>"
 
-    def _head(self) -> Iterator[str]:
+    def _lines(self) -> Iterator[str]:
         d = {name: f"{value:.4g}" for name, value in self.latency_ms.items()}
         yield f"latency   {self.latency}"
         yield f"          mean {d['mean']}, p50 {d['p50']}, p95 {d['p95']}, p99 {d['p99']}, max {d['max']} ms"
         yield f"          mean {self.latency_ms['mean'] * self.fps / 1000:.4g} frames at {self.fps:g} fps"
-
-    def _machine(self) -> Iterator[str]:
+        yield from ("", _HEADER, *map(_line, self.rules))
+        if self.enough is not None:
+            yield _line(self.enough)
         learners = "" if self.learners is None else f"{self.learners} learners (one update per frame), "
         busy = self.cores_needed - (self.learners or 0) - 1
         needed = f"{self.cores_needed} needed: {busy} busy workers, {learners}1 environment loop"
-        yield f"cores     {needed}; {self.cores} here"
+        yield from ("", f"cores     {needed}; {self.cores} here")
         if self.memory_mb is not None:
             m = self.memory_mb
             yield (
                 f"memory    {m['weights']:.0f} MB of weights in two copies, {m['workers_measured']:.0f} MB of workers "
                 f"({m['workers_budget']:.0f} at most); {self.memory_gbs:.1f} GB/s are read"
             )
-
-    def _said(self) -> Iterator[str]:
-        yield from ("", *(f"* {sentence}" for sentence in self.advice)) if self.advice else ()
+        if self.advice:
+            yield from ("", *(f"* {sentence}" for sentence in self.advice))
 
 
 @dataclass(frozen=True)
@@ -208,13 +214,22 @@ def plan(
     Raises:
         ValueError: An argument out of range, a policy without an observation, or a latency above 100,000 frames.
     """
-    given_cores = os.cpu_count() or 1 if cores is None else cores
-    _check_machine(given_cores, learn_ms, model_mb, memory_gbs)
-    world = Forecaster.of(_latency_of(latency_or_policy, observation), fps, seconds, seed)
+    cores = whole("cores", os.cpu_count() or 1 if cores is None else cores, 1)
+    if learn_ms is not None:
+        positive("learn_ms", learn_ms, "milliseconds")
+    if model_mb is not None:
+        positive("model_mb", model_mb, "megabytes")
+    positive("memory_gbs", memory_gbs, "gigabytes per second")
+    world = Forecaster(_latency_of(latency_or_policy, observation), fps, seconds, seed)
     rules = tuple(world.rules())
     playout, enough = world.enough()
     chosen = enough or rules[-1]
     learners = None if learn_ms is None else max(1, world.clock.frame_at(round(learn_ms * 1e6)))
+    memory_mb = None
+    if model_mb is not None:
+        # Of processes that read two copies of the weights in shared memory; learners come on top.
+        measured, budget = (chosen.workers * each for each in (MEASURED_WORKER_MB, BUDGET_WORKER_MB))
+        memory_mb = {"weights": 2.0 * model_mb, "workers_measured": measured, "workers_budget": budget}
     found = Plan(
         latency=repr(world.latency),
         latency_ms={name: value * 1000 for name, value in world.draws.items()},
@@ -225,13 +240,13 @@ def plan(
         enough=enough,
         playout=playout,
         learners=learners,
-        cores=int(given_cores),
+        cores=cores,
         cores_needed=math.ceil(chosen.busy_workers - 1e-9) + (learners or 0) + 1,
-        memory_mb=None if model_mb is None else _memory(chosen.workers, model_mb),
+        memory_mb=memory_mb,
         memory_gbs=None if model_mb is None else chosen.inferences_per_second * model_mb / 1000,
         advice=(),
     )
-    return _advised(found, chosen, memory_gbs)
+    return replace(found, advice=tuple(_advice(found, chosen, memory_gbs)))
 
 
 def workers_against_latency(
@@ -252,35 +267,29 @@ def workers_against_latency(
     """
     needs = []
     for latency_s in latencies_s:
-        world = Forecaster.of(LogNormal(latency_s, cv), fps, seconds, seed)
+        world = Forecaster(LogNormal(latency_s, cv), fps, seconds, seed)
         playout, enough = world.enough()
         needs.append(Need(latency_s, world.mean_rule, playout, enough))
     return needs
 
 
-@dataclass(frozen=True)
 class Forecaster:
     """Forecasts of rules for one latency at a frame rate."""
 
-    latency: Latency
-    clock: FrameClock
-    draws: dict[str, float]  # of the latency, in seconds
-    settle: int  # frames until everything has been through once
-    frames: int  # that count, after those
-    seed: int
-
-    @classmethod
-    def of(cls, latency: Latency, fps: Any, seconds: float, seed: int) -> Forecaster:
-        clock, draws = FrameClock(fps), summary(latency)
-        longest = clock.frame_at(nanoseconds(draws["max"]))
+    def __init__(self, latency: Latency, fps: Any, seconds: float, seed: int) -> None:
+        self.latency, self.clock = latency, FrameClock(fps)
+        self.draws = summary(latency)  # in seconds
+        longest = self.clock.frame_at(nanoseconds(self.draws["max"]))
         if longest > LONGEST_FRAMES:
             raise ValueError(
                 f"latency must stay under {LONGEST_FRAMES} frames to be simulated, got up to {longest} at "
-                f"{float(clock.fps):g} fps: plan with fewer frames per second"
+                f"{float(self.clock.fps):g} fps: plan with fewer frames per second"
             )
-        episode = clock.frame_at(nanoseconds(positive("seconds", seconds, "seconds")))
-        frames = max(min(episode, MOST_FRAMES), 3 * clock.frame_at(nanoseconds(latency.mean)), LEAST_FRAMES)
-        return cls(latency, clock, draws, longest + 1, frames, whole("seed", seed, 0))
+        self.settle = longest + 1  # frames until everything has been through once
+        episode = self.clock.frame_at(nanoseconds(positive("seconds", seconds, "seconds")))
+        # Frames that count, after those.
+        self.frames = max(min(episode, MOST_FRAMES), 3 * self.clock.frame_at(nanoseconds(latency.mean)), LEAST_FRAMES)
+        self.seed = whole("seed", seed, 0)
 
     @property
     def mean_rule(self) -> int:
@@ -333,7 +342,8 @@ class Forecaster:
         before = deepcopy(schedule.counts)
         deque(islice(steps, self.frames), maxlen=0)
         counts = _difference(schedule.counts, before)
-        mean, p99 = _number(counts.mean_delay), _number(counts.delay_quantile(0.99))
+        mean, mean_ms = self._delay(counts.mean_delay)
+        p99, p99_ms = self._delay(counts.delay_quantile(0.99))
         return Forecast(
             rule=rule,
             workers=workers,
@@ -341,9 +351,9 @@ class Forecaster:
             playout_frames=schedule.stagger.playout if stagger == "tickets" else None,
             fresh_share=counts.fresh_share,
             mean_delay_frames=mean,
-            mean_delay_ms=self._milliseconds(mean),
+            mean_delay_ms=mean_ms,
             p99_delay_frames=p99,
-            p99_delay_ms=self._milliseconds(p99),
+            p99_delay_ms=p99_ms,
             dropped_per_second=self._per_second(counts.dropped),
             late_per_second=self._per_second(counts.late),
             busy_workers=self._per_second(sum(counts.busy.values())) / 1e9,
@@ -354,8 +364,9 @@ class Forecaster:
     def _per_second(self, count: int) -> float:
         return float(count * self.clock.fps / self.frames)
 
-    def _milliseconds(self, frames: float | None) -> float | None:
-        return None if frames is None else frames * 1000 / float(self.clock.fps)
+    def _delay(self, frames: float) -> tuple[float | None, float | None]:
+        """Return a delay in frames and in milliseconds, None for nan."""
+        return (None, None) if math.isnan(frames) else (float(frames), frames * 1000 / float(self.clock.fps))
 
 
 def _difference(after: Counts, before: Counts) -> Counts:
@@ -382,35 +393,9 @@ def _latency_of(latency_or_policy: Any, observation: Any) -> Latency:
     return as_latency(latency_or_policy)
 
 
-def _check_machine(cores: Any, learn_ms: Any, model_mb: Any, memory_gbs: Any) -> None:
-    whole("cores", cores, 1)
-    if learn_ms is not None:
-        positive("learn_ms", learn_ms, "milliseconds")
-    if model_mb is not None:
-        positive("model_mb", model_mb, "megabytes")
-    positive("memory_gbs", memory_gbs, "gigabytes per second")
-
-
-def _memory(workers: int, model_mb: float) -> dict[str, float]:
-    """Return megabytes for processes that read two copies of the weights in shared memory; learners come on top."""
-    return {
-        "weights": 2.0 * model_mb,
-        "workers_measured": workers * MEASURED_WORKER_MB,
-        "workers_budget": workers * BUDGET_WORKER_MB,
-    }
-
-
-def _advised(found: Plan, chosen: Forecast, memory_gbs: float) -> Plan:
-    advice = (
-        *_on_time(found, chosen),
-        *_on_cores(found, chosen),
-        *_on_bandwidth(found, memory_gbs),
-        *_on_rules(found, chosen),
-    )
-    return replace(found, advice=advice)
-
-
-def _on_time(found: Plan, chosen: Forecast) -> Iterator[str]:
+def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
+    """Yield advice on the time of the first action, on cores, on memory, and on the rules."""
+    # The first action of an episode.
     if chosen.workers == 1:
         yield "The latency is under a frame: one worker suffices, and staggering buys nothing."
     earliest = min((rule.first_action_s for rule in found.rules if rule.first_action_s is not None), default=None)
@@ -422,9 +407,7 @@ def _on_time(found: Plan, chosen: Forecast) -> Iterator[str]:
             f"Within {found.seconds:g} s no action of tickets workers lands, whose playout is the latency's "
             f"{found.playout}: the earliest of any rule comes after {earliest:.4g} s."
         )
-
-
-def _on_cores(found: Plan, chosen: Forecast) -> Iterator[str]:
+    # Cores.
     if found.cores < chosen.busy_workers:
         yield (
             f"This cannot work on {found.cores} {'core' if found.cores == 1 else 'cores'}: {chosen.busy_workers:.1f} "
@@ -435,17 +418,13 @@ def _on_cores(found: Plan, chosen: Forecast) -> Iterator[str]:
         yield (
             f"The loop and the learners share cores with workers: {found.cores_needed} are needed, {found.cores} here."
         )
-
-
-def _on_bandwidth(found: Plan, memory_gbs: float) -> Iterator[str]:
+    # Memory.
     if found.memory_gbs is not None and found.memory_gbs > memory_gbs:
         yield (
             f"Reading the weights takes {found.memory_gbs:.3g} GB/s where about {memory_gbs:g} are typical: unless "
             "they stay in a cache, each inference slows down as workers are added. Measure with all of them running."
         )
-
-
-def _on_rules(found: Plan, chosen: Forecast) -> Iterator[str]:
+    # The rules, and the playout of tickets.
     p95, due = math.ceil(found.latency_ms["p95"] * found.fps / 1000 - 1e-6), chosen.playout_frames or 0
     if found.enough is None:
         yield f"No number of workers gives {FRESH:.0%} fresh frames, whatever the playout."
@@ -467,17 +446,18 @@ def _on_rules(found: Plan, chosen: Forecast) -> Iterator[str]:
         )
 
 
+_HEADS = ("rule", "workers", "fresh", "delay (p99) frames", "ms", "dropped/s", "late/s", "busy")
 _HEADER = "rule             workers   fresh   delay (p99) frames       ms   dropped/s   late/s      busy"
 
 
-def _line(row: Forecast) -> str:
+def _cells(row: Forecast) -> tuple[str, ...]:
+    """Return the words of a forecast's line, in the order of `_HEADS`."""
     delay = "none" if row.mean_delay_frames is None else f"{row.mean_delay_frames:.1f} ({row.p99_delay_frames:.0f})"
     ms = "" if row.mean_delay_ms is None else f"{row.mean_delay_ms:.0f}"
-    return (
-        f"{row.rule:<17}{row.workers:>7}{row.fresh_share:>8.3f}{delay:>21}{ms:>9}"
-        f"{row.dropped_per_second:>12.2f}{row.late_per_second:>9.2f}{row.busy_workers:>10.1f}"
-    )
+    rates = (f"{row.dropped_per_second:.2f}", f"{row.late_per_second:.2f}", f"{row.busy_workers:.1f}")
+    return row.rule, f"{row.workers}", f"{row.fresh_share:.3f}", delay, ms, *rates
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def _line(row: Forecast) -> str:
+    rule, workers, fresh, delay, ms, dropped, late, busy = _cells(row)
+    return f"{rule:<17}{workers:>7}{fresh:>8}{delay:>21}{ms:>9}{dropped:>12}{late:>9}{busy:>10}"

@@ -8,11 +8,11 @@ runs with the same seed and the same random actions but for one. What differs af
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -120,17 +120,19 @@ def probe_delay(
             for trial in _probe_episode(fresh, seed + episode, actions, max_frames, alternatives, episode / episodes):
                 found[-1].append(trial)
         except _NotRepeatableError:
-            return _not_deterministic(found, made=not isinstance(env_or_make_env, gym.Env))
-    return _result(found, max_frames)
+            verdict = "cannot tell: the environment is not deterministic by seed"
+            if isinstance(env_or_make_env, gym.Env):
+                verdict += "; if only its reset forgets too little, give a function that makes it"
+            return _result(found, max_frames, verdict)
+    return _result(found, max_frames, None)
 
 
-@dataclass
-class _Run:
-    """One episode as it was seen: ``seen[0]`` is from ``reset``, ``seen[k + 1]`` from the step of frame k."""
+class _Shown(NamedTuple):
+    """What ``reset`` or the step of a frame showed; after ``reset`` there is no reward."""
 
-    seen: list[Any] = field(default_factory=list)
-    rewards: list[Any] = field(default_factory=list)
-    ends: list[tuple[bool, bool]] = field(default_factory=list)
+    observation: Any
+    reward: Any = None
+    ended: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True)
@@ -157,21 +159,18 @@ _Opener = Callable[[], AbstractContextManager[gym.Env[Any, Any]]]
 
 
 def _opener(env_or_make_env: Any) -> _Opener:
-    @contextmanager
-    def fresh() -> Iterator[gym.Env[Any, Any]]:
-        if isinstance(env_or_make_env, gym.Env):
-            yield env_or_make_env
-            return
+    """Return a function that opens the environment that was given, or a new one, which is closed after use."""
+    if isinstance(env_or_make_env, gym.Env):
+        return lambda: nullcontext(env_or_make_env)
+
+    def fresh() -> AbstractContextManager[gym.Env[Any, Any]]:
         env = env_or_make_env() if callable(env_or_make_env) else env_or_make_env
         if not isinstance(env, gym.Env):
             raise ValueError(
                 "env_or_make_env must be a gymnasium.Env (one, not a vector of them) or a function that makes one, "
                 f"got {env!r}"
             )
-        try:
-            yield env
-        finally:
-            env.close()
+        return closing(env)
 
     return fresh
 
@@ -204,10 +203,10 @@ def _probe_episode(
         place: Where the stretch of changed frames lies in the first half: 0 at its beginning, 1 at its end.
     """
     actions = [space.sample() for _ in range(max_frames)]
-    base = _play(fresh, seed, actions)
+    base = [deepcopy(shown) for shown in _play(fresh, seed, actions)]  # an environment may reuse its arrays
     if _compare(fresh, seed, actions, base, 0).effect is not None:
         raise _NotRepeatableError
-    changeable = min(len(base.rewards), max_frames // 2)
+    changeable = min(len(base) - 1, max_frames // 2)
     first = round(place * max(0, changeable - CHANGED_FRAMES))
     for frame in range(first, min(first + CHANGED_FRAMES, changeable)):
         for other in _others(space, actions[frame], alternatives):
@@ -219,43 +218,29 @@ def _probe_episode(
                 break
 
 
-def _play(fresh: _Opener, seed: int, actions: Sequence[Any]) -> _Run:
-    """Return the episode that these actions give; observations are copied, an environment may reuse its arrays."""
-    run = _Run()
+def _play(fresh: _Opener, seed: int, actions: Sequence[Any]) -> Generator[_Shown]:
+    """Play the episode that these actions give, and yield what it shows: after its reset, and after each step."""
     with fresh() as env:
-        run.seen.append(deepcopy(env.reset(seed=seed)[0]))
+        yield _Shown(env.reset(seed=seed)[0])
         for action in actions:
             observation, reward, terminated, truncated, _ = env.step(deepcopy(action))
-            run.seen.append(deepcopy(observation))
-            run.rewards.append(deepcopy(reward))
-            run.ends.append((bool(terminated), bool(truncated)))
+            yield _Shown(observation, reward, (bool(terminated), bool(truncated)))
             if terminated or truncated:
-                break
-    return run
+                return
 
 
-def _compare(fresh: _Opener, seed: int, actions: Sequence[Any], base: _Run, changed: int) -> _Trial:
+def _compare(fresh: _Opener, seed: int, actions: Sequence[Any], base: Sequence[_Shown], changed: int) -> _Trial:
     """Play the twin of `base` until it is known where observations and rewards part; lags count from `changed`."""
     observation_lag = reward_lag = end_lag = None
-    lag = -changed - 1
-    with fresh() as env:
-        if not _same(env.reset(seed=seed)[0], base.seen[0]):
-            observation_lag = lag
-        for action, seen, rewarded, ended in zip(actions, base.seen[1:], base.rewards, base.ends, strict=False):
-            observation, reward, terminated, truncated, _ = env.step(deepcopy(action))
-            lag += 1
-            if observation_lag is None and not _same(observation, seen):
+    with closing(_play(fresh, seed, actions)) as twin:
+        for lag, (known, shown) in enumerate(zip(base, twin, strict=False), -changed - 1):
+            if observation_lag is None and not _same(shown.observation, known.observation):
                 observation_lag = lag
-            if reward_lag is None and not _same(reward, rewarded):
+            if reward_lag is None and not _same(shown.reward, known.reward):
                 reward_lag = lag
-            if (bool(terminated), bool(truncated)) != ended:
+            if shown.ended != known.ended:
                 end_lag = lag
-            if (
-                terminated
-                or truncated
-                or (observation_lag is not None and reward_lag is not None)
-                or end_lag is not None
-            ):
+            if end_lag is not None or (observation_lag is not None and reward_lag is not None):
                 break
     return _Trial(changed, observation_lag, reward_lag, end_lag, lag + 1)
 
@@ -291,9 +276,12 @@ def _same(one: Any, other: Any) -> bool:
     return bool(np.all(one == other) or (np.all(one != one) and np.all(other != other)))
 
 
-def _result(found: list[list[_Trial]], max_frames: int) -> ProbeResult:
+def _result(found: list[list[_Trial]], max_frames: int, not_repeatable: str | None) -> ProbeResult:
+    """Return the findings; where an episode was not repeatable, only the verdict that is given."""
     trials = [trial for episode in found for trial in episode]
     lags = [trial.observation for trial in trials if trial.observation is not None]
+    if not_repeatable is not None:
+        return ProbeResult(None, None, None, None, len(trials), len(lags), None, False, not_repeatable)
     reward_lag = min((trial.reward for trial in trials if trial.reward is not None), default=None)
     lag = min(lags, default=None)
     confidence = None if lag is None else lags.count(lag) / len(lags)
@@ -312,15 +300,6 @@ def _result(found: list[list[_Trial]], max_frames: int) -> ProbeResult:
     return ProbeResult(
         lag, reward_lag, period, phase, len(trials), len(lags), confidence, True, f"{about_lag}; {about_period}"
     )
-
-
-def _not_deterministic(found: list[list[_Trial]], made: bool) -> ProbeResult:
-    trials = [trial for episode in found for trial in episode]
-    differing = sum(trial.observation is not None for trial in trials)
-    verdict = "cannot tell: the environment is not deterministic by seed"
-    if not made:
-        verdict += "; if only its reset forgets too little, give a function that makes it"
-    return ProbeResult(None, None, None, None, len(trials), differing, None, False, verdict)
 
 
 def _frames_with_effect(found: list[list[_Trial]]) -> list[dict[int, bool]]:

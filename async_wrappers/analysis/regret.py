@@ -144,7 +144,11 @@ def decompose(
 
     def climb(delay: int, noops: int) -> tuple[float, ...]:
         player = _player(policy)
-        env = RealtimeDelay(_limited(_made(make_env), max_frames), delay, noops, default_action)
+        env = _made(make_env)
+        if max_frames is not None:
+            # Inside the delay, where a step is a frame: outside, a rung with noops would play on longer.
+            env = TimeLimit(env, max_frames)
+        env = RealtimeDelay(env, delay, noops, default_action)
         try:
             return tuple(_play(player, env, episode_seed) for episode_seed in seeds)
         finally:
@@ -176,12 +180,13 @@ class _Asked:
 
 def _player(policy: Any) -> Any:
     """Return an agent that has played no episode of this ladder."""
-    if isinstance(policy, type) or not (_is_agent(policy) or hasattr(policy, "act") or callable(policy)):
+    is_agent = all(hasattr(policy, name) for name in AGENT_METHODS)
+    if isinstance(policy, type) or not (is_agent or hasattr(policy, "act") or callable(policy)):
         raise ValueError(
             "policy must be an object with act(observation, decision), a function of the observation or an agent with "
             f"{', '.join(AGENT_METHODS)}, got {policy!r}"
         )
-    if not _is_agent(policy):
+    if not is_agent:
         return _Asked(policy)
     if not hasattr(policy, "eval_mode"):
         raise ValueError(f"policy must have eval_mode, so that it does not learn while it is measured, got {policy!r}")
@@ -196,20 +201,11 @@ def _player(policy: Any) -> Any:
     return agent
 
 
-def _is_agent(policy: Any) -> bool:
-    return all(hasattr(policy, name) for name in AGENT_METHODS)
-
-
 def _made(make_env: Any) -> gym.Env[Any, Any]:
     env = make_env() if callable(make_env) else make_env
     if not callable(make_env) or not isinstance(env, gym.Env):
         raise ValueError(f"make_env must be a function that makes a gymnasium.Env, got {env!r}")
     return env
-
-
-def _limited(env: gym.Env[Any, Any], max_frames: int | None) -> gym.Env[Any, Any]:
-    """Put the limit inside the delay, where a step is a frame: outside, a rung with noops would play on longer."""
-    return env if max_frames is None else TimeLimit(env, max_frames)
 
 
 def _play(player: Any, env: gym.Env[Any, Any], seed: int) -> float:

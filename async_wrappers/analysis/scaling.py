@@ -1,4 +1,4 @@
-"""How many workers and learners networks of several sizes need: Fig. 8 of arXiv 2412.14355.
+"""How many workers and learners networks of several sizes need, and a picture of it: Fig. 8 of arXiv 2412.14355.
 
 An action on each frame needs as many workers as frames pass in an inference; an update on each frame needs as many
 learners as frames pass in an update. What the times are is measured, or taken from what was published.
@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from async_wrappers.analysis.planning import Need, workers_against_latency
+from async_wrappers.extras import extra
 from async_wrappers.latency import nanoseconds
 from async_wrappers.schedule.frames import FrameClock
 
-__all__ = [
-    "GAME_BOY_FPS",
-    "PUBLISHED",
-    "PUBLISHED_LIVE",
-    "UPDATE_INFERENCES",
-    "Network",
-    "Processes",
-    "processes_needed",
-    "read_networks",
-]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Network", "Processes", "processes_needed", "read_networks", "scaling_picture"]
 
 GAME_BOY_FPS = 59.7275  # frames per second, of the published live experiments
 
@@ -109,8 +104,12 @@ def processes_needed(
         ValueError: As `plan`.
     """
     networks, clock = list(networks), FrameClock(fps)
+
+    def learners(network: Network) -> int | None:
+        return None if network.update_s is None else max(1, clock.frame_at(nanoseconds(network.update_s)))
+
     needs = workers_against_latency([network.latency_s for network in networks], fps, cv=cv, seconds=seconds, seed=seed)
-    return [Processes(network, need, _learners(network, clock)) for network, need in zip(networks, needs, strict=True)]
+    return [Processes(network, need, learners(network)) for network, need in zip(networks, needs, strict=True)]
 
 
 def read_networks(path: str | Path) -> list[Network]:
@@ -144,5 +143,68 @@ def _network(name: str, parameters: int, latency_ms: float, update_ms: float | N
     return Network(str(name), parameters, latency_ms / 1000, None if update_ms is None else update_ms / 1000)
 
 
-def _learners(network: Network, clock: FrameClock) -> int | None:
-    return None if network.update_s is None else max(1, clock.frame_at(nanoseconds(network.update_s)))
+PUBLISHED_TIMES = f"inferences as published, an update of {UPDATE_INFERENCES} inferences"  # in a title
+
+# Colours of Okabe and Ito's, lines and markers: they can be told apart in black and white too.
+_ENOUGH: dict[str, Any] = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
+_RULE: dict[str, Any] = {"color": "#D55E00", "linestyle": "--", "marker": "s"}
+_LEARNERS: dict[str, Any] = {"color": "#009E73", "linestyle": "-.", "marker": "D"}
+_RAN: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white", "markersize": 10, "markeredgewidth": 1.5}
+
+
+def scaling_picture(found: Sequence[Processes], title: str = "") -> Figure:
+    """Draw workers and learners against parameters, and as open markers those of the published live runs.
+
+    Needs matplotlib.
+
+    Args:
+        found: What `processes_needed` returned.
+        title: What is above it.
+
+    Returns:
+        The matplotlib figure.
+    """
+    with extra("a picture", "plot"):
+        from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.9), layout="constrained")
+    axes = figure.subplots()
+    lines = {
+        "workers: the usual rule, mean inference time x frame rate, rounded up": (
+            _RULE,
+            [(each.network.parameters, each.need.mean_rule) for each in found],
+        ),
+        "workers: enough for a fresh action on 99 % of the frames": (
+            _ENOUGH,
+            [(each.network.parameters, each.need.enough.workers) for each in found if each.need.enough],
+        ),
+        "learners: mean update time x frame rate, for an update on each frame": (
+            _LEARNERS,
+            [(each.network.parameters, each.learners) for each in found if each.learners is not None],
+        ),
+    }
+    for label, (style, points) in lines.items():
+        axes.plot(*_columns(points), label=label, markersize=5, linewidth=1.5, **style)
+    size = {network.name: network.parameters for network in PUBLISHED}
+    ran = [(size[name], *processes) for name, processes in PUBLISHED_LIVE.items()]
+    for label, style, points in (
+        ("workers of the published live runs", _RULE, [(parameters, workers) for parameters, workers, _ in ran]),
+        ("learners of the published live runs", _LEARNERS, [(parameters, learners) for parameters, _, learners in ran]),
+    ):
+        look = {"marker": style["marker"], "markeredgecolor": style["color"], "zorder": 1, **_RAN}
+        axes.plot(*_columns(points), label=label, **look)
+    axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel="processes")
+    axes.yaxis.set_major_formatter("{x:g}")
+    names = {each.network.parameters: each.network.name for each in found}
+    axes.set_xticks(list(names), list(names.values()), fontsize="small")
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside lower center", ncols=1, frameon=False, fontsize="small")
+    figure.suptitle(title, fontsize="small", color="0.3")
+    return figure
+
+
+def _columns(points: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    return [x for x, _ in points], [y for _, y in points]

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from async_wrappers.checks import whole_frames
-from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.schedule.simulated import Inference, SimulatedSchedule
+from async_wrappers.extras import extra
+from async_wrappers.schedule.simulated import SimulatedSchedule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["DROPPED", "EFFECT", "INFERENCE", "MOST_ROWS", "WAIT", "timeline"]
+__all__ = ["DROPPED", "EFFECT", "INFERENCE", "MOST_ROWS", "WAIT", "draw_inference", "timeline"]
 
 MOST_ROWS = 24  # workers in a picture
 
@@ -40,7 +40,8 @@ def timeline(
     Raises:
         ValueError: `frames` is not a whole number >= 1, or there is no schedule.
     """
-    from matplotlib.figure import Figure
+    with extra("a picture", "plot"):
+        from matplotlib.figure import Figure
 
     if whole_frames("frames", frames) == 0:
         raise ValueError("frames must be >= 1 to be drawn, got 0")
@@ -87,11 +88,13 @@ def _draw(ax: Axes, title: str, schedule: SimulatedSchedule, frames: int) -> Non
         applied: frame for frame, (applied, _) in enumerate(islice(schedule.steps(), frames)) if applied is not None
     }
     newest = max((start for start, _ in effects), default=-1)
-    shown = min(schedule.workers, MOST_ROWS)
+    shown, per_ns = min(schedule.workers, MOST_ROWS), schedule.clock.fps / 1_000_000_000
     for inference in log:
         if inference.worker < shown:
             effect = effects.get((inference.start, inference.worker))
-            _draw_inference(ax, inference, effect, schedule.clock, dropped=effect is None and inference.start < newest)
+            dropped = effect is None and inference.start < newest
+            began, ended = (float(time * per_ns) for time in (inference.started, inference.finished))
+            draw_inference(ax, inference.worker, began, ended, effect, dropped, clip=False)
     _draw_defaults(ax, set(effects.values()), frames, shown)
     _set_axes(ax, schedule.workers, shown, frames)
     fresh = len(effects) / frames
@@ -100,13 +103,15 @@ def _draw(ax: Axes, title: str, schedule: SimulatedSchedule, frames: int) -> Non
     )
 
 
-def _draw_inference(ax: Axes, inference: Inference, effect: int | None, clock: FrameClock, dropped: bool) -> None:
-    began, ended = (float(time * clock.fps / 1_000_000_000) for time in (inference.started, inference.finished))
-    row, above = inference.worker + 0.15, inference.worker - 0.27
+def draw_inference(
+    ax: Axes, worker: int, began: float, ended: float, effect: float | None, dropped: bool, clip: bool = True
+) -> None:
+    """Draw a bar from start to finish in a worker's row; then its action's wait, and where it takes effect."""
+    row, above = worker + 0.15, worker - 0.27
     ax.barh(row, ended - began, left=began, height=0.42, zorder=3, **(DROPPED if dropped else INFERENCE))
     if effect is not None:
         ax.plot([ended, ended, effect], [row - 0.21, above, above], zorder=3, **WAIT)
-        ax.plot(effect, above, zorder=4, clip_on=False, **EFFECT)
+        ax.plot(effect, above, zorder=4, clip_on=clip, **EFFECT)
 
 
 def _draw_defaults(ax: Axes, fresh: set[int], frames: int, bottom: int) -> None:

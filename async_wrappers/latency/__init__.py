@@ -9,10 +9,17 @@ unit of time inside a schedule.
 * `as_latency`: a number, an array or a model as a model. `summary`: mean, spread and percentiles of any model.
 """
 
-from async_wrappers.latency.measure import measure, summary
-from async_wrappers.latency.models import Constant, Correlated, Gamma, LogNormal, Spikes, Uniform, as_latency
-from async_wrappers.latency.stream import Latency, LatencyStream, nanoseconds, seconds_of
-from async_wrappers.latency.trace import Trace
+from async_wrappers.latency.compound import Correlated, Spikes, Trace, as_latency, measure, summary
+from async_wrappers.latency.models import (
+    Constant,
+    Gamma,
+    Latency,
+    LatencyStream,
+    LogNormal,
+    Uniform,
+    nanoseconds,
+    seconds_of,
+)
 
 __all__ = [
     "Constant",

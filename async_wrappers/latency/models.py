@@ -1,40 +1,206 @@
-"""Models of how long one inference takes (tau_theta in arXiv 2412.14355), in seconds.
+"""Models of how long one inference takes (tau_theta in arXiv 2412.14355), in seconds: their base, and distributions.
 
-* `Constant`, `Uniform`, `LogNormal`, `Gamma`: independent draws of one distribution.
-* `Spikes`, `Correlated`: another model, now and then much slower, or with slow inferences in a row.
-* `as_latency`: a number, an array or a model as a model.
+A model is an immutable description of a distribution. Its `stream` is a seeded source of draws. Randomness is drawn in
+blocks, because one call of NumPy for 512 numbers costs little more than one for a single number.
 
-Measured latencies are a model too: `async_wrappers.latency.trace.Trace`.
+`Constant`, `Uniform`, `LogNormal` and `Gamma` are here. Measured latencies, and a model with spikes or with memory, are
+in `async_wrappers.latency.compound`.
 """
 
 from __future__ import annotations
 
 import math
-import numbers
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from typing import Any, Protocol, Self, TypeAlias, overload, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from async_wrappers.checks import number
-from async_wrappers.latency.stream import (
-    Floats,
-    Latency,
-    Model,
-    Sampler,
-    child_seed,
-    latencies_of_normal,
-    sampler_of,
-    seconds_of,
-    with_quantiles,
-)
-from async_wrappers.latency.trace import Trace, seconds_array
 
-__all__ = ["Constant", "Correlated", "Gamma", "LogNormal", "Spikes", "Uniform", "as_latency"]
+# The base's names are for models in other files, not for users of the package.
+__all__ = ["Constant", "Gamma", "LogNormal", "Uniform"]
 
-_QUANTILE_POINTS = 50_000  # of a tabulated distribution
+Floats: TypeAlias = NDArray[np.float64]
+Sampler: TypeAlias = Callable[[int], Floats]  # the next `count` latencies, in seconds
+
+LONGEST = 1e9  # seconds: 31 years, and still far from the end of int64 nanoseconds
+
+QUANTILE_POINTS = 50_000  # of a tabulated distribution
+_BLOCK = 512
+# Nanoseconds by which a float of seconds may lie below the whole number of nanoseconds that was meant: 0.3 s is held as
+# 299999999.99999997 ns. Added before rounding down.
+_FROM_BELOW = 2e-5
+# Sets a stream apart from every other generator made of the same seed, such as the environment's.
+_SPAWN_KEY = 0x1A7E9C1
+
+
+class LatencyStream(Protocol):
+    """A seeded, endless stream of latencies; a deep copy continues identically."""
+
+    def draw(self) -> int:
+        """Return the next inference's latency in nanoseconds, >= 0."""
+        ...
+
+
+@runtime_checkable
+class Latency(Protocol):
+    """How long one inference takes."""
+
+    @property
+    def mean(self) -> float:
+        """Mean latency in seconds."""
+        ...
+
+    def stream(self, seed: int | np.random.SeedSequence) -> LatencyStream:
+        """Return a fresh stream of draws; the same seed gives the same draws."""
+        ...
+
+
+class Quantiles(Latency, Protocol):
+    """A `Latency` whose distribution can be inverted."""
+
+    def quantile(self, u: ArrayLike) -> Any:
+        """Return the latencies in seconds that shares `u` of all inferences do not exceed."""
+        ...
+
+
+def nanoseconds(seconds: float) -> int:
+    """Return whole nanoseconds, rounded down as in a stream: ``floor(10^9 seconds + 2e-5)``."""
+    return math.floor(seconds * 1e9 + _FROM_BELOW)
+
+
+def seconds_of(name: str, value: Any) -> float:
+    """Return `value` as a number of seconds from 0 to 1e9, or raise a ValueError that names the argument."""
+    return number(name, value, "a number of seconds from 0 to 1e9", lambda seconds: 0 <= seconds <= LONGEST)
+
+
+class _Stream:
+    """Draws of a sampler, made in blocks and handed out one by one."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._block: list[int] = []  # nanoseconds, the next draw last
+
+    def draw(self) -> int:
+        """Return the next inference's latency in nanoseconds."""
+        try:
+            return self._block.pop()
+        except IndexError:
+            # Rounded down, so that a latency of a whole number of frames ends on a frame and not a nanosecond after it.
+            nanoseconds = np.minimum(np.floor(self._sampler(_BLOCK) * 1e9 + _FROM_BELOW), 2.0**62)
+            self._block = nanoseconds.astype(np.int64)[::-1].tolist()
+            return self._block.pop()
+
+
+class Model:
+    """The base class of models: streams, quantiles and copies. A model is a frozen dataclass."""
+
+    def stream(self, seed: int | np.random.SeedSequence) -> LatencyStream:
+        """Return a fresh stream of draws; the same seed gives the same draws.
+
+        The stream is independent of other generators made of this seed, such as an environment's; the seed is left
+        as it is.
+
+        Args:
+            seed: A whole number >= 0, or a SeedSequence.
+
+        Raises:
+            ValueError: `seed` is neither.
+        """
+        if not isinstance(seed, np.random.SeedSequence):
+            try:
+                seed = np.random.SeedSequence(operator.index(seed))
+            except (TypeError, ValueError):
+                raise ValueError(f"seed must be a whole number >= 0 or a SeedSequence, got {seed!r}") from None
+        return _Stream(self._sampler(child_seed(seed, _SPAWN_KEY)))
+
+    @overload
+    def quantile(self, u: float) -> float: ...
+    @overload
+    def quantile(self, u: Floats | Sequence[float]) -> Floats: ...
+    def quantile(self, u: ArrayLike) -> float | Floats:
+        """Return the latency in seconds that a share `u` of all inferences does not exceed.
+
+        Args:
+            u: Shares from 0 to 1: a number, or an array of any shape.
+
+        Raises:
+            ValueError: A share is not from 0 to 1.
+        """
+        shares = np.asarray(u, np.float64)
+        if not np.all((shares >= 0) & (shares <= 1)):
+            raise ValueError(f"u must be from 0 to 1 (0.99 for the 99th percentile), got {u!r}")
+        seconds = self._quantile(shares.ravel())
+        return float(seconds[0]) if shares.ndim == 0 else seconds.reshape(shares.shape)
+
+    def _sampler(self, seed: np.random.SeedSequence) -> Sampler:
+        # Not a nested function: a copy of the stream must copy the generator.
+        return partial(self._sample, np.random.default_rng(seed))
+
+    def _sample(self, rng: np.random.Generator, count: int) -> Floats:
+        """Return independent latencies in seconds: one after the other from `rng`, so that blocks do not matter."""
+        raise NotImplementedError
+
+    def _quantile(self, u: Floats) -> Floats:
+        """Return the quantiles in seconds of shares `u` [N]."""
+        raise NotImplementedError
+
+    def _of_normal(self, x: Floats) -> Floats:
+        """Return the latencies in seconds of normal variables `x` [N]: ``quantile(Phi(x))``."""
+        return self._quantile(normal_share(x))
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+
+def sampler_of(latency: Latency, seed: np.random.SeedSequence) -> Sampler:
+    """Return a sampler of any latency, also of a user's own."""
+    return latency._sampler(seed) if isinstance(latency, Model) else partial(_drawn, latency.stream(seed))
+
+
+def _drawn(stream: LatencyStream, count: int) -> Floats:
+    """Return the next latencies of a user's own model, which has a stream alone."""
+    return np.array([stream.draw() for _ in range(count)], np.float64) / 1e9
+
+
+def with_quantiles(name: str, latency: Any) -> Quantiles:
+    """Return `latency`, or raise a ValueError that names the argument if it has no `quantile`."""
+    if not callable(getattr(latency, "quantile", None)):
+        raise ValueError(f"{name} must have quantile(u), as the models of async_wrappers.latency, got {latency!r}")
+    with_quantiles: Quantiles = latency
+    return with_quantiles
+
+
+def child_seed(seed: np.random.SeedSequence, key: int) -> np.random.SeedSequence:
+    """Return a child of `seed`; unlike ``seed.spawn`` this changes nothing in it."""
+    return np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, key), pool_size=seed.pool_size)
+
+
+def latencies_of_normal(latency: Quantiles, x: Floats) -> Floats:
+    """Return the latencies in seconds of normal variables `x` [N]: ``quantile(Phi(x))``."""
+    if isinstance(latency, Model):
+        return latency._of_normal(x)  # which may be quicker: a log-normal needs no quantile
+    return np.asarray(latency.quantile(normal_share(x)), np.float64)
+
+
+def normal_share(x: Floats) -> Floats:
+    """Return ``Phi(x) = erfc(-x / sqrt(2)) / 2``, less than 1: x is cut at 8 standard deviations."""
+    erfc = math.erfc
+    return np.array([0.5 * erfc(z) for z in (np.minimum(x, 8.0) * -math.sqrt(0.5)).tolist()])
 
 
 @dataclass(frozen=True)
@@ -98,7 +264,20 @@ class Uniform(Model):
 
 
 @dataclass(frozen=True)
-class LogNormal(Model):
+class _OfMeanAndCv(Model):
+    """The base of distributions that are given by their mean and their coefficient of variation."""
+
+    mean: float
+    cv: float
+
+    def __post_init__(self) -> None:
+        wanted = "a number from 0 to 1000 (standard deviation / mean)"
+        cv = number("cv", self.cv, wanted, lambda cv: 0 <= cv <= 1000)
+        self._set(mean=seconds_of("mean", self.mean), cv=cv)
+
+
+@dataclass(frozen=True)
+class LogNormal(_OfMeanAndCv):
     """The logarithm of the latency is normal: a skewed bell, as a network on a shared machine.
 
     With ``sigma^2 = ln(1 + cv^2)`` and a normal z, the latency is ``mean exp(sigma z - sigma^2 / 2)``.
@@ -110,12 +289,6 @@ class LogNormal(Model):
     Raises:
         ValueError: `mean` is not a number from 0 to 1e9, or `cv` not one from 0 to 1000.
     """
-
-    mean: float
-    cv: float
-
-    def __post_init__(self) -> None:
-        self._set(mean=seconds_of("mean", self.mean), cv=_cv(self.cv))
 
     @property
     def _sigma(self) -> float:
@@ -134,7 +307,7 @@ class LogNormal(Model):
 
 
 @dataclass(frozen=True)
-class Gamma(Model):
+class Gamma(_OfMeanAndCv):
     """A gamma distribution of shape ``1 / cv^2``: less of a tail than `LogNormal`; cv = 1 is the exponential.
 
     numpy has no incomplete gamma function: quantiles are of the density integrated on a grid of 50,000 points. From the
@@ -147,12 +320,6 @@ class Gamma(Model):
     Raises:
         ValueError: `mean` is not a number from 0 to 1e9, or `cv` not one from 0 to 1000.
     """
-
-    mean: float
-    cv: float
-
-    def __post_init__(self) -> None:
-        self._set(mean=seconds_of("mean", self.mean), cv=_cv(self.cv))
 
     @property
     def _constant(self) -> bool:
@@ -179,7 +346,7 @@ class Gamma(Model):
         shape, reach = self.cv**-2, 40 * self.cv**2
         low = max(-(reach + 2 * math.sqrt(reach)), -750.0)
         high = min(math.sqrt(2 * reach), math.log1p(2 * reach) + 1)
-        t = np.linspace(low, high, _QUANTILE_POINTS)
+        t = np.linspace(low, high, QUANTILE_POINTS)
         density = np.exp(shape * (t - np.expm1(t)))
         # If the grid was cut at -750, the mass below it is the integral of exp(shape (t + 1)), as e^t is 0 there.
         below = math.exp(shape * (low + 1)) / shape if low == -750 else 0.0
@@ -188,162 +355,9 @@ class Gamma(Model):
         return mass / mass[-1], t
 
 
-@dataclass(frozen=True, init=False)
-class Spikes(Model):
-    """Now and then an inference takes `factor` times as long: a page fault, a busy core, a garbage collection.
-
-    Quantiles are of 50,000 evenly spaced quantiles of `base` and as many spikes; with a constant base they are exact.
-
-    Args:
-        base: The latency without spikes: a model, or a number of seconds for a `Constant`.
-        probability: Share of inferences that are spikes.
-        factor: A spike's latency over that of `base`.
-
-    Raises:
-        ValueError: `base` is no latency, `probability` is not from 0 to 1, or `factor` is not finite and > 0.
-    """
-
-    base: Latency
-    probability: float
-    factor: float
-
-    def __init__(self, base: Latency | ArrayLike, probability: float, factor: float) -> None:
-        """See the class."""
-        self._set(
-            base=as_latency(base, "base"),
-            probability=number("probability", probability, "a share from 0 to 1", lambda share: 0 <= share <= 1),
-            factor=number("factor", factor, "a finite number > 0", lambda times: 0 < times < math.inf),
-        )
-
-    @property
-    def mean(self) -> float:
-        """Mean latency in seconds."""
-        return self.base.mean * (1 - self.probability + self.probability * self.factor)
-
-    def _sampler(self, seed: np.random.SeedSequence) -> Sampler:
-        return _Spiked(self, np.random.default_rng(child_seed(seed, 0)), sampler_of(self.base, child_seed(seed, 1)))
-
-    def _quantile(self, u: Floats) -> Floats:
-        shares, seconds = self._table
-        # The shares are sums of 100,000 weights: their rounding must not lead to the next value.
-        at = np.searchsorted(shares, u - 1e-9)
-        return seconds[np.minimum(at, len(seconds) - 1)]
-
-    @cached_property
-    def _table(self) -> tuple[Floats, Floats]:
-        """The mixture's latencies in ascending order, and the share of inferences up to each."""
-        calm = with_quantiles("base", self.base).quantile((np.arange(_QUANTILE_POINTS) + 0.5) / _QUANTILE_POINTS)
-        seconds = np.concatenate((calm, self.factor * calm))
-        weights = np.repeat((1 - self.probability, self.probability), len(calm)) / len(calm)
-        order = np.argsort(seconds, kind="stable")
-        order = order[weights[order] > 0]
-        return np.cumsum(weights[order]), seconds[order]
-
-
-@dataclass(frozen=True, init=False)
-class Correlated(Model):
-    """A slow inference tends to be followed by a slow one; each by itself is distributed as `base`.
-
-    A Gaussian copula: ``x_t = correlation x_{t-1} + sqrt(1 - correlation^2) e_t`` with normal e, and the latency is
-    ``base.quantile(Phi(x_t))``. The rank correlation of neighbours is ``6 / pi asin(correlation / 2)``. What order the
-    base's own draws come in does not matter.
-
-    Args:
-        base: The distribution of a single latency: a model with quantiles, or a number of seconds.
-        correlation: Of neighbouring x, from 0 (independent) to just under 1.
-
-    Raises:
-        ValueError: `base` is no latency or has no `quantile`, or `correlation` is not in [0, 1).
-    """
-
-    base: Latency
-    correlation: float
-
-    def __init__(self, base: Latency | ArrayLike, correlation: float) -> None:
-        """See the class."""
-        wanted = "at least 0 and less than 1"
-        self._set(
-            base=with_quantiles("base", as_latency(base, "base")),
-            correlation=number("correlation", correlation, wanted, lambda rho: 0 <= rho < 1),
-        )
-
-    @property
-    def mean(self) -> float:
-        """Mean latency in seconds."""
-        return self.base.mean
-
-    def _sampler(self, seed: np.random.SeedSequence) -> Sampler:
-        return _Copula(self, np.random.default_rng(seed))
-
-    def _quantile(self, u: Floats) -> Floats:
-        return np.asarray(with_quantiles("base", self.base).quantile(u), np.float64)
-
-
-class _Spiked:
-    """Samples `Spikes`; base and spikes have generators of their own, so that blocks do not matter."""
-
-    def __init__(self, model: Spikes, rng: np.random.Generator, base: Sampler) -> None:
-        self._model, self._rng, self._base = model, rng, base
-
-    def __call__(self, count: int) -> Floats:
-        spikes = self._rng.random(count) < self._model.probability
-        return self._base(count) * np.where(spikes, self._model.factor, 1.0)
-
-
-class _Copula:
-    """Samples `Correlated`."""
-
-    def __init__(self, model: Correlated, rng: np.random.Generator) -> None:
-        self._model, self._rng = model, rng
-        self._x: float | None = None
-
-    def __call__(self, count: int) -> Floats:
-        correlation = self._model.correlation
-        normal = self._rng.standard_normal(count)
-        path: list[float] = []
-        if self._x is None:
-            self._x, normal = float(normal[0]), normal[1:]
-            path.append(self._x)
-        x = self._x
-        for noise in (math.sqrt(1 - correlation**2) * normal).tolist():
-            x = correlation * x + noise
-            path.append(x)
-        self._x = x
-        return latencies_of_normal(with_quantiles("base", self._model.base), np.array(path))
-
-
-def as_latency(value: Any, name: str = "latency") -> Latency:
-    """Return `value` as a latency model.
-
-    Args:
-        value: A number of seconds (a `Constant`), an array or list of seconds (a `Trace`), or a model (as it is).
-        name: The argument's name, for the message.
-
-    Raises:
-        ValueError: `value` is none of these, or not a possible latency.
-    """
-    if isinstance(value, Latency) and not isinstance(value, type):
-        return value
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return Constant(seconds_of(name, value))
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return as_latency(value.item(), name)
-    if isinstance(value, (np.ndarray, list, tuple)) or hasattr(value, "__array__"):
-        return Trace(seconds_array(value, name))
-    raise ValueError(
-        f"{name} must be a number of seconds, a list of seconds or a model such as LogNormal(mean=0.12, cv=0.2) "
-        f"or Trace(path), got {value!r}"
-    )
-
-
 def _normal_quantile(u: Floats) -> Floats:
     """Return the x of Phi(x) = u; infinite at 0 and 1."""
     from statistics import NormalDist  # here, for a quicker import of the package
 
     inverse = NormalDist().inv_cdf
     return np.array([inverse(p) if 0 < p < 1 else math.copysign(math.inf, p - 0.5) for p in u.tolist()])
-
-
-def _cv(value: Any) -> float:
-    wanted = "a number from 0 to 1000 (standard deviation / mean)"
-    return number("cv", value, wanted, lambda cv: 0 <= cv <= 1000)

@@ -7,6 +7,7 @@ where no number changes, and refused with a reason where one would.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -76,9 +77,13 @@ def _is_action(space: gym.Space[Any], answer: Any) -> bool:
 
 def _converted(space: gym.Space[Any], answer: Any) -> Any:
     if isinstance(space, spaces.Dict):
-        return _dict(space, answer)
+        if not isinstance(answer, Mapping) or answer.keys() != space.spaces.keys():
+            raise RefusedAction(f"it must be a dict with the keys {', '.join(map(repr, space.spaces))}")
+        return {key: _part(key, each, answer[key]) for key, each in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
-        return _tuple(space, answer)
+        if not isinstance(answer, tuple | list) or len(answer) != len(space.spaces):
+            raise RefusedAction(f"it must be a tuple of {len(space.spaces)}")
+        return tuple(map(_part, itertools.count(), space.spaces, answer))
     if isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
         action = _cast(_shaped(_numbers(answer), space.shape or ()), np.dtype(space.dtype))
         element = action[()] if isinstance(space, spaces.Discrete) else action
@@ -90,24 +95,12 @@ def _converted(space: gym.Space[Any], answer: Any) -> Any:
     return answer
 
 
-def _dict(space: spaces.Dict, answer: Any) -> dict[str, Any]:
-    if not isinstance(answer, Mapping) or answer.keys() != space.spaces.keys():
-        raise RefusedAction(f"it must be a dict with the keys {', '.join(map(repr, space.spaces))}")
-    return {key: _leaf(f"[{key!r}]", each, answer[key]) for key, each in space.spaces.items()}
-
-
-def _tuple(space: spaces.Tuple[Any], answer: Any) -> tuple[Any, ...]:
-    if not isinstance(answer, tuple | list) or len(answer) != len(space.spaces):
-        raise RefusedAction(f"it must be a tuple of {len(space.spaces)}")
-    each = enumerate(zip(space.spaces, answer, strict=True))
-    return tuple(_leaf(f"[{place}]", leaf, part) for place, (leaf, part) in each)
-
-
-def _leaf(where: str, space: gym.Space[Any], answer: Any) -> Any:
+def _part(key: Any, space: gym.Space[Any], answer: Any) -> Any:
+    """Return a part of a Dict's or Tuple's answer; a refusal says which."""
     try:
         return _converted(space, answer)
     except RefusedAction as error:
-        raise RefusedAction(f"at {where}, {error}") from None
+        raise RefusedAction(f"at [{key!r}], {error}") from None
 
 
 def _numbers(answer: Any) -> Array:

@@ -25,7 +25,7 @@
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
 #    the default action. The loop waits for nobody: an environment that does not wait is what it stands for.
 # 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
-#    of the one before is complete, and is appended to the journal (`transitions.py`).
+#    of the one before is complete, and is appended to the journal (`Transitions`).
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
 #    becomes free half a frame earlier finishes half a frame earlier.
 #
@@ -50,11 +50,11 @@
 # The books
 # =========
 #
-#   Inflight      every inference once, from its ticket until its action is applied or ruled out: who infers, what was
-#                 ordered and when, what the learners will see as its observation, what it came to
+#   WorkerPool    every inference once, from its ticket until its action is applied or ruled out: who infers, what was
+#                 ordered and when, what the learners will see as its observation, what it came to. Also which workers
+#                 are up, which are overdue, and how long the newest responses took
 #   Dispatcher    times: which worker is free or idle, when which action is due. It knows actions by (start, worker),
-#                 which is the key by which `Inflight` keeps them
-#   WorkerPool    which workers are up, which are overdue, and how long the newest responses took
+#                 which is the key by which `WorkerPool` keeps them
 #   Transitions   the reward since the last decision took effect; everything complete is in the journal
 #   Measurements  what happened, for the report
 #
@@ -71,7 +71,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -79,81 +78,20 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.checks import plain_data
-from async_wrappers.latency import Latency
-from async_wrappers.live.frame_status import FrameStatus, phase_state_of
-from async_wrappers.live.inference.transport import Ready, SimulatedTransport, Transport
-from async_wrappers.live.inflight import Inference, Inflight
-from async_wrappers.live.memory.journal import Journal
-from async_wrappers.live.memory.slots import Controls, Fate, Finished, Ticket
-from async_wrappers.live.oracles import refuse_oracles
-from async_wrappers.live.report.measurements import Measurements
-from async_wrappers.live.report.spans import EpisodeTiming, Span
-from async_wrappers.live.transitions import Transitions
-from async_wrappers.live.workers import WorkerPool
+from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, set_phase_state
+from async_wrappers.live.inference.transport import Ready, Transport, VirtualTransport
+from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
+from async_wrappers.live.memory.journal import Journal, Transitions
+from async_wrappers.live.report import EpisodeTiming, Measurements, Span
+from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
+from async_wrappers.live.workers import Inference, WorkerPool
 from async_wrappers.schedule.dispatch import Dispatcher
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import modelled_conditions
-from async_wrappers.schedule.stagger import Conditions, Stagger
+from async_wrappers.schedule.stagger import Conditions
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
-__all__ = ["EnvironmentLoop", "LoopConfig", "PhaseSpec", "episode_seed"]
-
-
-@dataclass(frozen=True)
-class LoopConfig:
-    """How an environment is played; see `AsyncRunner` for what each means."""
-
-    workers: int
-    fps: Any
-    stagger: Stagger
-    default_action: Any = "noop"
-    between_episodes: str = "drain"
-    latency: Latency | None = None
-    start_timeout: float = 60.0
-    calibration_time: float = 5.0
-    seed: int = 0
-
-    @property
-    def line(self) -> str:
-        """The runner's call with a place for a default action, for a message."""
-        return written_call("AsyncRunner", "make_env", "make_policy", workers=self.workers, fps=self.fps)
-
-
-@dataclass(frozen=True)
-class PhaseSpec:
-    """What to play: so many frames or so many episodes.
-
-    Attributes:
-        number: Of the phase's kind, a part of its episodes' seeds.
-        frames: At most so many frames (at least, with `whole_episodes`).
-        episodes: So many episodes.
-        whole_episodes: Whether the last episode is played to its end.
-        eval_mode: Passed to policies; nothing is learnt from an evaluation.
-        first_episode: Number of the first episode.
-        frames_before: Frames played before, which policies count on from.
-        max_episode_frames: Frames after which an episode is cut, which is a truncation.
-        phase_state: What the environment's attribute of that name is set to before the first episode; None to leave it.
-        on_frame: Called with a `FrameStatus` as each frame begins; what it returns, if not None, is kept as a note.
-    """
-
-    number: int = 0
-    frames: int | None = None
-    episodes: int | None = None
-    whole_episodes: bool = False
-    eval_mode: bool = False
-    first_episode: int = 0
-    frames_before: int = 0
-    max_episode_frames: int | None = None
-    phase_state: Any = None
-    on_frame: Callable[[FrameStatus], Any] | None = None
-
-    def goes_on(self, frames: int, episodes: int) -> bool:
-        """Return whether there is more to play after so many frames and episodes."""
-        return (self.frames is None or frames < self.frames) and (self.episodes is None or episodes < self.episodes)
-
-    def limit(self, frames: int) -> int | None:
-        """Return how many frames the next episode may have before the phase ends."""
-        return None if self.frames is None or self.whole_episodes else self.frames - frames
+__all__ = ["EnvironmentLoop", "episode_seed"]
 
 
 def episode_seed(seed: int, phase: int, episode: int) -> int:
@@ -187,7 +125,7 @@ class EnvironmentLoop:
         stops: Callable[[], bool] = lambda: False,
         now: Callable[[], int] = time.monotonic_ns,
         warns: Callable[[str], None] | None = None,
-        simulation: SimulatedTransport | None = None,
+        simulation: VirtualTransport | None = None,
     ) -> None:
         """See the class."""
         refuse_oracles(env)
@@ -196,11 +134,11 @@ class EnvironmentLoop:
         self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
         self._clock, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._clock, self._stagger, None if simulation is None else self._start_simulated)
-        self._inflight = Inflight()
-        self._pool = WorkerPool(transport, self._inflight, config.workers, now, self._refuse)
+        self._pool = WorkerPool(transport, config.workers, now, self._refuse)
         self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
         self._warned = False
-        self._default_action = make_default_action(config.default_action, env, config.line)
+        line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
+        self._default_action = make_default_action(config.default_action, env, line)
         if journal is not None:
             journal.begin_writing()
         if config.latency is not None:
@@ -218,20 +156,10 @@ class EnvironmentLoop:
         self._record = record = Measurements(float(self._clock.fps), self._config.workers, simulated)
         self._since = math.inf
         before = self._dispatcher.dropped, self._dispatcher.late
+        self._updates = 0  # before the phase
         self._updates = self._updates_made()
         if phase.phase_state is not None:
-            if not self._env.has_wrapper_attr("phase_state"):
-                raise ValueError(
-                    "phase_state must be None for an environment that has no attribute phase_state, got "
-                    f"{phase.phase_state!r}"
-                )
-            try:
-                self._env.set_wrapper_attr("phase_state", plain_data("phase_state", phase.phase_state), force=False)
-            except AttributeError:
-                raise ValueError(
-                    "phase_state must be None for an environment whose phase_state cannot be set, got "
-                    f"{phase.phase_state!r}"
-                ) from None
+            set_phase_state(self._env, phase.phase_state)
         self.begun = True
         frames = episodes = 0
         with nullcontext() if simulated else _no_garbage_collection():
@@ -247,10 +175,8 @@ class EnvironmentLoop:
         return record
 
     def _updates_made(self) -> int:
-        return 0 if self._controls is None else int(self._controls.updates.sum())
-
-    def _updates_of_phase(self) -> int:
-        return self._updates_made() - self._updates
+        """Return how many updates the learners have made in the phase."""
+        return 0 if self._controls is None else int(self._controls.updates.sum()) - self._updates
 
     def _play_episode(self, phase: PhaseSpec, episode: int, played: int) -> int:
         """Play an episode, or what of it the phase has room for; return its frames."""
@@ -275,7 +201,7 @@ class EnvironmentLoop:
                 self._record.lateness.append(0)
             lived = phase.frames_before + played + frame
             if phase.on_frame is not None:
-                status = FrameStatus(lived, score, len(effects), self._record, self._env, self._updates_of_phase)
+                status = FrameStatus(lived, score, len(effects), self._record, self._env, self._updates_made)
                 if (note := phase.on_frame(status)) is not None:
                     self._record.notes.append((lived, plain_data("the note of on_frame", note)))
             self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
@@ -286,7 +212,7 @@ class EnvironmentLoop:
             self._listen(0)
             self._start_workers()
             due = self._dispatcher.choose()
-            decision = None if due is None else self._inflight.take(due)
+            decision = None if due is None else self._pool.take(due)
             if decision is None or decision.refused:
                 action = self._default_action(observation, last_action)
             else:
@@ -305,11 +231,11 @@ class EnvironmentLoop:
             truncated = truncated or frame == phase.max_episode_frames
         if terminated or truncated:
             if self._simulation is None:
-                running = self._inflight.of_episode(self._first)
+                running = self._pool.of_episode(self._first)
                 in_flight = self._dispatcher.in_flight(inference.ticket.start for inference in running)
             else:
                 in_flight = self._dispatcher.next_start()
-            following = observation if in_flight is None else self._inflight.observation(in_flight, self._first)
+            following = observation if in_flight is None else self._pool.observation(in_flight, self._first)
             transitions.end(terminated, following, frame)
         else:
             transitions.abandon()
@@ -331,7 +257,7 @@ class EnvironmentLoop:
         else:
             self._begin_simulated(self._simulation, seed, played)
         self._first = self._number + 1
-        self._inflight.begin_episode()
+        self._pool.begin_episode()
         if not self._record.episodes:
             self._record.begin = self._since = self._begin
         self._dispatcher.begin(self._pool.free)
@@ -354,13 +280,13 @@ class EnvironmentLoop:
             late = self._begin - self._last_deadline
             self._begin = self._last_deadline + self._clock.begin(self._clock.frame_at(late))
 
-    def _begin_simulated(self, simulation: SimulatedTransport, seed: int, played: int) -> None:
+    def _begin_simulated(self, simulation: VirtualTransport, seed: int, played: int) -> None:
         """Begin with all workers idle; the episode's seed starts latencies and estimates anew."""
         if self._number < 0:
             self._pool.collect(0)  # all workers come up at once
         # An episode that an error has ended leaves inferences behind.
         simulation.discard()
-        self._inflight.running.clear()
+        self._pool.running.clear()
         self._ended.clear()
         begin = self._record.begin if self._record.episodes else simulation.now()
         self._begin = begin + self._clock.begin(played)  # of all frames at once, so that no rounding adds up
@@ -391,7 +317,7 @@ class EnvironmentLoop:
                 self._start_workers()
         self._record.lateness.append(now - deadline)
 
-    def _pass_frame(self, simulation: SimulatedTransport, deadline: int) -> None:
+    def _pass_frame(self, simulation: VirtualTransport, deadline: int) -> None:
         """Let simulated time pass up to a deadline, event by event; what ends on it is of the next frame."""
         while (event := self._dispatcher.next_event()) is not None and self._begin + event < deadline:
             self._take_turns()
@@ -401,7 +327,7 @@ class EnvironmentLoop:
         self._take_turns()
         simulation.advance(deadline)
 
-    def _discard(self, simulation: SimulatedTransport) -> None:
+    def _discard(self, simulation: VirtualTransport) -> None:
         """End the episode for all inferences in flight, which count as far as they have come."""
         for event, inference in self._pool.take_in(simulation.discard()):
             self._note(event, inference, self._last_deadline)
@@ -451,8 +377,7 @@ class EnvironmentLoop:
         if event.fate == Fate.DONE:
             self._record.accepted += 1
         else:
-            fate = event.fate.name.lower()
-            self._record.fates[fate] = self._record.fates.get(fate, 0) + 1
+            self._record.fates[event.fate.name.lower()] += 1
         if event.fate == Fate.DONE or simulated:
             ticket, latency = inference.ticket, event.ended - event.began
             ended = event.ended if cut is None else min(event.ended, cut)
@@ -490,10 +415,10 @@ class EnvironmentLoop:
             return
         start, current, done = inference.ticket.start, self._is_current(inference), event.fate == Fate.DONE
         if self._simulation is not None:
-            self._inflight.wait(inference, event)  # the dispatcher has known when it would end
+            self._pool.wait(inference, event)  # the dispatcher has known when it would end
             return
         if current and done:
-            self._inflight.wait(inference, event)
+            self._pool.wait(inference, event)
             self._dispatcher.finished(event.worker, start, event.began - self._begin, event.ended - self._begin)
             return
         if current:

@@ -9,16 +9,68 @@ from typing import Any, Protocol
 import gymnasium as gym
 
 from async_wrappers.latency import Latency
-from async_wrappers.live.loop import LoopConfig, PhaseSpec
-from async_wrappers.live.report.measurements import Measurements
+from async_wrappers.live.environment import FrameStatus
+from async_wrappers.live.memory.layout import SharedLayout
+from async_wrappers.live.report import Measurements
+from async_wrappers.schedule.stagger import Stagger
 
-__all__ = ["RING_DEPTH", "Backend", "RunFailed", "RunSpec", "made_environment"]
-
-RING_DEPTH = 64  # frames that a worker may be late in reading
+__all__ = ["Backend", "LoopConfig", "PhaseSpec", "RunFailed", "RunSpec"]
 
 
 class RunFailed(RuntimeError):
     """A part of the run has ended for good; what it raised, if anything, is the cause."""
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How an environment is played; see `AsyncRunner` for what each means."""
+
+    workers: int
+    fps: Any
+    stagger: Stagger
+    default_action: Any = "noop"
+    between_episodes: str = "drain"
+    latency: Latency | None = None
+    start_timeout: float = 60.0
+    calibration_time: float = 5.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PhaseSpec:
+    """What to play: so many frames or so many episodes.
+
+    Attributes:
+        number: Of the phase's kind, a part of its episodes' seeds.
+        frames: At most so many frames (at least, with `whole_episodes`).
+        episodes: So many episodes.
+        whole_episodes: Whether the last episode is played to its end.
+        eval_mode: Passed to policies; nothing is learnt from an evaluation.
+        first_episode: Number of the first episode.
+        frames_before: Frames played before, which policies count on from.
+        max_episode_frames: Frames after which an episode is cut, which is a truncation.
+        phase_state: What the environment's attribute of that name is set to before the first episode; None to leave it.
+        on_frame: Called with a `FrameStatus` as each frame begins; what it returns, if not None, is kept as a note.
+    """
+
+    number: int = 0
+    frames: int | None = None
+    episodes: int | None = None
+    whole_episodes: bool = False
+    eval_mode: bool = False
+    first_episode: int = 0
+    frames_before: int = 0
+    max_episode_frames: int | None = None
+    phase_state: Any = None
+    on_frame: Callable[[FrameStatus], Any] | None = None
+
+    def goes_on(self, frames: int, episodes: int) -> bool:
+        """Return whether there is more to play after so many frames and episodes."""
+        return (self.frames is None or frames < self.frames) and (self.episodes is None or episodes < self.episodes)
+
+    def limit(self, frames: int) -> int | None:
+        """Return how many frames the next episode may have before the phase ends."""
+        return None if self.frames is None or self.whole_episodes else self.frames - frames
 
 
 @dataclass(frozen=True)
@@ -49,6 +101,11 @@ class RunSpec:
     learner_latency: Latency | None = None
     extras: gym.spaces.Dict | None = None
 
+    def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
+        """Return the layout of the memory that the parts share; that of the weights comes from the learners."""
+        workers, learners = self.config.workers, self.learners
+        return SharedLayout(observation_space, action_space, workers, learners, self.journal, extras=self.extras)
+
 
 class Backend(Protocol):
     """Where a run's parts run, from its making to `close`.
@@ -59,20 +116,6 @@ class Backend(Protocol):
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; all parts stay up for the next one."""
-        ...
 
     def close(self) -> None:
         """End everything."""
-        ...
-
-
-def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
-    """Return what `make_env` makes, if it is an environment.
-
-    Raises:
-        ValueError: It is none, or a vector of them.
-    """
-    env = make_env()
-    if not isinstance(env, gym.Env):
-        raise ValueError(f"make_env must return a gymnasium.Env (one, not a vector of them), got {env!r}")
-    return env

@@ -8,19 +8,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 import gymnasium as gym
 
 from async_wrappers.checks import flag, function, plain_data, positive, whole
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
-from async_wrappers.live.frame_status import FrameStatus
+from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
-from async_wrappers.live.loop import LoopConfig, PhaseSpec
 from async_wrappers.live.memory.block import Codec
-from async_wrappers.live.report.timing import TimingReport
-from async_wrappers.live.run_spec import Backend, RunFailed, RunSpec
+from async_wrappers.live.report import TimingReport
+from async_wrappers.live.run_spec import Backend, LoopConfig, PhaseSpec, RunFailed, RunSpec
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
 from async_wrappers.schedule.stagger import make_stagger
@@ -236,6 +234,7 @@ class AsyncRunner:
             function("on_frame", on_frame, "is called with each frame's FrameStatus, or None")
         evaluates = self._eval_mode if eval_mode is None else flag("eval_mode", eval_mode)
         played, lived = self._played[evaluates] if self._goes_on else (0, 0)
+        longest = None if max_episode_frames is None else whole("max_episode_frames", max_episode_frames, 1)
         what = PhaseSpec(
             number=int(evaluates) if phase is None else whole("phase", phase, 0),
             frames=None if frames is None else whole("frames", frames, 1),
@@ -244,9 +243,7 @@ class AsyncRunner:
             eval_mode=evaluates,
             first_episode=played if first_episode is None else whole("first_episode", first_episode, 0),
             frames_before=lived if frames_before is None else whole("frames_before", frames_before, 0),
-            max_episode_frames=(
-                None if max_episode_frames is None else whole("max_episode_frames", max_episode_frames, 1)
-            ),
+            max_episode_frames=longest,
             phase_state=plain_data("phase_state", phase_state),
             on_frame=on_frame,
         )
@@ -265,10 +262,8 @@ class AsyncRunner:
         finally:
             if not self._stays:
                 self.close()
-        self._played[evaluates] = (
-            what.first_episode + len(report.episodes),
-            what.frames_before + report.frames["total"],
-        )
+        episodes_played, frames_played = len(report.episodes), report.frames["total"]
+        self._played[evaluates] = what.first_episode + episodes_played, what.frames_before + frames_played
         return report
 
     def save(self, directory: str | Path, iteration: int = 0) -> None:
@@ -331,6 +326,16 @@ class AsyncRunner:
         """How many learners work beside the game."""
         return self._spec.learners
 
+    @property
+    def workers(self) -> int:
+        """How many workers infer."""
+        return self._spec.config.workers
+
+    @property
+    def pace(self) -> float | None:
+        """Frames per second of real time; None on the virtual clock, where a run takes as long as it computes."""
+        return None if self._is_virtual else float(self._fps)
+
     def start(self) -> None:
         """Start the parts now, in a ``with`` block, rather than with the first run."""
         self._learners_lost = False
@@ -358,9 +363,7 @@ class AsyncRunner:
         self._played = {False: (0, 0), True: (0, 0)}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End all parts."""
         self._stays = self._goes_on = False
         self.close()
@@ -414,19 +417,13 @@ def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> 
 
 def _learner_latency(value: Any, backend: Any, learners: int, updates_per_transition: float | None) -> Latency | None:
     """Return how long an update takes on the virtual clock; None elsewhere, where it is not for us to say."""
-    virtual = isinstance(backend, str) and backend == "virtual"
     if value is None:
-        if virtual and learners:
-            raise ValueError(
-                "learner_latency must be given where learners work on the virtual clock, as a model or in seconds, got "
-                "None"
-            )
         return None
     if not learners:
         raise ValueError(
             f"learner_latency={value!r} needs a learner: give make_learner and learners >= 1, got learners={learners}"
         )
-    if isinstance(backend, str) and not virtual:
+    if isinstance(backend, str) and backend != "virtual":
         raise ValueError(
             f"learner_latency={value!r} needs backend='virtual', got backend={backend!r}, where an update takes the "
             "time that it takes"

@@ -1,18 +1,52 @@
-"""The workers as the environment loop sees them: who is free, who infers which frame, and for how long."""
+"""The workers as the environment loop sees them, and the inferences of a run, each booked once.
+
+Who is up, who infers which frame and for how long; an inference is booked from its ticket until its action is applied
+or can no longer be.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from async_wrappers.latency import nanoseconds
 from async_wrappers.live.inference.transport import Ready, Transport
-from async_wrappers.live.inflight import Inference, Inflight
-from async_wrappers.live.memory.slots import Fate, Finished, Ticket
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.schedule.dispatch import Due
 
-__all__ = ["NoWorkers", "WorkerPool"]
+__all__ = ["Inference", "NoWorkers", "WorkerPool"]
+
+
+@dataclass(slots=True)
+class Inference:
+    """One run of the policy.
+
+    Attributes:
+        number: How many inferences of the run were ordered before it.
+        worker: Who infers.
+        ticket: What was ordered.
+        sent: When, in nanoseconds of the loop's clock.
+        observation: A copy of what the policy reads, for the learners; None where nothing is learnt.
+        action: What it came to, once it has ended well.
+        extras: What the policy left for the learner beside the action.
+        version: Of the weights behind the action.
+        refused: Whether the policy's answer was no action. In a simulation its frame then receives the default action;
+            on a real clock such an inference is never applied.
+    """
+
+    number: int
+    worker: int
+    ticket: Ticket
+    sent: int
+    observation: Any = None
+    action: Any = None
+    extras: Any = None
+    version: int = 0
+    refused: bool = False
+
 
 _INFERENCES, _LEAST = 50, 3  # that calibration measures, if time allows; at least
 _REMEMBERED = 1000  # response times that estimates are made of
@@ -26,25 +60,26 @@ class NoWorkers(RuntimeError):
 class WorkerPool:
     """Keeps account of N workers behind a transport.
 
+    It has the inferences that go on, by worker, and those whose actions wait for their frame, as the dispatcher names
+    them. A worker has one inference at a time, and never infers a frame of an episode twice. So (start, worker), the
+    dispatcher's name of an action, is the name of an inference of the episode, too.
+
     Args:
         transport: Carries tickets out and actions back.
-        inflight: Where inferences are booked.
         workers: How many are expected.
         now: The clock: monotonic nanoseconds.
         refused: Called for each answer that is no action, with the sentence that says why, if there is one.
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        inflight: Inflight,
-        workers: int,
-        now: Callable[[], int],
-        refused: Callable[[str | None], None] = lambda sentence: None,
+        self, transport: Transport, workers: int, now: Callable[[], int], refused: Callable[[str | None], None]
     ) -> None:
         """See the class."""
-        self._transport, self._inflight, self._workers, self._now = transport, inflight, workers, now
-        self._refused = refused
+        self._transport, self._workers, self._now, self._refused = transport, workers, now, refused
+        self.running: dict[int, Inference] = {}
+        """By worker: what it infers, of whichever episode."""
+        self._waiting: dict[Due, Inference] = {}
+        self._ordered = 0
         self._up: set[int] = set()
         self._overdue: set[int] = set()  # timed out; ignored until they report
         self.responses: deque[int] = deque(maxlen=_REMEMBERED)
@@ -53,12 +88,43 @@ class WorkerPool:
     @property
     def free(self) -> list[int]:
         """The workers that are up and infer nothing."""
-        return sorted(self._up - self._inflight.running.keys())
+        return sorted(self._up - self.running.keys())
 
     def start(self, worker: int, ticket: Ticket, observation: Any = None) -> None:
         """Let a free worker infer a published frame; `observation` is kept with it, for the learners."""
-        self._inflight.order(worker, ticket, self._now(), observation)
+        self.running[worker] = Inference(self._ordered, worker, ticket, self._now(), observation)
+        self._ordered += 1
         self._transport.start(worker, ticket)
+
+    def begin_episode(self) -> None:
+        """Drop the actions of the episode before; inferences that go on stay until they end."""
+        self._waiting.clear()
+
+    def wait(self, inference: Inference, finished: Finished) -> None:
+        """Keep an action until it is applied, or a newer one is."""
+        inference.action, inference.extras, inference.version = finished.action, finished.extras, finished.version
+        inference.refused = finished.fate == Fate.REFUSED
+        self._waiting[Due(inference.ticket.start, inference.worker)] = inference
+
+    def take(self, due: Due) -> Inference:
+        """Return the inference whose action is applied now, and drop those that are no newer."""
+        taken = self._waiting[due]
+        self._waiting = {key: value for key, value in self._waiting.items() if key.start > due.start}
+        return taken
+
+    def of_episode(self, first: int) -> Iterator[Inference]:
+        """Yield the inferences that go on and read published frame `first` or a newer one."""
+        return (inference for inference in self.running.values() if inference.ticket.number >= first)
+
+    def observation(self, start: int, first: int) -> Any:
+        """Return what a decision of the present episode reads; None where there is none of that start.
+
+        Args:
+            start: Frame of the episode.
+            first: Number of the first frame that was published in the episode.
+        """
+        known = (*self._waiting.values(), *self.of_episode(first))
+        return next((inference.observation for inference in known if inference.ticket.start == start), None)
 
     def collect(self, until: int) -> list[tuple[Ready | Finished, Inference | None]]:
         """Return what happened, each with the inference that it ends; wait for it until a monotonic time."""
@@ -68,7 +134,7 @@ class WorkerPool:
         """Return what happened, each with the inference that it ends, which is booked as ended."""
         events: list[tuple[Ready | Finished, Inference | None]] = []
         for event in happened:
-            running = self._inflight.end(event.worker)
+            running = self.running.pop(event.worker, None)
             self._overdue.discard(event.worker)
             if isinstance(event, Ready):
                 self._up.add(event.worker)
@@ -82,11 +148,7 @@ class WorkerPool:
         return events
 
     def warm_up(
-        self,
-        infer: Callable[[int], None],
-        start_timeout: float,
-        calibration_time: float,
-        stops: Callable[[], bool],
+        self, infer: Callable[[int], None], start_timeout: float, calibration_time: float, stops: Callable[[], bool]
     ) -> None:
         """Let each worker infer once; then measure response times while all are at work.
 
@@ -117,7 +179,7 @@ class WorkerPool:
     def drain(self, timeout: float, stops: Callable[[], bool]) -> Iterator[tuple[Ready | Finished, Inference | None]]:
         """Yield what happens until no inference goes on; name those that go on after so many seconds."""
         deadline = self._now() + nanoseconds(timeout)
-        while (running := self._inflight.running.keys() - self._overdue) and not stops():
+        while (running := self.running.keys() - self._overdue) and not stops():
             if self._now() > deadline:
                 self._overdue |= running
                 slow = ", ".join(map(str, sorted(running)))

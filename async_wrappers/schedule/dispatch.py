@@ -282,13 +282,13 @@ class Dispatcher:
             return min(finished)[1]
         return min([*held, *(start for start in running if start > self._applied)], default=None)
 
-    def next_start(self) -> int | None:
-        """Return the start of the decision begun that would be applied next, None if there is none.
+    def next_start(self, after: int = -1) -> int | None:
+        """Return the start, later than `after`, of the decision begun that would be applied next, None if none.
 
         Only for a simulation: all ends are booked, so the frames to come can be played with nothing new started.
         """
         future = self.copy()
-        future.close(self._applied)
+        future.close(after)
         frame = self._frame + 1
         while future.pending():
             frame = future.next_eventful_frame(frame)

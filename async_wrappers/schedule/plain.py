@@ -11,54 +11,18 @@ Three rules give a schedule its meaning, and every consumer keeps them:
 3. The reward of decision j is the sum over frames ``e_j .. e_{j+1} - 1``; rewards before ``e_0`` go to decision 0.
 
 `PlainSchedule` has constants. `async_wrappers.schedule.simulated.SimulatedSchedule` has N workers whose inferences take
-random times.
+random times. Both have the same methods, by which a wrapper plays one episode after another, frame by frame; they are
+described here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count, repeat
-from typing import Protocol
 
 from async_wrappers.checks import whole_frames
 
-__all__ = ["PlainSchedule", "Schedule", "decisions"]
-
-
-class Schedule(Protocol):
-    """The decisions of one episode after another, frame by frame."""
-
-    @property
-    def playout(self) -> int | None:
-        """Frames from a start to the frame on which its action is due; None if that is when it has finished."""
-        ...
-
-    @property
-    def decision_interval(self) -> int | None:
-        """Frames from one decision's effect to the next one's; None if they vary."""
-        ...
-
-    def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
-        """Begin an episode; yield (start of the action applied or None, is the frame read) of frames 0, 1, 2, ...
-
-        Nothing of a frame is decided before it is asked for. A seed restarts all randomness and estimates.
-        """
-        ...
-
-    def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
-        """Yield the rest of the running episode from `frame` on, the first that was not asked for: for a copy."""
-        ...
-
-    def first(self) -> tuple[int, int]:
-        """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
-        ...
-
-    def in_flight(self, after: int, end: int) -> int | None:
-        """Return the start of the decision, of those begun before frame `end`, that would be applied first.
-
-        Only decisions that start later than `after` count; None if there is none. Frame `end` has not been asked for.
-        """
-        ...
+__all__ = ["PlainSchedule"]
 
 
 class PlainSchedule:
@@ -89,20 +53,23 @@ class PlainSchedule:
 
     @property
     def playout(self) -> int:
-        """See `Schedule.playout`."""
+        """Frames from a start to the frame on which its action is due; None elsewhere: when it has finished."""
         return self.delay
 
     @property
     def decision_interval(self) -> int:
-        """See `Schedule.decision_interval`."""
+        """Frames from one decision's effect to the next one's; None elsewhere: they vary."""
         return self.noops + 1
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
-        """Begin an episode; see `Schedule.frames`."""
+        """Begin an episode; yield (start of the action applied or None, is the frame read) of frames 0, 1, 2, ...
+
+        Nothing of a frame is decided before it is asked for. A seed restarts all randomness and estimates.
+        """
         return self.frames_from(0)
 
     def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
-        """See `Schedule.frames_from`."""
+        """Yield the rest of the running episode from `frame` on, the first that was not asked for: for a copy."""
         delay, interval = self.delay, self.noops + 1
         # A decision on every frame is the common case, and the one in which the time per frame counts most: both
         # iterators run in C.
@@ -113,11 +80,14 @@ class PlainSchedule:
             yield start if start >= 0 and start % interval == 0 else None, (start + delay) % interval == 0
 
     def first(self) -> tuple[int, int]:
-        """Return (start, effect) of the first decision: ``(0, delay)``."""
+        """Return (start, effect) of the first decision that takes effect; asked before any frame of the episode."""
         return 0, self.delay
 
     def in_flight(self, after: int, end: int) -> int | None:
-        """Return the start that follows `after`, ``after + noops + 1``, if it is before `end`."""
+        """Return the start of the decision, of those begun before frame `end`, that would be applied first.
+
+        Only decisions that start later than `after` count; None if there is none. Frame `end` has not been asked for.
+        """
         following = after + self.noops + 1
         return following if following < end else None
 
@@ -128,10 +98,3 @@ class PlainSchedule:
     def __repr__(self) -> str:
         """Return the constructor call."""
         return f"PlainSchedule(delay={self.delay}, noops={self.noops})"
-
-
-def decisions(schedule: Schedule, seed: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield ``(start, effect) = (s_j, e_j)`` of the next episode's decisions, without end."""
-    for effect, (start, _) in enumerate(schedule.frames(seed)):
-        if start is not None:
-            yield start, effect

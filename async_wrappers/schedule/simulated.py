@@ -144,7 +144,7 @@ class SimulatedSchedule:
         except (TypeError, ValueError):
             raise ValueError(f"seed must be a whole number >= 0, or None, got {seed!r}") from None
         latencies = self.latency.stream(entropy)
-        self._simulation: _Simulation
+        self._simulation: _TicketSimulation | _EventSimulation
         # A subclass of `Tickets` may override any rule, so it is simulated event by event.
         if type(self.stagger) is Tickets:
             self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies)
@@ -153,12 +153,12 @@ class SimulatedSchedule:
 
     @property
     def playout(self) -> int | None:
-        """See `Schedule.playout`."""
+        """See `PlainSchedule.playout`."""
         return self.stagger.playout
 
     @property
     def decision_interval(self) -> None:
-        """See `Schedule.decision_interval`."""
+        """See `PlainSchedule.decision_interval`."""
         return None
 
     @property
@@ -172,12 +172,12 @@ class SimulatedSchedule:
         return self._simulation.log
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
-        """Begin an episode; see `Schedule.frames`."""
+        """Begin an episode; see `PlainSchedule.frames`."""
         self._begin(seed)
         return self._simulation.frames()
 
     def frames_from(self, frame: int) -> Iterator[tuple[int | None, bool]]:
-        """See `Schedule.frames_from`; the simulation knows which frame is the next."""
+        """See `PlainSchedule.frames_from`; the simulation knows which frame is the next."""
         return self._simulation.frames()
 
     def steps(self, seed: int | None = None) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
@@ -189,6 +189,10 @@ class SimulatedSchedule:
         self._begin(seed)
         return self._simulation.steps()
 
+    def decisions(self, seed: int | None = None) -> Iterator[tuple[int, int]]:
+        """Begin an episode; yield ``(start, effect) = (s_j, e_j)`` of its decisions, without end."""
+        return ((start, effect) for effect, (start, _) in enumerate(self.frames(seed)) if start is not None)
+
     def _begin(self, seed: int | None) -> None:
         if seed is not None:
             self._simulation.restart(self.latency.stream(np.random.SeedSequence((seed, 0x1A7E))))
@@ -199,7 +203,7 @@ class SimulatedSchedule:
         return self._simulation.first()
 
     def in_flight(self, after: int, end: int) -> int | None:
-        """Return the start of the decision begun that would be applied first; see `Schedule.in_flight`."""
+        """Return the start of the decision begun that would be applied first; see `PlainSchedule.in_flight`."""
         return self._simulation.in_flight(after)
 
     def finished(self) -> int:
@@ -238,30 +242,17 @@ class _Simulation:
         self._latencies: Iterator[int] = _Draws(latencies)
         self.counts = Counts()
         self.log: list[Inference] | None = None
-        self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
         """Forget all estimates, and go on with these latencies."""
         self._latencies = _Draws(latencies)
 
-    def begin(self) -> None:
-        """Begin an episode."""
-        raise NotImplementedError
-
     def frames(self) -> Iterator[tuple[int | None, bool]]:
-        """Yield the frames from the present one on; see `Schedule.frames`."""
+        """Yield the frames from the present one on; see `PlainSchedule.frames`."""
         raise NotImplementedError
 
-    def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
-        """Yield the frames from the present one on; see `SimulatedSchedule.steps`."""
-        raise NotImplementedError
-
-    def finished(self) -> int:
-        """Return the first frame that began when the inference behind the action applied last had ended."""
-        raise NotImplementedError
-
-    def in_flight(self, after: int) -> int | None:
-        """Return the start, later than `after`, of the decision begun that would be applied first, or None."""
+    def next_eventful_frame(self) -> int:
+        """Return the first frame, from the present one on, on which something may happen."""
         raise NotImplementedError
 
     def copy(self) -> Self:
@@ -274,23 +265,17 @@ class _Simulation:
 
     def first(self) -> tuple[int, int]:
         """Return (start, effect) of the next action that is applied."""
-        return self.copy().run_to_next_action()
-
-    def run_to_next_action(self) -> tuple[int, int]:
-        """Run until an action is applied, and jump over frames on which nothing happens; return (start, effect)."""
-        # With a latency of hours, that is millions of frames. A new `frames()` begins at `self.frame`.
+        future = self.copy()
+        # Frames on which nothing happens are jumped over: with a latency of hours, they are millions. A new `frames()`
+        # begins at `future.frame`.
         while True:
-            for start, _ in self.frames():
+            for start, _ in future.frames():
                 if start is not None:
-                    return start, self.frame - 1
-                eventful = self._next_eventful_frame()
-                if eventful > self.frame:
-                    self.frame = eventful
+                    return start, future.frame - 1
+                eventful = future.next_eventful_frame()
+                if eventful > future.frame:
+                    future.frame = eventful
                     break
-
-    def _next_eventful_frame(self) -> int:
-        """Return the first frame, from the present one on, on which something may happen."""
-        raise NotImplementedError
 
 
 class _TicketSimulation(_Simulation):
@@ -310,8 +295,10 @@ class _TicketSimulation(_Simulation):
         assert tickets.playout is not None
         self._slot, self._playout = tickets.slot, tickets.playout
         super().__init__(clock, workers, latencies)
+        self.begin()
 
     def begin(self) -> None:
+        """Begin an episode."""
         self.frame = 0
         self._offered = 0  # from this frame on there is a ticket
         self._free = [(0, worker) for worker in range(self._workers)]  # (from when on, worker), a heap
@@ -375,19 +362,22 @@ class _TicketSimulation(_Simulation):
             yield start, read
 
     def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        """Yield the frames from the present one on; see `SimulatedSchedule.steps`."""
         for start, read in self.frames():
             applied = None if start is None else self._applied[:2]
             yield applied, [self._reader] if read else []
 
     def finished(self) -> int:
+        """See `SimulatedSchedule.finished`."""
         return self._applied[2]
 
     def in_flight(self, after: int) -> int | None:
+        """Return the start, later than `after`, of the decision begun that would be applied first, or None."""
         after = max(after, self._applied[0])
         landing = [(lands, newest[0]) for lands, newest in self._landing.items() if newest[0] > after]
         return min(landing)[1] if landing else None
 
-    def _next_eventful_frame(self) -> int:
+    def next_eventful_frame(self) -> int:
         return min([max(self._offered, self._clock.frame_in(self._free[0][0])), *self._landing])
 
 
@@ -397,12 +387,14 @@ class _EventSimulation(_Simulation):
     def __init__(self, clock: FrameClock, workers: int, stagger: Stagger, latencies: LatencyStream) -> None:
         self._stagger, self._dispatcher = stagger, Dispatcher(clock, stagger, self._draw_end)
         super().__init__(clock, workers, latencies)
+        self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
         super().restart(latencies)
         self._stagger.restart()
 
     def begin(self) -> None:
+        """Begin an episode."""
         self.frame = 0
         self._dispatcher.begin(range(self._workers))
 
@@ -415,6 +407,7 @@ class _EventSimulation(_Simulation):
         return ((applied and applied[0], bool(readers)) for applied, readers in self.steps())
 
     def steps(self) -> Iterator[tuple[tuple[int, int] | None, list[int]]]:
+        """Yield the frames from the present one on; see `SimulatedSchedule.steps`."""
         dispatcher, counts = self._dispatcher, self.counts
         begins = self._clock.begins(self.frame)
         end = next(begins)
@@ -434,15 +427,14 @@ class _EventSimulation(_Simulation):
             yield applied, readers
 
     def finished(self) -> int:
+        """See `SimulatedSchedule.finished`."""
         return self._clock.frame_at(self._dispatcher.ended)
 
     def in_flight(self, after: int) -> int | None:
-        """Look ahead: nothing starts any more, and nothing that began up to `after` is applied."""
-        future = self.copy()
-        future._dispatcher.close(after)
-        return future.run_to_next_action()[0] if future._dispatcher.pending() else None
+        """Return the start, later than `after`, of the decision begun that would be applied first, or None."""
+        return self._dispatcher.next_start(after)
 
-    def _next_eventful_frame(self) -> int:
+    def next_eventful_frame(self) -> int:
         return self._dispatcher.next_eventful_frame(self.frame)
 
     def _draw_end(self, worker: int, frame: int, now: int) -> int:

@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -423,15 +424,12 @@ def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | None = No
     Raises:
         ValueError: Anything else, or a playout that ``"tickets"`` cannot use.
     """
-    if isinstance(stagger, str) and stagger == "tickets":
-        return Tickets(playout, slot)
-    if isinstance(stagger, str) and stagger in STRATEGIES:
-        return STRATEGIES[stagger]()
-    if callable(stagger) and not isinstance(stagger, Stagger):
-        stagger = stagger()
-    if isinstance(stagger, Stagger):
-        return stagger
-    names = ["tickets", *STRATEGIES]
-    close = get_close_matches(str(stagger), names, n=1)
+    strategies = {"tickets": partial(Tickets, playout, slot), **STRATEGIES}
+    made = strategies.get(stagger, stagger) if isinstance(stagger, str) else stagger
+    if callable(made) and not isinstance(made, Stagger):
+        made = made()
+    if isinstance(made, Stagger):
+        return made
+    close = get_close_matches(str(made), strategies, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"stagger must be one of {', '.join(map(repr, names))} or a Stagger, got {stagger!r}{hint}")
+    raise ValueError(f"stagger must be one of {', '.join(map(repr, strategies))} or a Stagger, got {made!r}{hint}")

@@ -13,7 +13,6 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ import pytest
 
 from async_wrappers.live import AsyncRunner, Decision
 from async_wrappers.live.loop import episode_seed
-from async_wrappers.live.report.timing import TimingReport
+from async_wrappers.live.report import TimingReport
 
 __all__ = ["BackendContract", "PolicyError", "Watching", "Witness"]
 
@@ -34,7 +33,6 @@ SEED = 3
 REFUSED = 5  # from this frame of an episode no action is in the action space
 LARGEST = 10_000
 NOTHING = [-1, -1]  # the default action
-_MULTIPROCESSING = ("multiprocessing.forkserver", "multiprocessing.resource_tracker")  # stay until Python ends
 
 
 class Witness(gym.Env[Any, Any]):
@@ -119,32 +117,35 @@ class Call(NamedTuple):
     decision: Decision
 
 
-@dataclass(frozen=True)
-class Played:
-    """What the runs of one ``with`` block came to.
+class Episode(NamedTuple):
+    """One episode of the environment's life: in which run, and what was received, frame by frame.
 
-    Attributes:
-        reports: By run.
-        runs: By episode of the environment's life: the run.
-        seeds: By episode: what it was reset with.
-        actions: By episode: what was received, frame by frame.
-        closed: How often the environment was closed.
-        calls: Of all policies.
+    `number` counts the episodes of its kind (training or evaluation) before it, `before` their frames.
     """
 
+    run: str
+    evaluates: bool
+    number: int
+    before: int
+    seed: int
+    actions: list[list[int]]
+
+    def fresh(self) -> Iterator[tuple[int, list[int]]]:
+        """Yield (frame, action) of each action that is not the default."""
+        return ((frame, action) for frame, action in enumerate(self.actions) if action != NOTHING)
+
+
+class Played(NamedTuple):
+    """What the runs of one ``with`` block came to: reports by run, episodes, closings, and calls of all policies."""
+
     reports: dict[str, TimingReport]
-    runs: list[str]
-    seeds: list[int]
-    actions: list[list[list[int]]]
+    episodes: list[Episode]
     closed: int
     calls: list[Call]
 
-    def fresh(self, run: str) -> Iterator[tuple[int, int, list[int]]]:
-        """Yield (episode, frame, action) of each action of a run that is not the default."""
-        for episode, actions in enumerate(self.actions):
-            for frame, action in enumerate(actions):
-                if self.runs[episode] == run and action != NOTHING:
-                    yield episode, frame, action
+    def of(self, run: str) -> list[tuple[int, Episode]]:
+        """Return the episodes of a run, numbered in the environment's life."""
+        return [(number, episode) for number, episode in enumerate(self.episodes) if episode.run == run]
 
 
 class BackendContract:
@@ -199,24 +200,25 @@ class BackendContract:
         with self.make_runner(partial(Watching, folder, seconds), folder) as runner:
             reports = {name: runner.run(**length) for name, length in self.RUNS.items()}
         lines = [json.loads(line) for line in (folder / "environment").read_text().splitlines()]
-        actions: list[list[list[int]]] = []
+        lives: list[tuple[int, list[list[int]]]] = []
         for line in lines:
             if "seed" in line:
-                actions.append([])
+                lives.append((line["seed"], []))
             elif "action" in line:
-                actions[-1].append(line["action"])
-        return Played(
-            reports,
-            [name for name, report in reports.items() for _ in report.episodes],
-            [line["seed"] for line in lines if "seed" in line],
-            actions,
-            sum("closed" in line for line in lines),
-            [
-                Call(file.name, episode, frame, Decision(*decision))
-                for file in folder.glob("policy *")
-                for (episode, frame), decision in map(json.loads, file.read_text().splitlines())
-            ],
-        )
+                lives[-1][1].append(line["action"])
+        runs = [name for name, report in reports.items() for _ in report.episodes]
+        episodes: list[Episode] = []
+        for run, (seed, actions) in zip(runs, lives, strict=True):
+            evaluates = run == "evaluation"
+            alike = [episode for episode in episodes if episode.evaluates == evaluates]
+            before = sum(len(episode.actions) for episode in alike)
+            episodes.append(Episode(run, evaluates, len(alike), before, seed, actions))
+        calls = [
+            Call(file.name, episode, frame, Decision(*decision))
+            for file in folder.glob("policy *")
+            for (episode, frame), decision in map(json.loads, file.read_text().splitlines())
+        ]
+        return Played(reports, episodes, sum("closed" in line for line in lines), calls)
 
     def test_a_run_lasts_as_long_as_it_is_asked_to(self, played: Played) -> None:
         frames = {name: [episode.frames for episode in report.episodes] for name, report in played.reports.items()}
@@ -232,35 +234,23 @@ class BackendContract:
 
     def test_the_environment_is_stepped_once_a_frame_and_closed_once(self, played: Played) -> None:
         told = [episode.frames for report in played.reports.values() for episode in report.episodes]
-        assert [len(actions) for actions in played.actions] == told
+        assert [len(episode.actions) for episode in played.episodes] == told
         assert played.closed == 1
 
     def test_a_return_is_the_sum_of_what_the_environment_paid(self, played: Played) -> None:
         scores = [episode.score for report in played.reports.values() for episode in report.episodes]
-        assert scores == [sum(frame % 3 for frame in range(len(actions))) for actions in played.actions]
+        assert scores == [sum(frame % 3 for frame in range(len(episode.actions))) for episode in played.episodes]
 
     def test_runs_of_one_block_go_on_with_the_next_episode_and_its_seed(self, played: Played) -> None:
-        numbers: Counter[bool] = Counter()
-        expected = []
-        for run in played.runs:
-            evaluates = run == "evaluation"
-            expected.append(episode_seed(SEED, int(evaluates), numbers[evaluates]))
-            numbers[evaluates] += 1
-        assert played.seeds == expected
+        for episode in played.episodes:
+            assert episode.seed == episode_seed(SEED, int(episode.evaluates), episode.number)
 
     def test_every_inference_sees_the_frame_that_it_is_told_and_is_told_where_it_is(self, played: Played) -> None:
-        numbers: Counter[bool] = Counter()
-        lived: Counter[bool] = Counter()
-        expected: list[tuple[int, int, bool]] = []
-        for run, actions in zip(played.runs, played.actions, strict=True):
-            evaluates = run == "evaluation"
-            expected.append((numbers[evaluates], lived[evaluates], evaluates))
-            numbers[evaluates] += 1
-            lived[evaluates] += len(actions)
-        for call in self.without_warm_up(played):
-            number, before, evaluates = expected[call.episode]
+        calls = self.without_warm_up(played)
+        for call in calls:
+            _, evaluates, number, before, *_ = played.episodes[call.episode]
             assert call.decision == Decision(number, call.frame, before + call.frame, evaluates)
-        assert {call.episode for call in self.without_warm_up(played)} == set(range(len(expected)))
+        assert {call.episode for call in calls} == set(range(len(played.episodes)))
 
     def test_each_worker_has_a_policy_of_its_own_and_never_infers_a_frame_twice(self, played: Played) -> None:
         assert len({call.worker for call in played.calls}) == self.workers
@@ -269,41 +259,38 @@ class BackendContract:
 
     def test_an_action_is_computed_from_the_frame_that_its_delay_says(self, played: Played) -> None:
         for run, report in played.reports.items():
-            fresh = list(played.fresh(run))
-            assert report.frames["fresh"] == len(fresh)
-            for episode, frame, (shown_episode, shown_frame) in fresh:
-                assert shown_episode == episode
-                assert shown_frame < frame
-            delays = [frame - start for _, frame, (_, start) in fresh]
+            delays = []
+            for number, episode in played.of(run):
+                for frame, (shown_episode, start) in episode.fresh():
+                    assert shown_episode == number
+                    assert start < frame
+                    delays.append(frame - start)
+            assert report.frames["fresh"] == len(delays)
             if delays:
                 assert report.delay_frames["mean"] == pytest.approx(sum(delays) / len(delays))
                 assert report.delay_frames["max"] == max(delays)
-        assert any(True for run in played.reports for _ in played.fresh(run))
+        assert any(True for episode in played.episodes for _ in episode.fresh())
 
     def test_starts_of_an_episodes_actions_increase(self, played: Played) -> None:
-        for actions in played.actions:
-            starts = [start for _, start in actions if start >= 0]
+        for episode in played.episodes:
+            starts = [start for _, start in episode.actions if start >= 0]
             assert starts == sorted(set(starts))
 
     def test_frames_without_an_action_receive_the_default_action_and_are_counted(self, played: Played) -> None:
         for run, report in played.reports.items():
-            default = sum(
-                actions.count(NOTHING) for name, actions in zip(played.runs, played.actions, strict=True) if name == run
-            )
-            assert report.frames["default"] == default > 0
+            assert report.frames["default"] == sum(one.actions.count(NOTHING) for _, one in played.of(run)) > 0
 
     def test_an_action_outside_the_action_space_is_refused_and_counted(self, played: Played) -> None:
         for run, report in played.reports.items():
-            asked = sum(
-                call.frame >= REFUSED and played.runs[call.episode] == run for call in self.without_warm_up(played)
-            )
+            numbers = {number for number, _ in played.of(run)}
+            asked = sum(call.frame >= REFUSED and call.episode in numbers for call in self.without_warm_up(played))
             told = report.lost.get("refused", 0)
             assert asked - self.workers * len(report.episodes) <= told <= asked
         assert played.reports["episodes"].lost["refused"] > 0
-        assert all(value <= LARGEST for actions in played.actions for action in actions for value in action)
+        assert all(max(action) <= LARGEST for episode in played.episodes for action in episode.actions)
 
     def test_evaluation_reaches_the_policies_and_training_is_none(self, played: Played) -> None:
-        modes = {(played.runs[call.episode] == "evaluation", call.decision.eval_mode) for call in played.calls}
+        modes = {(played.episodes[call.episode].evaluates, call.decision.eval_mode) for call in played.calls}
         assert modes - {(False, True)} == {(True, True), (False, False)}
         odd = [call for call in played.calls if call not in self.without_warm_up(played)]
         assert {call.frame for call in odd} <= {0}
@@ -311,66 +298,47 @@ class BackendContract:
     def test_what_a_policy_raises_comes_out_with_the_worker_named_and_nothing_is_left(
         self, played: Played, tmp_path: Path
     ) -> None:
-        before = _Holdings.now()
-        with (
-            pytest.raises(PolicyError, match="no idea what to do") as error,
-            warnings.catch_warnings(),
-        ):
+        before = _held()
+        with pytest.raises(PolicyError, match="no idea what to do") as error, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a worker may be started again
             self.make_runner(Failing, tmp_path).run(frames=20)
         notes = "\n".join(getattr(error.value, "__notes__", []))
         assert any(f"worker {worker}" in notes for worker in range(self.workers))
         del error
-        assert _Holdings.now().beyond(before) == {}
+        assert _left(before) == {}
 
     @staticmethod
     def without_warm_up(played: Played) -> list[Call]:
         """Return the calls but for those before the first frame, which are in evaluation mode."""
-        return [
-            call for call in played.calls if not (call.decision.eval_mode and played.runs[call.episode] != "evaluation")
-        ]
+        return [call for call in played.calls if not call.decision.eval_mode or played.episodes[call.episode].evaluates]
 
 
-@dataclass(frozen=True)
-class _Holdings:
-    """What this process holds that a run could leave behind."""
+def _held() -> dict[str, set[Any]]:
+    """Return what this process holds that a run could leave behind."""
+    me = psutil.Process()
+    return {
+        "processes": {child.pid for child in me.children(recursive=True) if not _stays(child)},
+        "threads": set(threading.enumerate()),
+        "descriptors": set(range(me.num_fds())),  # their count: the numbers may be others by now
+        "shared memory": set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set(),
+    }
 
-    processes: frozenset[int]
-    threads: frozenset[threading.Thread]
-    descriptors: int
-    shared: frozenset[str]
 
-    @classmethod
-    def now(cls) -> _Holdings:
-        me = psutil.Process()
-        return cls(
-            frozenset(child.pid for child in me.children(recursive=True) if not _stays(child)),
-            frozenset(threading.enumerate()),
-            me.num_fds(),
-            frozenset(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else frozenset(),
-        )
-
-    def beyond(self, before: _Holdings, patience: float = 10.0) -> dict[str, Any]:
-        """Return what there is more than before, once it has had time to go and garbage is collected."""
-        deadline = time.monotonic() + patience
-        while True:
-            gc.collect()
-            now = _Holdings.now()
-            more = {
-                "processes": now.processes - before.processes,
-                "threads": now.threads - before.threads,
-                "descriptors": max(0, now.descriptors - before.descriptors),
-                "shared memory": now.shared - before.shared,
-            }
-            left = {name: value for name, value in more.items() if value}
-            if not left or time.monotonic() > deadline:
-                return left
-            time.sleep(0.05)
+def _left(before: dict[str, set[Any]], patience: float = 10.0) -> dict[str, set[Any]]:
+    """Return what there is more than before, once it has had time to go and garbage is collected."""
+    deadline = time.monotonic() + patience
+    while True:
+        gc.collect()
+        left = {name: held - before[name] for name, held in _held().items() if held - before[name]}
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
 
 
 def _stays(process: psutil.Process) -> bool:
+    """Return whether a process is one of multiprocessing's own, which stay until Python ends."""
     try:
         command = " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return True
-    return any(name in command for name in _MULTIPROCESSING)
+    return "multiprocessing.forkserver" in command or "multiprocessing.resource_tracker" in command

@@ -15,12 +15,11 @@ class Played:
 
     Args:
         nanoseconds: Latencies, played round and round.
-        mean: Mean in seconds; that of the list if not given.
     """
 
-    def __init__(self, nanoseconds: Sequence[int], mean: float | None = None) -> None:
+    def __init__(self, nanoseconds: Sequence[int]) -> None:
         self.nanoseconds = list(nanoseconds)
-        self.mean = sum(self.nanoseconds) / len(self.nanoseconds) / 1e9 if mean is None else mean
+        self.mean = sum(self.nanoseconds) / len(self.nanoseconds) / 1e9  # seconds
 
     def stream(self, seed: Any) -> PlayedStream:
         """Return the list from its beginning."""

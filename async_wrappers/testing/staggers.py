@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice, pairwise
@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
-from async_wrappers.schedule.plain import decisions
 from async_wrappers.schedule.simulated import Inference, SimulatedSchedule
 from async_wrappers.schedule.stagger import Conditions, Stagger
 from async_wrappers.testing.played import ChangesLater, Played
@@ -94,13 +93,11 @@ MODELS = st.sampled_from(
         Correlated(LogNormal(mean=0.05, cv=0.5), 0.9),
     ]
 )
-EXAMPLES = settings(
-    max_examples=30,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
-)
-Frames = list[tuple[tuple[int, int] | None, list[int]]]
+# An example is some thousand events, and a strategy's own class inherits the tests.
+UNHEALTHY = [HealthCheck.too_slow, HealthCheck.differing_executors]
+EXAMPLES = settings(max_examples=30, deadline=None, database=None, suppress_health_check=UNHEALTHY)
+Shown = tuple[tuple[int, int] | None, list[int]]  # (start, worker) that a frame receives, and the workers that read it
+Frames = list[Shown]
 
 
 def first_frames(schedule: SimulatedSchedule, frames: int = HORIZON, seed: int | None = None) -> Frames:
@@ -108,8 +105,8 @@ def first_frames(schedule: SimulatedSchedule, frames: int = HORIZON, seed: int |
     return list(islice(schedule.steps(seed), frames))
 
 
-def applied_of(shown: Frames) -> list[tuple[int, int, int]]:
-    """Return (start, effect, worker) of the actions applied."""
+def applied_of(shown: Iterable[Shown]) -> list[tuple[int, int, int]]:
+    """Return (start, worker, effect) of the actions applied."""
     return [(*applied, frame) for frame, (applied, _) in enumerate(shown) if applied is not None]
 
 
@@ -120,14 +117,18 @@ class StaggerContract:
         """Return a new strategy."""
         raise NotImplementedError
 
+    def play(self, workshop: Workshop) -> tuple[SimulatedSchedule, list[Inference], Frames]:
+        """Play an episode's first frames; return the schedule, its log and the frames."""
+        schedule = workshop.schedule(self.make_stagger())
+        log = schedule.keep_log()
+        return schedule, log, first_frames(schedule)
+
     @EXAMPLES
     @given(workshop=workshops())
     def test_starts_and_effects_strictly_increase_and_no_effect_comes_before_its_start(
         self, workshop: Workshop
     ) -> None:
-        schedule = workshop.schedule(self.make_stagger())
-        log = schedule.keep_log()
-        shown = first_frames(schedule)
+        schedule, log, shown = self.play(workshop)
         landed = applied_of(shown)
         assert all(before < after for (before, *_), (after, *_) in pairwise(landed))
         for start, worker, effect in landed:
@@ -142,9 +143,7 @@ class StaggerContract:
     def test_a_worker_reads_the_newest_frame_never_one_twice_and_has_one_inference_at_a_time(
         self, workshop: Workshop
     ) -> None:
-        schedule = workshop.schedule(self.make_stagger())
-        log = schedule.keep_log()
-        shown = first_frames(schedule)
+        schedule, log, shown = self.play(workshop)
         assert sorted((i.start, i.worker) for i in log) == sorted(
             (frame, worker) for frame, (_, readers) in enumerate(shown) for worker in readers
         )
@@ -159,9 +158,7 @@ class StaggerContract:
     @EXAMPLES
     @given(workshop=workshops())
     def test_latencies_are_drawn_in_the_order_of_the_starts(self, workshop: Workshop) -> None:
-        schedule = workshop.schedule(self.make_stagger())
-        log = schedule.keep_log()
-        first_frames(schedule)
+        _, log, _ = self.play(workshop)
         assert [inference.started for inference in log] == sorted(inference.started for inference in log)
         expected = (workshop.latency.nanoseconds * (len(log) + 1))[: len(log)]
         assert [inference.finished - inference.started for inference in log] == expected
@@ -194,12 +191,11 @@ class StaggerContract:
     @given(workshop=workshops())
     def test_first_is_the_first_decision_that_the_frames_then_tell(self, workshop: Workshop) -> None:
         schedule = workshop.schedule(self.make_stagger())
-        expected = next(decisions(workshop.schedule(self.make_stagger())))
+        expected = next(workshop.schedule(self.make_stagger()).decisions())
         shown = schedule.steps()
         assert schedule.first() == expected
         assert schedule.first() == expected  # asking changes nothing
-        landed = applied_of(list(islice(shown, expected[1] + 1)))
-        assert [(start, effect) for start, _, effect in landed] == [expected]
+        assert [(start, effect) for start, _, effect in applied_of(islice(shown, expected[1] + 1))] == [expected]
 
     @EXAMPLES
     @given(workshop=workshops(), frames=st.integers(1, HORIZON))
@@ -209,7 +205,7 @@ class StaggerContract:
         schedule = workshop.schedule(self.make_stagger())
         steps = schedule.steps()
         first, _ = schedule.first()
-        newest = max((start for start, *_ in applied_of(list(islice(steps, frames)))), default=first)
+        newest = max((start for start, *_ in applied_of(islice(steps, frames))), default=first)
 
         twin = workshop.schedule(Closing(self.make_stagger()))
         assert isinstance(twin.stagger, Closing)
@@ -233,10 +229,8 @@ class StaggerContract:
             if frame in asked:
                 newest = max((start for start, *_ in applied_of(shown)), default=-1)
                 schedule.in_flight(newest, frame + 1)
-        twin = workshop.schedule(self.make_stagger())
-        twin_log = twin.keep_log()
-        assert first_frames(twin) == shown
-        assert (twin.counts, twin_log) == (schedule.counts, log)
+        twin, twin_log, twin_shown = self.play(workshop)
+        assert (twin_shown, twin.counts, twin_log) == (shown, schedule.counts, log)
 
     @EXAMPLES
     @given(latency=MODELS, workers=st.integers(1, 6), fps=RATES, before=st.integers(0, 30), seed=st.integers(0, 2**32))
@@ -263,18 +257,15 @@ class StaggerContract:
         first_frames(schedule, frames)
         drawn = [inference.finished - inference.started for inference in log]
         assert drawn == (workshop.latency.nanoseconds * (len(log) + 1))[: len(log)]
-        second: list[Inference] = log[before:]
-        assert all(0 <= inference.start < frames for inference in second)
+        assert all(0 <= inference.start < frames for inference in log[before:])
         for worker in range(workshop.workers):
-            mine = [inference for inference in second if inference.worker == worker]
+            mine = [inference for inference in log[before:] if inference.worker == worker]
             assert all(one.finished <= other.started for one, other in pairwise(mine))
 
     @EXAMPLES
     @given(workshop=workshops())
     def test_counts_are_of_what_happened(self, workshop: Workshop) -> None:
-        schedule = workshop.schedule(self.make_stagger())
-        log = schedule.keep_log()
-        shown = first_frames(schedule)
+        schedule, log, shown = self.play(workshop)
         counts, landed = schedule.counts, applied_of(shown)
         assert (counts.frames, counts.fresh) == (HORIZON, len(landed))
         assert counts.fresh_share == len(landed) / HORIZON

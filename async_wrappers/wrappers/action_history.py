@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, flatten, flatten_space
 from numpy.typing import NDArray
 
 from async_wrappers.checks import flag, whole
@@ -69,7 +70,9 @@ class _ActionsShown(_Shown):
     def __init__(self, env: gym.Env[Any, Any], key: str, length: int, flat: bool, pending: bool = False) -> None:
         length, flat = whole("length", length, 1, _LONGEST), flag("flat", flat)
         self._encode_raw, low, high = _encoder(env.action_space)
-        one = _one_of(env.observation_space, env.action_space) if flat else np.float32(1)
+        one = _one_of(env.observation_space) if flat else np.float32(1)
+        if isinstance(env.action_space, Box) and np.issubdtype(one.dtype, np.integer):
+            raise ValueError(f"flat=True cannot put Box actions into {one.dtype} observations: use flat=False")
         if pending:
             low, high = np.append(low, 0), np.append(high, 1)
         _Shown.__init__(self, env, key, np.tile(low, (length, 1)), np.tile(high, (length, 1)), flat, one)
@@ -227,20 +230,17 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
         if not isinstance(of, str) or of not in ("last", "playout"):
             raise ValueError(f"of must be 'last' or 'playout', got {of!r}")
         self._longest = whole("longest", longest, 1, _SLOWEST, unit="frames")
-        delay = _delay_inside("DecisionDelay", env)
-        self._playout = self._known_playout(delay) if of == "playout" else None
-        one = _frame_of(env.observation_space, self._longest) if flat else np.float32(1)
-        _Shown.__init__(self, env, "decision_delay", np.zeros(1), np.full(1, self._longest), flat, one)
-        self._landing: deque[tuple[int, int]] = deque()  # (effect, delay)
-
-    def _known_playout(self, delay: RealtimeDelay) -> int:
-        if delay.playout is None:
+        playout = _delay_inside("DecisionDelay", env).playout
+        if of == "playout" and playout is None:
             raise ValueError(
                 "of='playout' needs constants or tickets, got actions that are due when they are ready: use of='last'"
             )
-        if delay.playout > self._longest:
-            raise ValueError(f"longest must be >= the playout, {delay.playout} frames, got {self._longest}")
-        return delay.playout
+        self._playout = playout if of == "playout" else None
+        if self._playout is not None and self._playout > self._longest:
+            raise ValueError(f"longest must be >= the playout, {self._playout} frames, got {self._longest}")
+        one = _one_of(env.observation_space, self._longest) if flat else np.float32(1)
+        _Shown.__init__(self, env, "decision_delay", np.zeros(1), np.full(1, self._longest), flat, one)
+        self._landing: deque[tuple[int, int]] = deque()  # (effect, delay)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; nothing is applied yet."""
@@ -274,19 +274,11 @@ def _delay_inside(wrapper: str, env: gym.Env[Any, Any]) -> RealtimeDelay:
     return layer
 
 
-def _one_of(space: gym.Space[Any], action_space: gym.Space[Any]) -> Any:
-    """Return the value of "yes" in a flat observation: 1, or the largest number of a type of whole numbers."""
-    number = _number_type(space)
-    if not np.issubdtype(number, np.integer):
-        return number(1)
-    if isinstance(action_space, Box):
-        raise ValueError(f"flat=True cannot put Box actions into {space.dtype} observations: use flat=False")
-    return number(np.iinfo(number).max)
-
-
-def _frame_of(space: gym.Space[Any], longest: int) -> Any:
-    """Return the value of one frame in a flat observation: 1, or the largest whole number ``// longest``."""
-    number = _number_type(space)
+def _one_of(space: gym.Space[Any], longest: int = 1) -> Any:
+    """Return how one is shown in a flat observation: as 1, or as the largest whole number ``// longest``."""
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        raise ValueError(f"flat=True needs a vector observation, got {space}: use flat=False")
+    number: Any = space.dtype.type
     if not np.issubdtype(number, np.integer):
         return number(1)
     largest = np.iinfo(number).max
@@ -295,42 +287,15 @@ def _frame_of(space: gym.Space[Any], longest: int) -> Any:
     return number(largest // longest)
 
 
-def _number_type(space: gym.Space[Any]) -> Any:
-    """Return the type of a vector's numbers."""
-    if not isinstance(space, Box) or len(space.shape) != 1:
-        raise ValueError(f"flat=True needs a vector observation, got {space}: use flat=False")
-    return space.dtype.type
-
-
-Encoder = Callable[[Any], NDArray[Any]]
-
-
-def _encoder(space: gym.Space[Any]) -> tuple[Encoder, NDArray[Any], NDArray[Any]]:
-    """Return the function from an action to a float32 vector, and the vector's bounds, for `space`."""
-    if isinstance(space, Discrete):
+def _encoder(space: gym.Space[Any]) -> tuple[Callable[[Any], NDArray[Any]], NDArray[Any], NDArray[Any]]:
+    """Return the function from an action to a vector, and the vector's bounds as float32, for `space`."""
+    if not isinstance(space, Discrete | MultiDiscrete | Box):
+        raise ValueError(f"actions must be Discrete, MultiDiscrete or Box to be shown, got {space}")
+    numbers: Any = flatten_space(space)
+    # Zeros stand before the episode's first action, so the bounds must hold them.
+    low, high = np.minimum(numbers.low, 0).astype(np.float32), np.maximum(numbers.high, 0).astype(np.float32)
+    if isinstance(space, Discrete):  # the usual case: to look a row up is quicker than to make it
         table, first = np.eye(int(space.n), dtype=np.float32), int(space.start)
-        return lambda action: table[int(action) - first], *_unit_bounds(int(space.n))
-    if isinstance(space, MultiDiscrete):
-        counts = space.nvec.ravel()
-        begins = np.concatenate([[0], np.cumsum(counts)[:-1]]) - space.start.ravel()
-        width = int(counts.sum())
-
-        def one_hots(action: Any) -> NDArray[Any]:
-            vector = np.zeros(width, np.float32)
-            vector[begins + np.ravel(action)] = 1
-            return vector
-
-        return one_hots, *_unit_bounds(width)
-    if isinstance(space, Box):
-        # zeros stand before the episode's first action, so the bounds must hold them
-        low, high = np.minimum(space.low, 0).ravel(), np.maximum(space.high, 0).ravel()
-        return (
-            lambda action: np.array(action, np.float32).ravel(),
-            low.astype(np.float32),
-            high.astype(np.float32),
-        )
-    raise ValueError(f"actions must be Discrete, MultiDiscrete or Box to be shown, got {space}")
-
-
-def _unit_bounds(width: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    return np.zeros(width, np.float32), np.ones(width, np.float32)
+        return lambda action: table[int(action) - first], low, high
+    flat = np.ravel if isinstance(space, Box) else partial(flatten, space)
+    return lambda action: np.asarray(flat(action), np.float32), low, high

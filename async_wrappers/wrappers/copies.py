@@ -1,4 +1,11 @@
-"""Copies of what an environment shows: it may reuse its arrays, or write into them, on the next frame."""
+"""What an environment shows, to be kept: copies of it, and single sub-environments of a vector's batches.
+
+An environment may reuse its arrays, or write into them, on the next frame.
+
+* `own_copy`, `own_info`: copies of an observation or an action, and of an info.
+* `rows`, `batch`, `with_row`: a batch of observations or actions as its elements, and back.
+* `row`, `put`: the info of one sub-environment, out of that of all and into it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +13,17 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-__all__ = ["own_copy", "own_info"]
+__all__ = ["Info", "VectorEnv", "batch", "own_copy", "own_info", "put", "row", "rows", "with_row"]
+
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+Info = dict[str, Any]
 
 # Types whose values nobody can change: they need no copy, and the check costs less than `deepcopy`'s own.
-_UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None)})
+_UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None), np.bool_, np.int64, np.float32, np.float64})
 
 
 def own_copy(value: Any) -> Any:
@@ -21,7 +33,7 @@ def own_copy(value: Any) -> Any:
     return value.copy() if type(value) is np.ndarray and not value.dtype.hasobject else deepcopy(value)
 
 
-def own_info(info: dict[str, Any]) -> dict[str, Any]:
+def own_info(info: Info) -> Info:
     """Return a copy of the dictionary and its values; values without a copy (a lock, a handle) are kept as they are."""
     copy = dict(info)
     for key, value in info.items():
@@ -29,3 +41,65 @@ def own_info(info: dict[str, Any]) -> dict[str, Any]:
             with suppress(Exception):
                 copy[key] = deepcopy(value)
     return copy
+
+
+def rows(space: gym.Space[Any], batched: Any) -> list[Any]:
+    """Return the elements of a batch of the (batched) `space`, one for each sub-environment."""
+    return list(batched) if isinstance(batched, np.ndarray) else list(iterate(space, batched))
+
+
+def batch(single_space: gym.Space[Any], elements: list[Any]) -> Any:
+    """Return the batch of `elements` of the `single_space`."""
+    empty: Any = create_empty_array(single_space, len(elements))
+    return concatenate(single_space, elements, empty)
+
+
+def with_row(env: VectorEnv, observations: Any, i: int, observation: Any) -> Any:
+    """Return `observations`, which may be changed, with that of sub-environment `i` replaced."""
+    if isinstance(observations, np.ndarray):
+        observations[i] = observation
+        return observations
+    elements = rows(env.observation_space, observations)
+    elements[i] = observation
+    return batch(env.single_observation_space, elements)
+
+
+def row(info: Info, i: int, num_envs: int) -> Info:
+    """Return the info of sub-environment `i` alone; `info` is of all."""
+    single: Info = {}
+    for key, value in info.items():
+        mask = info.get(f"_{key}")
+        if _is_mask(key, info) or (mask is not None and not mask[i]):
+            continue
+        if isinstance(value, dict):
+            single[key] = row(value, i, num_envs)
+        elif isinstance(value, np.ndarray) and value.ndim and len(value) == num_envs:
+            single[key] = bool(value[i]) if value.dtype == bool and value.ndim == 1 else value[i]
+    return single
+
+
+def put(env: VectorEnv, info: Info, i: int, single: Info) -> None:
+    """Make `single` the info of sub-environment `i` in `info`, which is of all."""
+    _clear(info, i)
+    for key, value in single.items():
+        if key not in info or f"_{key}" in info:
+            env._add_info(info, {key: value}, i)
+        elif isinstance(value, dict):
+            put(env, info[key], i, value)
+        else:
+            info[key][i] = value
+
+
+def _clear(info: Info, i: int) -> None:
+    """Remove sub-environment `i` from `info`, as far as it has masks."""
+    for key, value in info.items():
+        if _is_mask(key, info):
+            value[i] = False
+        elif isinstance(value, dict):
+            _clear(value, i)
+        elif f"_{key}" in info:
+            value[i] = None if value.dtype.hasobject else np.zeros((), value.dtype)
+
+
+def _is_mask(key: str, info: Info) -> bool:
+    return key.startswith("_") and key[1:] in info

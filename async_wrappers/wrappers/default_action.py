@@ -6,15 +6,17 @@ Inference", arXiv 2412.14355, Definition 1: an asynchronous MDP is an MDP plus a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers.utils import create_zero_array
+
+from async_wrappers.wrappers.copies import own_copy
 
 __all__ = ["DOCUMENTED_NOOPS", "DefaultAction", "find_noop", "make_default_action", "written_call"]
 
@@ -32,12 +34,15 @@ DOCUMENTED_NOOPS = {
 }
 
 
-class DefaultAction(Protocol):
-    """The environment's reflex: looked up once per default frame."""
+class DefaultAction:
+    """The environment's reflex: looked up once per default frame. This one is a function of the user's."""
+
+    def __init__(self, given: Any) -> None:
+        """Take what the default action is made of: a function here, an action or a space in subclasses."""
+        self._given = given
 
     def reset(self, seed: int | None) -> None:
         """Begin an episode; a seed restarts the generator, if there is one."""
-        ...
 
     def __call__(self, observation: Any, last_action: Any) -> Any:
         """Return the action for this frame.
@@ -46,7 +51,32 @@ class DefaultAction(Protocol):
             observation: The newest observation.
             last_action: The agent action applied last in this episode, None before the first.
         """
-        ...
+        return self._given(observation, last_action)
+
+
+class _Fixed(DefaultAction):
+    def __call__(self, observation: Any, last_action: Any) -> Any:
+        return own_copy(self._given)
+
+
+class _Repeat(DefaultAction):
+    """The agent's last action; before the first one, the action that was given."""
+
+    def __call__(self, observation: Any, last_action: Any) -> Any:
+        return own_copy(self._given if last_action is None else last_action)
+
+
+class _Random(DefaultAction):
+    """Draws from a space, which must be its own: the environment's draws stay as they are without a default action."""
+
+    def reset(self, seed: int | None) -> None:
+        if seed is not None:
+            # Not the stream that the environment makes of this seed: the two must be independent.
+            own = np.random.SeedSequence((seed, 0xDEFA))
+            self._given.seed(int(own.generate_state(1)[0]))
+
+    def __call__(self, observation: Any, last_action: Any) -> Any:
+        return self._given.sample()
 
 
 def make_default_action(
@@ -67,19 +97,23 @@ def make_default_action(
     space = env.action_space
     if isinstance(default_action, str):
         if default_action == "noop":
-            return _Fixed(_noop_or_error(env, call))
+            return _Fixed(own_copy(_noop_or_error(env, call)))
         if default_action == "repeat":
             noop = find_noop(env)
             return _Repeat(create_zero_array(space) if noop is None else noop)
         if default_action == "random":
-            return _Random(space)
+            own_space = deepcopy(space)
+            own_space.seed(None)
+            return _Random(own_space)
     elif callable(default_action):
-        return _Function(default_action)
+        return DefaultAction(default_action)
     elif (action := _element(space, default_action)) is not None:
-        return _Fixed(action)
+        return _Fixed(own_copy(action))
+    close = get_close_matches(default_action, NAMES, n=1) if isinstance(default_action, str) else []
+    hint = f"; did you mean {close[0]!r}?" if close else ""
     raise ValueError(
         f"default_action must be one of {', '.join(map(repr, NAMES))}, a function of (observation, last_action) or "
-        f"an element of {space}, got {default_action!r}{_did_you_mean(default_action)}"
+        f"an element of {space}, got {default_action!r}{hint}"
     )
 
 
@@ -169,62 +203,3 @@ def _element(space: gym.Space[Any], action: Any) -> Any | None:
         if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):
             return None
     return action if space.contains(action) else None
-
-
-def _own(action: Any) -> Any:
-    """Return an action that may be handed out: an environment may change the array that it receives."""
-    return action if isinstance(action, (int, np.integer)) or action is None else deepcopy(action)
-
-
-def _did_you_mean(default_action: Any) -> str:
-    close = get_close_matches(str(default_action), NAMES, n=1)
-    return f"; did you mean {close[0]!r}?" if close and isinstance(default_action, str) else ""
-
-
-class _Fixed:
-    def __init__(self, action: Any) -> None:
-        self._action = _own(action)
-
-    def reset(self, seed: int | None) -> None:
-        pass
-
-    def __call__(self, observation: Any, last_action: Any) -> Any:
-        return _own(self._action)
-
-
-class _Repeat:
-    def __init__(self, before_the_first: Any) -> None:
-        self._before_the_first = before_the_first
-
-    def reset(self, seed: int | None) -> None:
-        pass
-
-    def __call__(self, observation: Any, last_action: Any) -> Any:
-        return _own(self._before_the_first if last_action is None else last_action)
-
-
-class _Random:
-    def __init__(self, space: gym.Space[Any]) -> None:
-        # A copy has a generator of its own: the environment's draws stay as they are without a default action.
-        self._space = deepcopy(space)
-        self._space.seed(None)
-
-    def reset(self, seed: int | None) -> None:
-        if seed is not None:
-            # Not the stream that the environment makes of this seed: the two must be independent.
-            own = np.random.SeedSequence((seed, 0xDEFA))
-            self._space.seed(int(own.generate_state(1)[0]))
-
-    def __call__(self, observation: Any, last_action: Any) -> Any:
-        return self._space.sample()
-
-
-class _Function:
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self._function = function
-
-    def reset(self, seed: int | None) -> None:
-        pass
-
-    def __call__(self, observation: Any, last_action: Any) -> Any:
-        return self._function(observation, last_action)

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import whole_frames
-from async_wrappers.schedule.plain import PlainSchedule, Schedule
+from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
@@ -110,30 +110,19 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         slot: int | None = None,
     ) -> None:
         """See the class."""
+        constants = {"delay": delay, "noops": noops}
+        of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
         gym.utils.RecordConstructorArgs.__init__(
-            self,
-            _disable_deepcopy=True,
-            delay=delay,
-            noops=noops,
-            default_action=default_action,
-            latency=latency,
-            workers=workers,
-            fps=fps,
-            stagger=stagger,
-            playout=playout,
-            slot=slot,
+            self, _disable_deepcopy=True, **constants, default_action=default_action, latency=latency, **of_a_latency
         )
         gym.Wrapper.__init__(self, env)
-        self._schedule: Schedule
         self._simulated: SimulatedSchedule | None = None
-        frames = {"delay": whole_frames("delay", delay), "noops": whole_frames("noops", noops)}
+        frames = {name: whole_frames(name, number) for name, number in constants.items()}
         given: dict[str, Any] = {name: number for name, number in frames.items() if number}
-        of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
         of_a_latency = {name: value for name, value in of_a_latency.items() if not _is(value, _OF_A_LATENCY[name])}
         if latency is None:
             for name, value in of_a_latency.items():
                 raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
-            self._schedule = PlainSchedule(delay, noops)
         else:
             # Imported here, because it is half of the package's import time and constants need none of it.
             from async_wrappers.latency import as_latency
@@ -145,8 +134,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             if fps is None:
                 raise ValueError("fps must be given with a latency, in frames per second, got None")
             workers = 1 if workers is None else workers
-            self._schedule = self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
+            self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
             given = {"latency": latency, **of_a_latency}
+        self._schedule: PlainSchedule | SimulatedSchedule = self._simulated or PlainSchedule(**frames)
         self._default_action: DefaultAction | None = None
         if given:
             line = written_call("RealtimeDelay", "env", **given)

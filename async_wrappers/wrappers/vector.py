@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,21 +14,8 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole_frames
-from async_wrappers.wrappers.copies import own_copy, own_info
+from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row, rows, with_row
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
-from async_wrappers.wrappers.lockstep import (
-    End,
-    Frame,
-    Info,
-    Lockstep,
-    VectorEnv,
-    autoreset_mode,
-    batch,
-    put,
-    row,
-    rows,
-    with_row,
-)
 
 __all__ = ["VectorRealtimeDelay"]
 
@@ -69,7 +56,14 @@ class _Report:
         self.finals: dict[int, _Final] = {}
 
 
-class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+if TYPE_CHECKING:
+    _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
+else:
+    # It has no parameters in Gymnasium 1.3.
+    _VectorWrapper = gym.vector.VectorWrapper
+
+
+class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     """Makes the sub-environments of a vector environment go on, in lockstep, while the policy thinks.
 
     For environments that exist only as a vector (``ale_py.AtariVectorEnv``), or that are batched already. Where there
@@ -180,7 +174,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         gym.vector.VectorWrapper.__init__(self, env)
         self._delay, self._interval = whole_frames("delay", delay), whole_frames("noops", noops) + 1
         self._delayed = delay > 0 or noops > 0
-        inner = self._mode = autoreset_mode(env)
+        inner = self._mode = _autoreset_mode(env)
         # NEXT_STEP has room for one observation in a step: the last of an episode or the first of the next. Step k
         # begins with frame k m + delay and returns the observation of boundary (k + 1) m, where m = noops + 1. After an
         # end on its first frame and the frame of the reset, the next episode begins on frame k m + delay + 2. That is
@@ -189,7 +183,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
             self._mode = AutoresetMode.SAME_STEP
         self.metadata = {**env.metadata, "autoreset_mode": self._mode}
         self._steps_without_report = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that reports an end
-        self._lockstep = Lockstep(env, inner, resets=self._delayed)
+        self._lockstep = _Lockstep(env, inner, resets=self._delayed)
         given = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
         line = written_call("VectorRealtimeDelay", "env", **given)
         self._default_actions = _default_actions(default_action, env, line) if self._delayed else []
@@ -226,7 +220,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         for i in np.flatnonzero(chosen).tolist():
             self._reported_in[i] = NO_STEP
             self._begin_episode(i, self._frame)
-        self._newest = Frame(observations, np.zeros(self.num_envs), info, [])
+        self._newest = _Frame(observations, np.zeros(self.num_envs), info, [])
         self._see_again(observations, info, chosen)
         self._running = True
         _, observations, observation_info = self._seen[0]
@@ -339,7 +333,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
             info = seen_info
         self._see(observations, info)
 
-    def _end(self, end: End) -> None:
+    def _end(self, end: _End) -> None:
         """Report an end, if the step has not reported one yet, and wait for the next episode."""
         i, report = end.env, self._report
         if self._reported_in[i] + self._steps_without_report < self._step:
@@ -356,7 +350,7 @@ class VectorRealtimeDelay(gym.vector.VectorWrapper[Any, Any, Any, Any, Any], gym
         resets = self._mode is not AutoresetMode.DISABLED
         self._begin_episode(i, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
 
-    def _final(self, end: End) -> _Final:
+    def _final(self, end: _End) -> _Final:
         """Return the sight of the next decision: at its boundary, or at the end if the episode ended before it."""
         i, begin = end.env, int(self._begin[end.env])
         boundary = max(self._step, int(self._first[i])) + 1
@@ -483,3 +477,96 @@ def _default_actions(default_action: Any, env: VectorEnv, line: str) -> list[Def
             single.close()
     meanings = [action.name for action in base.ale.get_action_set()] if hasattr(base, "ale") else []
     return made([_SubEnvironment(env, meanings)] * n)
+
+
+# One frame of a vector of any autoreset mode
+# ===========================================
+#
+# Gymnasium's three modes differ in what `step` returns when an episode ends: its last observation (NEXT_STEP, whose
+# next step resets; DISABLED, where the caller resets), or the next episode's first one (SAME_STEP, the last one then
+# being in info["final_obs"]). `_Lockstep` reports ends in one form.
+
+
+class _End(NamedTuple):
+    """An episode of one sub-environment has ended."""
+
+    env: int
+    terminated: bool
+    truncated: bool
+    observation: Any  # the last one
+    info: Info  # the last one, of this sub-environment alone
+
+
+class _Frame(NamedTuple):
+    """The result of a frame. Rows of sub-environments that begin a new episode hold its first observation."""
+
+    observations: Any
+    rewards: Any
+    info: Info
+    ends: list[_End]
+
+
+class _Lockstep:
+    """Steps all sub-environments by one frame.
+
+    Args:
+        env: The vector environment.
+        mode: Its autoreset mode.
+        resets: In ``DISABLED`` mode, reset what has ended, at once.
+    """
+
+    def __init__(self, env: VectorEnv, mode: AutoresetMode, resets: bool) -> None:
+        """See the class."""
+        self._env = env
+        self._mode = mode
+        self._resets = resets and mode is AutoresetMode.DISABLED
+        self.autoreset_frames = int(mode is AutoresetMode.NEXT_STEP)  # between an end and the next episode
+        self.batches_finals = False  # final observations came as one array, as AtariVectorEnv's do
+
+    def step(self, actions: Any) -> _Frame:
+        """Run one frame."""
+        observations, rewards, terminated, truncated, info = self._env.step(actions)
+        over = np.logical_or(terminated, truncated)
+        if not over.any():
+            return _Frame(observations, rewards, info, [])
+        ends = [
+            _End(i, bool(terminated[i]), bool(truncated[i]), *self._last(observations, info, i))
+            for i in np.flatnonzero(over).tolist()
+        ]
+        info = {key: value for key, value in info.items() if key not in _FINALS}
+        if self._resets:
+            observations, reset_info = self._env.reset(options={"reset_mask": over})
+            info = own_info(info)
+            for i in np.flatnonzero(over).tolist():
+                put(self._env, info, i, row(reset_info, i, self._env.num_envs))
+        return _Frame(observations, rewards, info, ends)
+
+    def _last(self, observations: Any, info: Info, i: int) -> tuple[Any, Info]:
+        """Return copies of the last observation and info of sub-environment `i`, which has ended."""
+        n = self._env.num_envs
+        if self._mode is not AutoresetMode.SAME_STEP:
+            return own_copy(rows(self._env.observation_space, observations)[i]), own_info(row(info, i, n))
+        if "final_obs" not in info:
+            raise ValueError(f"env must give info['final_obs'] at an end, as it resets in the same step: {self._env}")
+        finals = info["final_obs"]
+        self.batches_finals = isinstance(finals, np.ndarray) and not finals.dtype.hasobject
+        return own_copy(finals[i]), own_info(row(info.get("final_info", {}), i, n))
+
+
+_FINALS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
+
+
+def _autoreset_mode(env: VectorEnv) -> AutoresetMode:
+    """Return the autoreset mode of `env`.
+
+    Raises:
+        ValueError: Its metadata has no autoreset mode.
+    """
+    mode = env.metadata.get("autoreset_mode")
+    # AtariVectorEnv writes its mode into a dictionary that all AtariVectorEnvs share: the last one made wins. Its
+    # attribute is its own.
+    if env.metadata is env.unwrapped.metadata:
+        mode = getattr(env.unwrapped, "autoreset_mode", mode)
+    if not isinstance(mode, AutoresetMode):
+        raise ValueError(f"env must have its AutoresetMode in metadata['autoreset_mode'], got {mode!r} from {env}")
+    return mode

@@ -37,8 +37,8 @@ def peers_network(agent: str) -> Any:
     """Return a factory of the network that the agent's peers have."""
     from torch import nn
 
-    from agents.networks.q_network import DuelingHead, create_network
-    from agents.networks.torsos import NatureTorso
+    from async_wrappers.agents.networks.q_network import DuelingHead, create_network
+    from async_wrappers.agents.networks.torsos import NatureTorso
 
     class Convolutions(NatureTorso):
         def __init__(self, observation_shape: Any) -> None:
@@ -74,11 +74,10 @@ def peers_network(agent: str) -> Any:
 
 def make_agent(player: Told, environment: Any) -> Any:
     """Make an agent for Pong."""
-    from agents.compute import create_optimizer
-    from agents.networks.q_network import create_network
-    from agents.turn_based import TurnBasedAgent
-    from agents.value_based.full_rainbow import FullRainbow
-    from agents.value_based.rainbow import Rainbow
+    from async_wrappers.agents.learner import create_optimizer
+    from async_wrappers.agents.networks.q_network import create_network
+    from async_wrappers.agents.turn_based import TurnBasedAgent
+    from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 
     agents = {"rainbow": Rainbow, "full_rainbow": FullRainbow}
     return TurnBasedAgent.playing(
@@ -110,7 +109,7 @@ def make_agent(player: Told, environment: Any) -> Any:
 def main() -> None:
     player = told()
     limit_threads(player.threads)
-    from agents.experiment.episode import play_episode
+    from async_wrappers.agents.experiment.episode import play_episode
     from async_wrappers.envs import create_atari_environment
     from benchmarks.players.watched import Watched
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from agents.experiment.evaluate import bootstrap_interval
-from agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval
+from async_wrappers.agents.experiment.metrics import read_iterations
 
 STYLES = ("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#E69F00", "-"), ("#56B4E9", "--")
 

@@ -2,7 +2,7 @@
 
 python docs/examples/falling_blocks.py --delays 0 2 --gif docs/falling_blocks.gif
 
-Its games can be recorded, for an agent to learn from (docs/demonstrations.md):
+Its games can be recorded, for an agent to learn from (docs/how_to/demonstrations.md):
 
 python train.py record --gin_files configs/dqn/falling_blocks.gin --player docs.examples.falling_blocks:make_player
 
@@ -23,9 +23,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.envs.falling_blocks.field import COLUMNS, ROWS, STRIDE
+from async_wrappers.envs.falling_blocks.game import COLUMNS, NO_PIECE, OFFSETS, ROWS, STRIDE
 from async_wrappers.envs.falling_blocks.observation import FALLING, LOCKED
-from async_wrappers.envs.falling_blocks.pieces import NO_PIECE, OFFSETS
 
 NOOP, A, B, LEFT, RIGHT, DOWN = range(6)
 GREYS = np.array([250, 168, 82, 0])

@@ -17,8 +17,8 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
-from agents.sweep.run import sweep
 from async_wrappers import AppliedActions, RealtimeDelay
+from async_wrappers.agents.sweep.run import sweep
 
 GRID = [{"delay": delay, "noops": noops} for delay in (1, 2, 4) for noops in (0, delay)]
 

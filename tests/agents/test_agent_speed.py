@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from agents.networks.q_network import count_parameters
+from async_wrappers.agents.networks.q_network import count_parameters
 from benchmarks.players.ours import peers_network
 
 CONVOLUTIONS = (4 * 8 * 8 + 1) * 32 + (32 * 4 * 4 + 1) * 64 + (64 * 3 * 3 + 1) * 64

@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agents.registry import AGENTS
-from agents.value_based.dqn import DQN
+from async_wrappers.agents.registry import AGENTS
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from agents.compute import Compute
-from agents.policy import Decision
+from async_wrappers.agents.policy import Decision
+from async_wrappers.agents.schema import Compute
 from tests.worlds.agents import make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 
@@ -94,7 +94,9 @@ def test_compiling_without_a_compiler_is_refused_in_one_sentence(monkeypatch: py
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::agents.value_based.c51.SupportWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::async_wrappers.agents.value_based.c51.SupportWarning"
+)
 def test_compiled_networks_give_the_same_within_rounding() -> None:
     results: list[dict[str, Any]] = []
     for compiled in (False, True):

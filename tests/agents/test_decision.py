@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.policy import Decision, EpisodeClock, Outcome, frames_per_decision
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.policy import Decision, EpisodeClock, Outcome, frames_per_decision
 from async_wrappers.latency import LogNormal
 from tests.worlds.drifting_env import DriftingEnv
 

@@ -1,7 +1,8 @@
-"""Every agent on observations that are a Dict: the agent contract, policy and learner apart, and live."""
+"""Every agent on observations that are a Dict or Tuple: the agent contract, policy and learner apart, and live."""
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +11,24 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.agent import Agent
-from agents.compute import Compute
-from agents.learner import DivergedError
-from agents.networks.q_network import DictTorso, create_network
-from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
-from agents.policy import Decision
-from agents.schema import Reader, are_equal, copied, stacked
 from async_wrappers import AppliedActions, AsyncRunner, CommittedActions, DecisionDelay, RealtimeDelay
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.learner import DivergedError
+from async_wrappers.agents.networks.q_network import DictTorso, create_network
+from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
+from async_wrappers.agents.policy import Decision
+from async_wrappers.agents.schema import Compute, Reader, are_equal, copied, space_without_tuples, stacked
 from tests.contracts.agent_contract import WORLDS, World, play
 from tests.contracts.family_contract import FamilyContract
 from tests.worlds.agents import FAMILY, ApartAgent, make_agent, make_spec
-from tests.worlds.dict_env import DictEnv
+from tests.worlds.dict_env import DictEnv, TupleEnv
 from tests.worlds.plain_data import assert_identical
 
-pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
 
 # The contract, for every agent.
 
@@ -75,14 +75,24 @@ class TestImplicitQuantile(DictContract):
     member = "implicit_quantile"
 
 
+class TestTuples(DictContract):
+    member = "full_rainbow"
+
+    def make_environment(self, **arguments: Any) -> Any:
+        return TupleEnv(**arguments)
+
+    def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
+        return make_agent(self.member, environment, stack_size=2, seed=seed)
+
+
 # Policy and learner apart.
 
 
-@pytest.mark.parametrize("member", FAMILY)
-def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("member", "world"), [*((each, DictEnv) for each in FAMILY), ("c51", TupleEnv)])
+def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, world: type[Any], tmp_path: Path) -> None:
     runs = []
     for apart in (False, True):
-        env = WORLDS["delay 2, noops 3"](DictEnv(noop=True, first_action=2))
+        env = WORLDS["delay 2, noops 3"](world(noop=True, first_action=2))
         agent = make_agent(member, env, seed=4)
         if apart:
             ApartAgent(agent)
@@ -92,11 +102,14 @@ def test_policy_and_learner_apart_do_the_same_as_in_turn(member: str, tmp_path: 
     assert_identical(*runs)
 
 
-@pytest.mark.parametrize("member", ["c51", "implicit_quantile"])
-def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str) -> None:
+@pytest.mark.parametrize(
+    ("member", "world"),
+    [("c51", DictEnv), ("implicit_quantile", DictEnv), ("dqn, double, dueling, prioritized", TupleEnv)],
+)
+def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay(member: str, world: type[Any]) -> None:
     schedule: dict[str, Any] = {"latency": 0.25, "workers": 3, "fps": 10, "playout": 3}
     frozen = {"min_replay_history": 10**6, "epsilon_warmup": 10**6, "epsilon_train": 0.3, "seed": 2}
-    worlds = [DictEnv(noop=True, first_action=1) for _ in range(2)]
+    worlds = [world(noop=True, first_action=1) for _ in range(2)]
     made = make_spec(member, worlds[0], **frozen)
     play_virtually = {"backend": "virtual", "seed": 5, "default_action": "random"}
     AsyncRunner(lambda: worlds[0], made.make_policy, **play_virtually, **schedule).run(episodes=4)
@@ -109,10 +122,11 @@ def test_the_runner_on_the_virtual_clock_gives_the_frames_of_the_simulated_delay
 
 
 @pytest.mark.slow  # five processes import torch
-def test_processes_play_and_learn_live() -> None:
-    made = make_spec("rainbow", DictEnv(noop=True), min_replay_history=5)
+@pytest.mark.parametrize("world", [DictEnv, TupleEnv])
+def test_processes_play_and_learn_live(world: type[Any]) -> None:
+    made = make_spec("rainbow", world(noop=True), min_replay_history=5)
     runner = AsyncRunner(
-        lambda: DictEnv(noop=True),
+        lambda: world(noop=True),
         made.make_policy,
         make_learner=made.make_learner,
         workers=2,
@@ -136,11 +150,12 @@ def test_parts_that_are_pickled_do_the_same() -> None:
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_a_learner_takes_a_gap_between_transitions_for_a_truncation(reuse: bool) -> None:
-    env = DictEnv(lengths=[20], reuse=reuse)
+@pytest.mark.parametrize("world", [DictEnv, TupleEnv])
+def test_a_learner_takes_a_gap_between_transitions_for_a_truncation(world: type[Any], reuse: bool) -> None:
+    env = world(lengths=[20], reuse=reuse)
     learner = make_spec("c51", env).make_learner()
     shown, _ = env.reset(seed=0)
-    before = copied(shown)
+    before = copy.deepcopy(shown)
     for step in range(10):
         following, reward, *_ = env.step(0)
         transition = {
@@ -152,7 +167,7 @@ def test_a_learner_takes_a_gap_between_transitions_for_a_truncation(reuse: bool)
         }
         if step not in (4, 5):  # another learner's
             learner.observe({**transition, "terminal": False, "truncated": False})
-        before = copied(following)
+        before = copy.deepcopy(following)
     assert learner.replay.add_count == 8
     assert len(learner.replay) == 7  # the newest one's next observation has not come
 
@@ -235,9 +250,16 @@ SPACES = st.recursive(
         st.builds(lambda n, start: Discrete(n, start=start), st.integers(1, 5), st.integers(-3, 3)),
         st.builds(MultiDiscrete, st.lists(st.integers(1, 4), min_size=1, max_size=3)),
         st.builds(MultiBinary, st.integers(1, 4)),
-        st.builds(lambda size: Box(-1, 1, (size, 2), np.float32), st.integers(1, 3)),
+        st.builds(
+            lambda size, dtype: Box(-1, 1, (size, 2), dtype),
+            st.integers(1, 3),
+            st.sampled_from([np.float32, np.float64, np.int8, np.int64]),
+        ),
     ),
-    lambda inner: st.builds(Dict, st.dictionaries(st.sampled_from("abc"), inner, min_size=1)),
+    lambda inner: st.one_of(
+        st.builds(Dict, st.dictionaries(st.sampled_from("abc"), inner, min_size=1)),
+        st.builds(Tuple, st.lists(inner, min_size=1, max_size=3)),
+    ),
     max_leaves=5,
 )
 
@@ -245,16 +267,18 @@ SPACES = st.recursive(
 @given(SPACES, st.integers(1, 3), st.integers(0, 99))
 def test_a_reader_keeps_all_that_is_observed(space: gym.Space[Any], stack_size: int, seed: int) -> None:
     space.seed(seed)
-    seen = [space.sample() for _ in range(stack_size)]
+    given_observations = [space.sample() for _ in range(stack_size)]
     reader = Reader(space, stack_size, Compute("cpu"))
+    seen = [reader.without_tuples(each) for each in given_observations]
+    assert all(each in space_without_tuples(space) for each in seen)
     batch = stacked([stacked(seen)])
     network = create_network(reader.shape, 3, torso=lambda shape: MLPTorso(shape, ()))
     assert network(reader(batch)).shape == (1, 3)
     assert are_equal(copied(batch), batch)
     width = output_size(network.torso)
-    flat = [gym.spaces.flatten(space, each) for each in seen]
+    flat = [gym.spaces.flatten(space, each) for each in given_observations]
     assert width == sum(map(len, flat))
-    if isinstance(space, Dict):
+    if isinstance(space, Dict | Tuple):
         read = network.torso(reader(batch))
         assert read.sum().item() == pytest.approx(float(sum(each.sum() for each in flat)), abs=1e-4)
 

@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agents.agent import Agent
-from agents.experiment.episode import play_episode
-from agents.networks.q_network import create_network
-from agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
-from agents.turn_based import TurnBasedAgent
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.experiment.episode import play_episode
+from async_wrappers.agents.networks.q_network import create_network
+from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
+from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.latency import LogNormal
 from tests.contracts.agent_contract import AgentContract, Environment, play
 from tests.worlds.agents import make_dqn, tiny_network
@@ -522,7 +522,7 @@ class TestSpaces:
         ("space", "place", "wrong"),
         [
             (Text(3), "", Text(3)),
-            (Tuple([Discrete(4)]), "", Tuple([Discrete(4)])),
+            (Tuple([Text(3)]), "['0']", Text(3)),
             (Dict(a=Box(0, 1, (2,)), b=Dict(c=Text(3))), "['b']['c']", Text(3)),
             (Dict(), "", Dict()),
         ],
@@ -535,8 +535,9 @@ class TestSpaces:
         with pytest.raises(ValueError) as caught:
             make_dqn(env)
         assert str(caught.value).splitlines()[0] == (
-            f"agent 'dqn': observation space{place} must be a Box, Discrete, MultiDiscrete, MultiBinary or a Dict of "
-            f"these, got {wrong}: turn it into one in a wrapper, such as Gymnasium's FlattenObservation"
+            f"agent 'dqn': observation space{place} must be a Box, Discrete, MultiDiscrete, MultiBinary, or a Dict "
+            f"or Tuple of these, got {wrong}: flatten it with Gymnasium's FlattenObservation, in gin "
+            "create_gym_environment.wrappers = [@FlattenObservation, @RealtimeDelay]"
         )
 
     def test_continuous_actions_are_refused_in_one_sentence(self) -> None:
@@ -545,7 +546,9 @@ class TestSpaces:
         with pytest.raises(ValueError) as caught:
             make_dqn(env)
         assert str(caught.value).splitlines()[0] == (
-            f"agent 'dqn' needs Discrete actions, got {env.action_space}: discretise them in a wrapper"
+            f"agent 'dqn' needs Discrete actions, got {env.action_space}: discretise them with Gymnasium's "
+            "DiscretizeAction, in gin create_gym_environment.wrappers = [@DiscretizeAction, @RealtimeDelay] and "
+            "DiscretizeAction.bins = 3"
         )
 
 

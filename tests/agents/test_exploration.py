@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import agents.value_based.dqn  # noqa: F401 - the gin names
-from agents.policy import (
+import async_wrappers.agents.value_based.dqn  # noqa: F401 - the gin names
+from async_wrappers.agents.policy import (
     DecisionRandom,
     has_warmup,
     identity_epsilon,

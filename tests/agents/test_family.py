@@ -16,15 +16,16 @@ import numpy as np
 import pytest
 import torch
 
-import agents.configurables  # noqa: F401 - the gin names
-from agents.learner import Batch, DivergedError, LossOutput, Networks
-from agents.networks.q_network import create_network
-from agents.policy import Decision, identity_epsilon
-from agents.registry import AGENTS, create_spec
-from agents.turn_based import TurnBasedAgent
-from agents.value_based.c51 import SupportWarning
-from agents.value_based.dqn import DQN
+import async_wrappers.agents.configurables  # noqa: F401 - the gin names
 from async_wrappers import AsyncRunner, RealtimeDelay
+from async_wrappers.agents.learner import Batch, DivergedError, LossOutput, Networks
+from async_wrappers.agents.networks.q_network import create_network
+from async_wrappers.agents.policy import Decision, identity_epsilon
+from async_wrappers.agents.registry import AGENTS, create_spec
+from async_wrappers.agents.replay.selectors import SELECTORS
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.c51 import SupportWarning
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.contracts.agent_contract import WORLDS, World, play
 from tests.contracts.family_contract import FamilyContract
 from tests.worlds.agents import (
@@ -40,7 +41,7 @@ from tests.worlds.agents import (
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical, differs
 
-pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
 
 
 class TestC51(FamilyContract):
@@ -384,7 +385,17 @@ def test_the_state_of_another_agent_or_network_is_refused_and_changes_nothing(tm
         ),
         ("c51", {"num_atoms": 1}, "num_atoms must be a whole number >= 2, and at most 1,000,000, got 1"),
         ("c51", {"vmin": 3.0}, "vmin must be < vmax, got vmin=3.0 and vmax=3.0"),
-        ("c51", {"replay_scheme": "priority"}, "replay_scheme must be 'uniform' or 'prioritized', got 'priority'"),
+        (
+            "c51",
+            {"replay_scheme": "priority"},
+            f"replay_scheme must be {' or '.join(map(repr, SELECTORS))}, or the class of a selector such as "
+            "@MySelector, got 'priority'",
+        ),
+        (
+            "rainbow",
+            {"replay_eviction": "reservoir"},
+            "replay_eviction must be 'oldest' where replay_scheme='prioritized', got 'reservoir'",
+        ),
         ("rainbow", {"priority_exponent": 2.0}, r"priority_exponent must "),
         ("rainbow", {"priority_epsilon": -1.0}, "priority_epsilon must be >= 0 and finite, got -1.0"),
         ("full_rainbow", {"noisy_sigma": -1.0}, "noisy_sigma must be >= 0 and finite, got -1.0"),

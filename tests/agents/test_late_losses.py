@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from agents.compute import NAMES, Compute, create_optimizer
-from agents.learner import DivergedError, Learner
+from async_wrappers.agents.learner import OPTIMIZERS, DivergedError, Learner, create_optimizer
+from async_wrappers.agents.schema import Compute
 from tests.worlds.agents import FAMILY, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical
 
-pytestmark = pytest.mark.filterwarnings("ignore::agents.value_based.c51.SupportWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
 PRIORITIZED = "dqn, double, dueling, prioritized"
 
 
@@ -94,7 +94,7 @@ def test_a_loss_that_is_not_finite_raises_before_anything_is_given_away(asked: s
 
 
 @pytest.mark.parametrize("clip", [None, 10.0])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_it_spoils_neither_the_weights_nor_the_optimisers_state(name: str, clip: float | None) -> None:
     def optimizer(parameters: Any) -> torch.optim.Optimizer:
         return create_optimizer(parameters, name, momentum=0.5)

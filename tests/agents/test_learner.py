@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from agents.compute import Compute
-from agents.learner import Learner, Loss, LossOutput, Networks
-from agents.replay.replay import create_replay
-from agents.value_based.dqn import DQN
+from async_wrappers.agents.learner import Learner, Loss, LossOutput, Networks
+from async_wrappers.agents.replay.replay import create_replay
+from async_wrappers.agents.schema import Compute
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.worlds.plain_data import assert_identical, differs
 
 CPU = Compute("cpu")

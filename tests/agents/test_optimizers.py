@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from agents.compute import NAMES, create_optimizer
+from async_wrappers.agents.learner import OPTIMIZERS, create_optimizer
 
 
 def after_steps(gradients: list[float], **arguments: Any) -> float:
@@ -24,7 +24,7 @@ def after_steps(gradients: list[float], **arguments: Any) -> float:
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("rmsprop", "RMSprop"), ("sgd", "SGD")])
 def test_a_name_makes_its_optimiser(name: str, kind: str) -> None:
-    assert name in NAMES
+    assert name in OPTIMIZERS
     assert type(create_optimizer([nn.Parameter(torch.zeros(1))], name)).__name__ == kind
 
 
@@ -82,7 +82,7 @@ def test_an_unknown_name_is_refused_in_one_sentence() -> None:
 
 @pytest.mark.parametrize("key", ["learning_rate", "eps", "momentum", "beta1", "beta2", "decay"])
 @pytest.mark.parametrize("value", ["a", None, -0.1, math.nan, math.inf, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_value_that_no_optimiser_can_use_is_refused_by_its_key(name: str, key: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"^create_optimizer\.{key} must be a .*number >= 0.*got {value!r}(\n|$)"):
         create_optimizer([nn.Parameter(torch.zeros(1))], name, **{key: value})

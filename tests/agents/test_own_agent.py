@@ -5,14 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.worlds.command_line import ROOT, Done, in_a_process, iterations, refused
+from tests.worlds.command_line import ROOT, Done, in_a_fork, in_a_process, iterations, refused
+from tests.worlds.forks import fork_trials
 from tests.worlds.plain_data import assert_identical, differs
+
+__all__ = ["fork_trials"]
 
 EXAMPLE = ROOT / "docs" / "examples" / "table_q"
 pytestmark = pytest.mark.timeout(600)
@@ -25,8 +29,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def done(place: Path, *words: str) -> Done:
-    finished = in_a_process(place, *words)
+def done(place: Path, *words: str, run: Callable[..., Done] = in_a_fork) -> Done:
+    finished = run(place, *words)
     assert finished.code == 0, finished.err
     return finished
 
@@ -41,7 +45,7 @@ def test_it_is_short() -> None:
 
 
 def test_it_is_trained_and_evaluated_by_a_gin_file(place: Path) -> None:
-    done(place, "--base_dir", "run", "--gin_files", "table_q.gin")
+    done(place, "--base_dir", "run", "--gin_files", "table_q.gin", run=in_a_process)
     assert table(place / "run").any()
     done(place, "evaluate", "--base_dir", "run", "--gin_bindings", "import table_q", "--episodes", "2")
     returns = json.loads((place / "run" / "evaluation.json").read_text())["returns"]
@@ -59,16 +63,17 @@ def test_its_run_is_continued(place: Path, file: str) -> None:
 
 
 def test_a_parameter_that_its_class_has_not_is_refused_with_the_one_that_was_meant(place: Path) -> None:
-    refusal = refused(in_a_process(place, "--gin_files", "table_q.gin", "--gin_bindings", "TableQ.gama = 0.5"))
+    refusal = refused(in_a_fork(place, "--gin_files", "table_q.gin", "--gin_bindings", "TableQ.gama = 0.5"))
     assert refusal == "gin configuration: TableQ has no parameter 'gama'; did you mean TableQ.gamma?"
 
 
 def test_several_learners_are_refused_where_its_learner_takes_no_gradients(place: Path) -> None:
     words = "--gin_files", "table_q_live.gin", "--gin_bindings", "AsyncRunner.learners = 2"
-    refusal = refused(in_a_process(place, "--base_dir", "run", *words))
+    refusal = refused(in_a_fork(place, "--base_dir", "run", *words))
     assert "AsyncRunner.learners must be 1 with agent 'table_q', whose learner has no load_weights" in refusal
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_it_is_swept_over_delays(place: Path) -> None:
     words = "create_gym_environment.wrappers = [@RealtimeDelay]", "RealtimeDelay.default_action = 'random'"
     bindings = [word for binding in (*words, "Runner.num_iterations = 1") for word in ("--gin_bindings", binding)]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from agents.learner import Learner, LossOutput
-from agents.policy import PolicyOutput
-from agents.replay.replay import create_replay
-from agents.spec import LearnerInterface, Spec
-from agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.learner import Learner, LossOutput
+from async_wrappers.agents.policy import PolicyOutput
+from async_wrappers.agents.replay.replay import create_replay
+from async_wrappers.agents.spec import LearnerInterface, Spec
+from async_wrappers.agents.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
 

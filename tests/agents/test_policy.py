@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from agents.compute import Compute
-from agents.networks.q_network import create_network
-from agents.policy import Decision, EpsilonGreedyPolicy, OneRow, PolicyOutput, WorkerPolicy
+from async_wrappers.agents.networks.q_network import create_network
+from async_wrappers.agents.policy import Decision, EpsilonGreedyPolicy, OneRow, PolicyOutput, WorkerPolicy
+from async_wrappers.agents.schema import Compute
 
 ACTIONS = 5
 

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 import gin
 import pytest
 
-import agents.configurables  # noqa: F401 - the gin names
-from agents.baselines import NoopAgent, RandomAgent
-from agents.registry import AGENTS, create_agent
-from agents.turn_based import TurnBasedAgent
-from agents.value_based.c51 import C51
-from agents.value_based.dqn import DQN
-from agents.value_based.full_rainbow import FullRainbow
-from agents.value_based.implicit_quantile import ImplicitQuantile
-from agents.value_based.quantile import Quantile
-from agents.value_based.rainbow import Rainbow
+import async_wrappers.agents.configurables  # noqa: F401 - the gin names
+from async_wrappers.agents.agent import NoopAgent, RandomAgent
+from async_wrappers.agents.registry import AGENTS, BASELINES, create_agent
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.c51 import C51
+from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.value_based.quantile import ImplicitQuantile, Quantile
+from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
 
@@ -71,8 +69,8 @@ def test_the_seed_reaches_the_agent() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("jax_dqn", "; did you mean 'dqn'? (docs/dopamine_names.md)"),
-        ("jax_rainbow", "; did you mean 'rainbow'? (docs/dopamine_names.md)"),
+        ("jax_dqn", "; did you mean 'dqn'? (docs/reference/dopamine_names.md)"),
+        ("jax_rainbow", "; did you mean 'rainbow'? (docs/reference/dopamine_names.md)"),
         ("randm", "; did you mean 'random'?"),
         ("ppo", ""),
     ],
@@ -80,8 +78,8 @@ def test_the_seed_reaches_the_agent() -> None:
 def test_an_unknown_name_lists_the_known_ones_and_the_closest(name: str, hint: str) -> None:
     with pytest.raises(ValueError) as caught:
         create_agent(DriftingEnv(), name)
+    known = ", ".join(map(repr, (*AGENTS, *BASELINES)))
     assert str(caught.value).splitlines()[0] == (
-        f"create_agent.agent_name must be one of 'dqn', 'c51', 'rainbow', 'full_rainbow', 'quantile', "
-        f"'implicit_quantile', 'noop', 'random', or a subclass of agents.spec.Spec such as @MyAgent (without "
-        f"brackets), got {name!r}{hint}"
+        f"create_agent.agent_name must be one of {known}, or a subclass of async_wrappers.agents.spec.Spec "
+        f"such as @MyAgent (without brackets), got {name!r}{hint}"
     )

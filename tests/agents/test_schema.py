@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence, Text, T
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.schema import ArrayTree, TransitionSchema, batch_tensors, leaves, nest
+from async_wrappers.agents.schema import ArrayTree, TransitionSchema, batch_tensors, leaves, nest
 
 CAMERA = Box(0, 255, (4, 5), np.uint8)
 NESTED = Dict(camera=CAMERA, buttons=Dict(held=MultiBinary(3), last=Discrete(5)))
@@ -61,10 +61,11 @@ class TestTransitionSchema:
         }
 
     @pytest.mark.parametrize(
-        "space", [Tuple([Discrete(2)]), Text(5), Sequence(Discrete(2)), Dict(a=Discrete(2), b=Dict(c=Text(3)))]
+        "space",
+        [Tuple([Sequence(Discrete(2))]), Text(5), Sequence(Discrete(2)), Dict(a=Discrete(2), b=Dict(c=Text(3)))],
     )
     def test_spaces_without_a_shape_are_refused(self, space: Any) -> None:
-        message = r"observation(\['b'\]\['c'\])? must be an array or a Dict of arrays, got \w+\(.*, flatten it first"
+        message = r"observation(\['b'\]\['c'\]|\['0'\])? must be an array, or a Dict or Tuple of arrays, got \w+\(.*: "
         with pytest.raises(ValueError, match=message):
             TransitionSchema(space)
 
@@ -88,7 +89,7 @@ class TestTransitionSchema:
             TransitionSchema(CAMERA, Discrete(2))  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="extras must hold an array, got an empty Dict"):
             TransitionSchema(CAMERA, Dict())
-        with pytest.raises(ValueError, match=r"extras\['words'\] must be an array or a Dict of arrays"):
+        with pytest.raises(ValueError, match=r"extras\['words'\] must be an array, or a Dict or Tuple of arrays"):
             TransitionSchema(CAMERA, Dict(words=Text(3)))
 
 

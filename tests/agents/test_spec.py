@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-import agents.configurables  # noqa: F401 - the gin names
+import async_wrappers.agents.configurables
 import async_wrappers.configurables  # noqa: F401
-from agents.compute import create_optimizer
-from agents.policy import Decision
-from agents.registry import create_spec
-from agents.spec import with_gin_values
-from agents.turn_based import TurnBasedAgent
-from agents.value_based.dqn import DQN
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.learner import create_optimizer
+from async_wrappers.agents.policy import Decision
+from async_wrappers.agents.registry import create_spec
+from async_wrappers.agents.spec import with_gin_values
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical, differs

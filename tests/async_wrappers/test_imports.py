@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from importlib.resources import files
@@ -10,25 +12,27 @@ from pathlib import Path
 
 import pytest
 
-import agents
 import async_wrappers
+from async_wrappers.agents.files import VERSION
 
 ROOT = Path(async_wrappers.__file__).parents[1]
 
 
-def imported_roots(source: str) -> set[str]:
-    """Return the top-level packages that a module's text imports, anywhere in it."""
-    roots = set()
+def imported_packages(source: str) -> set[str]:
+    """Return the packages that a module's text imports, anywhere in it; `agents` counts apart from async_wrappers."""
+    modules = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            roots |= {alias.name.split(".")[0] for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
-            roots.add(node.module.split(".")[0])
-    return roots
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    parts = [module.removeprefix("async_wrappers.") for module in modules]
+    ours = {"agents" if part.split(".")[0] == "agents" else "async_wrappers" for part in parts if part not in modules}
+    return ours | {module.split(".")[0] for module in modules if not module.startswith("async_wrappers.")}
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    heavy = ("torch", "gin", "cv2", "ale_py", "matplotlib", "agents", "tensorboard", "moviepy")
+    heavy = ("torch", "gin", "cv2", "ale_py", "matplotlib", "async_wrappers.agents", "tensorboard", "moviepy")
     code = f"import sys, async_wrappers; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -50,13 +54,58 @@ def test_the_version_is_a_string_of_numbers() -> None:
 
 
 def test_both_packages_have_the_same_version() -> None:
-    assert agents.__version__ == async_wrappers.__version__
+    assert async_wrappers.__version__ == VERSION
 
 
-def test_every_public_name_exists() -> None:
-    assert {"RealtimeDelay", "AppliedActions"} <= set(async_wrappers.__all__)
+def test_agents_has_one_name() -> None:
+    code = "import agents.registry"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "ImportError: import this package as async_wrappers.agents, not as agents"
+
+
+def test_every_public_name_exists_and_is_what_its_module_has() -> None:
     for name in async_wrappers.__all__:
         assert getattr(async_wrappers, name) is not None
+    for name, module in async_wrappers._WHERE.items():
+        assert getattr(async_wrappers, name) is getattr(importlib.import_module(f"async_wrappers.{module}"), name)
+    with pytest.raises(AttributeError, match="has no attribute 'Lognormal'"):
+        async_wrappers.Lognormal  # noqa: B018
+
+
+def test_all_public_names_are_listed_before_anything_is_imported() -> None:
+    code = "import sys, async_wrappers as a; names = dir(a); assert 'async_wrappers.live' not in sys.modules; "
+    code += "assert len(names) == len(set(names)); print(*names)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    packages = {"analysis", "envs", "latency", "live", "schedule", "testing", "wrappers"}
+    assert set(done.stdout.split()) == {*async_wrappers.__all__, *packages}
+    folders = {path.parent.name for path in (ROOT / "async_wrappers").glob("*/__init__.py")}
+    assert packages == folders - {"agents", "configs"}
+
+
+def test_type_checkers_see_the_names_that_are_imported_late() -> None:
+    tree = ast.parse((ROOT / "async_wrappers" / "__init__.py").read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == {name: f"async_wrappers.{module}" for name, module in async_wrappers._WHERE.items()}
+    assert seen.keys() < set(async_wrappers.__all__)
+
+
+def test_latency_models_and_strategies_are_at_the_top() -> None:
+    from async_wrappers.configurables import CONFIGURABLES
+
+    names = {each.__name__ for each in CONFIGURABLES if each.__module__.startswith("async_wrappers.")}
+    assert {"LogNormal", "Tickets", "AsyncRunner"} <= names <= set(async_wrappers.__all__)
+
+
+def test_what_the_docs_take_from_the_top_is_there() -> None:
+    pages = [ROOT / "README.md", *(path for path in (ROOT / "docs").rglob("*.*") if path.suffix in (".md", ".py"))]
+    taken = set[str]()
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for names in re.findall(r"^ *from async_wrappers import (\([^)]*\)|.*)$", text, re.MULTILINE):
+            taken |= set(re.findall(r"\w+", names.partition("#")[0]))
+    assert {"RealtimeDelay", "LogNormal", "probe_delay"} <= taken
+    assert taken <= {*async_wrappers.__all__, "live", "agents"}
 
 
 @pytest.mark.parametrize(("package", "forbidden"), [("async_wrappers", "agents"), ("agents", "async_wrappers")])
@@ -64,20 +113,27 @@ def test_neither_package_imports_the_other(package: str, forbidden: str) -> None
     meeting_place = ROOT / "agents" / "cli"  # a command of train.py names agents and environments alike
     modules = [path for path in sorted((ROOT / package).rglob("*.py")) if meeting_place not in path.parents]
     assert modules
-    guilty = [str(path) for path in modules if forbidden in imported_roots(path.read_text(encoding="utf-8"))]
+    guilty = [str(path) for path in modules if forbidden in imported_packages(path.read_text(encoding="utf-8"))]
     assert guilty == []
 
 
-def test_nothing_but_train_py_imports_the_commands() -> None:
+def test_nothing_but_the_console_command_imports_the_commands() -> None:
     sources = [path for package in ("async_wrappers", "agents") for path in (ROOT / package).rglob("*.py")]
     assert (ROOT / "agents" / "cli" / "train.py") in sources
     others = [path for path in sources if (ROOT / "agents" / "cli") not in path.parents]
-    assert [str(path) for path in others if "agents.cli" in path.read_text(encoding="utf-8")] == []
+    named = [path for path in others if "async_wrappers.agents.cli" in path.read_text(encoding="utf-8")]
+    assert named == [ROOT / "async_wrappers" / "console.py"]
 
 
 @pytest.mark.parametrize(
     "source",
-    ["import agents.dqn", "def f():\n    from agents import dqn", "if TYPE_CHECKING:\n    import numpy, agents as a"],
+    [
+        "import async_wrappers.agents.dqn",
+        "def f():\n    from async_wrappers.agents import dqn",
+        "def f():\n    from async_wrappers import agents",
+        "if TYPE_CHECKING:\n    import numpy, async_wrappers.agents as a",
+    ],
 )
 def test_the_search_for_imports_finds_them_wherever_they_hide(source: str) -> None:
-    assert "agents" in imported_roots(source)
+    assert imported_packages(source) - {"numpy"} == {"agents"}
+    assert imported_packages(source.replace("agents", "live")) - {"numpy"} == {"async_wrappers"}

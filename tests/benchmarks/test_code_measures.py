@@ -143,6 +143,16 @@ def test_behind_one_dqn_stands_what_its_module_imports_and_a_package_only_by_its
     assert behind == ["agents.dqn", "agents.loss", "late", "replay", "replay.ring"]
 
 
+def test_a_linked_folder_has_the_name_by_which_it_is_imported(tmp_path: Path) -> None:
+    for name, text in {"house/__init__.py": "", "rooms/a.py": "", "rooms/b.py": "from house.rooms import a\n"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "house" / "rooms").symlink_to("../rooms")
+    house = read_folder(tmp_path)
+    assert set(house.files) == {"house", "house.rooms.a", "house.rooms.b"}
+    assert [file.module for file in house.behind("house.rooms.b")] == ["house.rooms.a", "house.rooms.b"]
+
+
 def test_private_names_count_where_they_are_taken_from_another_file() -> None:
     house = project(
         a="from b import _hidden, shown, __version__\nimport b\nx = b._other, b.shown, shown._of_an_object\n",

@@ -11,8 +11,8 @@ import gymnasium as gym
 import pytest
 import torch
 
-from agents.agent import Agent
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.agent import Agent
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical
 
@@ -56,12 +56,16 @@ def in_a_file(bundle: dict[str, Any], directory: Path) -> dict[str, Any]:
     return kept
 
 
+# Each delay and each number of no-ops is in a world that is always played.
+PLAYED_BY_HAND = ("delay 0, noops 0", "delay 2, noops 3", "delay 5, noops 0")
+
+
 class AgentContract:
     """Tests of one agent, in each of `WORLDS`."""
 
     explores = True  # whether another seed gives other actions
 
-    @pytest.fixture(params=WORLDS)
+    @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] * (name in PLAYED_BY_HAND)) for name in WORLDS])
     def world(self, request: pytest.FixtureRequest) -> World:
         """A function that puts an environment under a delay, or leaves it turn-based."""
         return WORLDS[request.param]

@@ -1,4 +1,8 @@
-"""The agent contract for the agents of values."""
+"""The agent contract for agents of values: subclass `FamilyContract` and name the `member`.
+
+class TestMine(FamilyContract):
+    member = Mine  # the class, or a name of `tests.worlds.agents.FAMILY`
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from agents.agent import Agent
-from agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.contracts.agent_contract import WORLDS, AgentContract, World
 from tests.worlds.agents import make_agent
 
@@ -17,7 +22,7 @@ from tests.worlds.agents import make_agent
 class FamilyContract(AgentContract):
     """The agent contract, in fewer worlds than those of DQN, whose turns are the same code."""
 
-    member: str
+    member: str | type[DQN]
 
     @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
     def world(self, request: pytest.FixtureRequest) -> World:

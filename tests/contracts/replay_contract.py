@@ -24,10 +24,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import __version__
-from agents.files import FORMAT, OtherFormat
-from agents.replay.log import DamagedReplay, read_index
-from agents.schema import each_array
+from async_wrappers.agents.files import FORMAT, VERSION, DamagedReplay, OtherFormat, read_index
+from async_wrappers.agents.schema import each_array
 from tests.worlds.plain_data import assert_identical
 
 SHAPE = (2, 3)
@@ -725,7 +723,7 @@ class ReplayContract:
         self.filled(Config(), some_stream(episodes=1)).save(tmp_path, 0)
         path = tmp_path / "index_0.json"
         index = json.loads(path.read_text())
-        assert (index["format"], index["version"], index["number"]) == (FORMAT, __version__, 0)
+        assert (index["format"], index["version"], index["number"]) == (FORMAT, VERSION, 0)
         for name in ("format", "version", "number", "sha256"):
             del index[name]
         path.write_text(json.dumps(index))

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from agents.networks.q_network import create_network
-from agents.networks.torsos import MLPTorso
-from agents.policy import OneRow, identity_epsilon
-from agents.registry import AGENTS
-from agents.turn_based import TurnBasedAgent
-from agents.value_based.dqn import DQN
+from async_wrappers.agents.networks.q_network import create_network
+from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.policy import OneRow, identity_epsilon
+from async_wrappers.agents.registry import AGENTS
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 
 FAMILY: dict[str, dict[str, Any]] = {
     "c51": {"num_atoms": 7, "vmax": 3.0},
@@ -42,8 +42,8 @@ def tiny(shape: Any, actions: int, *outputs: int, **arguments: Any) -> torch.nn.
     return create_network(shape, actions, *outputs, torso=lambda s: MLPTorso(s, (6,)), **arguments)
 
 
-def hyperparameters(member: str, **arguments: Any) -> dict[str, Any]:
-    own = dict(FAMILY[member])
+def hyperparameters(member: str | type[DQN], **arguments: Any) -> dict[str, Any]:
+    own = dict(FAMILY[member]) if isinstance(member, str) else {}
     head = own.pop("head", None)
     return {
         "stack_size": 1,
@@ -63,8 +63,8 @@ def hyperparameters(member: str, **arguments: Any) -> dict[str, Any]:
     }
 
 
-def make_agent(member: str, environment: gym.Env[Any, Any], **arguments: Any) -> TurnBasedAgent:
-    kind = AGENTS[member.split(",")[0]]
+def make_agent(member: str | type[DQN], environment: gym.Env[Any, Any], **arguments: Any) -> TurnBasedAgent:
+    kind = AGENTS[member.split(",")[0]] if isinstance(member, str) else member
     return TurnBasedAgent.playing(kind, environment, **hyperparameters(member, **arguments))
 
 

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gin
+import matplotlib
 import pytest
 import torch
 
-__all__ = ["SWEEP", "Done", "call", "in_a_process", "iterations", "place", "refused", "start"]
+from tests.worlds import forks
+
+__all__ = ["SWEEP", "Done", "call", "in_a_fork", "in_a_process", "iterations", "place", "refused", "start"]
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "train.py"
@@ -116,11 +119,10 @@ def start(place: Path, *words: str, path: str = "", interrupt: Any = signal.SIG_
         path: Of further modules.
         interrupt: What SIGINT does there; what runs the tests may ignore it, and a child inherits that.
     """
-    variables = {"PATH": "/usr/bin:/bin", "HOME": str(place), "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), *words],
         cwd=place,
-        env=variables,
+        env={**_variables(place), "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -137,6 +139,17 @@ def in_a_process(place: Path, *words: str) -> Done:
         process.kill()
         process.wait()
     return Done(process.returncode, out, err)
+
+
+def in_a_fork(place: Path, *words: str) -> Done:
+    """Run train.py in a fork of this process, which has imported its libraries, to its end."""
+    return Done(*forks.run_script(SCRIPT, place, words, _variables(place)))
+
+
+def _variables(place: Path) -> dict[str, str]:
+    # Matplotlib would take a second to find the fonts anew in each home.
+    fonts = {"MPLCONFIGDIR": matplotlib.get_configdir()}
+    return {"PATH": "/usr/bin:/bin", "HOME": str(place), "OMP_NUM_THREADS": "1", **fonts}
 
 
 def iterations(base_dir: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`DictEnv`: `DriftingEnv` as seen through several arrays of all kinds, one of them an image."""
+"""`DictEnv`: `DriftingEnv` as seen through several arrays of all kinds, one of them an image; `TupleEnv`, in tuples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from tests.worlds.drifting_env import DriftingEnv
 
@@ -53,3 +53,24 @@ class DictEnv(gym.ObservationWrapper[Any, Any, Any]):
             self._reused["told"][key][:] = shown["told"][key]
         self._reused["told"]["push"] = shown["told"]["push"]
         return self._reused
+
+
+class TupleEnv(gym.ObservationWrapper[Any, Any, Any]):
+    """Shows the same facts in tuples and dicts inside one another, the frame as an int64 Box.
+
+    Args:
+        arguments: Of `DriftingEnv`.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(DictEnv(picture=False, **arguments))
+        self.lives = self.unwrapped.lives
+        told = self.env.observation_space["told"]
+        frame = Box(0, 10**6, (1,), np.int64)
+        inner = Dict(clock=told["clock"], pair=Tuple((told["odd"], frame)))
+        self.observation_space = Tuple((self.env.observation_space["drift"], told["push"], inner))
+
+    def observation(self, observation: Any) -> Any:
+        told = observation["told"]
+        frame = np.array([round(10 * float(observation["drift"][1]))])
+        return observation["drift"], told["push"], {"clock": told["clock"], "pair": (told["odd"], frame)}

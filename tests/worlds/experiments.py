@@ -10,15 +10,15 @@ from typing import Any
 import gymnasium as gym
 import torch
 
-import agents.configurables
+import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from agents.experiment.config import load_config
-from agents.experiment.create_runner import create_runner
-from agents.experiment.metrics import read_iterations
-from agents.experiment.runner import Runner
-from agents.turn_based import TurnBasedAgent
-from agents.value_based.dqn import DQN
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.experiment.config import load_config
+from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.worlds.agents import tiny_network
 from tests.worlds.drifting_env import Life
 
@@ -54,7 +54,7 @@ QUICK_LIVE = (
 
 def load_gin(*files: str, bindings: Sequence[str] = ()) -> None:
     """Replace gin's configuration by that of files of this project and bindings."""
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
     load_config(files, bindings, names, search_paths=[ROOT])
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path
-from agents.experiment.lock import alone_in
+from async_wrappers.agents.experiment.lock import alone_in
 with alone_in(Path(sys.argv[1])) as descriptor:
     {work}
     print("held", flush=True)

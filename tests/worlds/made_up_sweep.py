@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.sweep.grid import make_points, parse_axis, plain
-from agents.sweep.plan import SweepPlan, read_plan, write_plan
-from agents.sweep.results import read_rows, write_manifest, write_results
-from agents.sweep.view import View, make_view
+from async_wrappers.agents.sweep.grid import make_points, parse_axis, plain
+from async_wrappers.agents.sweep.plan import SweepPlan, read_plan, write_plan
+from async_wrappers.agents.sweep.results import read_rows, write_manifest, write_results
+from async_wrappers.agents.sweep.view import View, make_view
 
 D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"
 BOTH = (f"{D} = 1, 8, 70", f"{N} = 0, {D}")

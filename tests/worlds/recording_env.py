@@ -111,3 +111,11 @@ class RecordingEnv(gym.Env[Any, Any]):
         self._info.setdefault("nested", {"frames": [0]})["frames"][0] = frame
         self._info.setdefault("array", np.zeros(1, np.int64))[0] = frame
         return self._array, self._info
+
+
+class Pressing(RecordingEnv):
+    """Pays the action that it receives, which says what came through a transport."""
+
+    def step(self, action: Any) -> Any:
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, float(action != NOOP), terminated, truncated, info

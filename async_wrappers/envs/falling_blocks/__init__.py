@@ -1,8 +1,8 @@
 """Falling blocks at the Game Boy's frame rate: an open game that never waits for a policy.
 
 * `FallingBlocksEnv`: the Gymnasium environment, registered as ``async_wrappers/FallingBlocks-v0``.
-* `Game`: the rules alone, one frame at a time, without Gymnasium.
-* `field`, `pieces`, `generator`, `observation`, `rendering`: what they are made of.
+* `Game`: the rules alone, one frame at a time, without Gymnasium: field, pieces, generators.
+* `observation`: what is seen of it, as pixels, cells or numbers.
 """
 
 from async_wrappers.envs.falling_blocks.environment import FallingBlocksEnv

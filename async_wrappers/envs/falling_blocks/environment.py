@@ -11,15 +11,12 @@ from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete
 
 from async_wrappers.checks import whole
-from async_wrappers.envs.falling_blocks.game import DOWN, LEFT, MAX_LEVEL, RIGHT, TURN_LEFT, TURN_RIGHT, Game
-from async_wrappers.envs.falling_blocks.generator import GENERATORS
-from async_wrappers.envs.falling_blocks.observation import OBSERVATIONS
-from async_wrappers.envs.falling_blocks.rendering import Screen
+from async_wrappers.envs.falling_blocks.game import ACTIONS, GENERATORS, MAX_LEVEL, Game
+from async_wrappers.envs.falling_blocks.observation import OBSERVATIONS, Screen
 
 __all__ = ["FallingBlocksEnv"]
 
 FRAMES_PER_SECOND = 59.7275  # 4194304 / 70224
-ACTIONS = {"NOOP": 0, "A": TURN_RIGHT, "B": TURN_LEFT, "LEFT": LEFT, "RIGHT": RIGHT, "DOWN": DOWN}
 _BUTTONS = tuple(ACTIONS.values())
 
 
@@ -102,7 +99,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         if self.render_mode is None:
             gym.logger.warn("render() needs a render_mode: make the environment with render_mode='rgb_array'")
             return None
-        return np.stack([self._screen.draw(self._begun())] * 3, axis=-1)
+        return np.stack([self._screen(self._begun())] * 3, axis=-1)
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that the coming frames depend on but the constructor's arguments, as plain data.

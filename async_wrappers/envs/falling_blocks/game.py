@@ -1,20 +1,172 @@
-"""The rules, one frame at a time, on integers: no Gymnasium, no NumPy, no clock.
+"""The rules, one frame at a time, on integers: no Gymnasium, no arrays, no clock.
 
-Times are frames of 1/59.7275 s. docs/falling_blocks.md says which numbers are the original's and which are ours.
+* The field is one integer, with a border of ones, so that walls collide as blocks do (`field_of`, `rows_of`).
+* A piece is the offsets of its four blocks in that integer (`OFFSETS`), and a mask of them (`SHAPES`).
+* Which piece comes next: as the Game Boy rolls it, with a bias, or uniformly (`GENERATORS`).
+* `Game` steps all of this frame by frame.
+
+Times are frames of 1/59.7275 s. Which numbers are the original's and which are ours:
+docs/reference/falling_blocks_rules.md.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from async_wrappers.envs.falling_blocks.field import EMPTY_FIELD, STRIDE, clear_rows, field_of, full_rows, rows_of
-from async_wrappers.envs.falling_blocks.generator import PieceGenerator
-from async_wrappers.envs.falling_blocks.pieces import ENTRY, NO_PIECE, SHAPES
+import numpy as np
 
-__all__ = ["DOWN", "GRAVITY", "LEFT", "MAX_LEVEL", "RIGHT", "TURN_LEFT", "TURN_RIGHT", "Game"]
+__all__ = ["GENERATORS", "Biased", "Game", "PieceGenerator", "Uniform", "field_of", "full_rows", "rows_of"]
 
-# Buttons, as bits.
+# The field: a bit per cell. A row takes `STRIDE` = 12 bits: a wall, ten columns, a wall. Above the 18 rows lies a solid
+# ceiling of `CEILING` rows, below them a solid floor. Whether a piece fits is one ``and``, and to fall by a row is to
+# shift by `STRIDE`.
+ROWS = 18
+COLUMNS = 10
+STRIDE = COLUMNS + 2  # bits from a cell to the one below it
+CEILING = 2  # rows; a piece's box reaches into the first, and further left than the wall
+CLEARABLE_ROWS = range(2, ROWS)  # the original looks for full rows in 16 of the 18: the top two are never cleared
+
+_FULL = (1 << COLUMNS) - 1
+_SOLID = (1 << STRIDE) - 1
+_WALLS = 1 | 1 << STRIDE - 1
+_BITS = STRIDE * (CEILING + ROWS + 1)
+
+
+def field_of(rows: Sequence[int]) -> int:
+    """Return the field with these `rows`, top first; bit c of a row is column c from the left.
+
+    Raises:
+        ValueError: Not `ROWS` rows of `COLUMNS` bits.
+    """
+    if len(rows) != ROWS or not all(0 <= row <= _FULL for row in rows):
+        raise ValueError(f"rows must be {ROWS} numbers in 0..{_FULL}, got {list(rows)}")
+    field = 0
+    for row in [_SOLID] * CEILING + [row << 1 | _WALLS for row in rows] + [_SOLID]:
+        field = field >> STRIDE | row << _BITS - STRIDE
+    return field
+
+
+def rows_of(field: int) -> list[int]:
+    """Return the rows of `field`, top first, as `field_of` takes them."""
+    return [field >> STRIDE * (CEILING + index) + 1 & _FULL for index in range(ROWS)]
+
+
+def full_rows(field: int) -> list[int]:
+    """Return the numbers of the rows that are to be cleared, top first."""
+    rows = rows_of(field)
+    return [index for index in CLEARABLE_ROWS if rows[index] == _FULL]
+
+
+def clear_rows(field: int, full: Sequence[int]) -> int:
+    """Return `field` without its rows `full`; what lies above comes down."""
+    kept = [row for index, row in enumerate(rows_of(field)) if index not in full]
+    return field_of([0] * len(full) + kept)
+
+
+EMPTY_FIELD = field_of([0] * ROWS)
+
+# The seven pieces and how they turn: the left-handed Nintendo rotation system, without kicks. Each piece turns in a box
+# of 4 x 4 cells, drawn below: a column per piece, and from the top its entry and its turns clockwise. The upper row of
+# a box lies in the ceiling when the piece enters, so that the highest block enters on the second row of the field, and
+# an upright I does not fit there before it has come down by one row.
+NAMES = "LJIOZST"  # in the order of the generator's codes
+NO_PIECE = len(NAMES)
+ENTRY = STRIDE * (CEILING - 1) + 1 + 3  # of a box: its top row in the ceiling, its left column the field's fourth
+
+_DRAWN = """
+.... .... .... .... .... .... ....
+.... .... .... .... .... .... ....
+###. ###. #### .##. ##.. .##. ###.
+#... ..#. .... .##. .##. ##.. .#..
+
+.... .... .#.. .... .... .... ....
+##.. .#.. .#.. .... .#.. #... .#..
+.#.. .#.. .#.. .##. ##.. ##.. ##..
+.#.. ##.. .#.. .##. #... .#.. .#..
+
+.... .... .... .... .... .... ....
+..#. #... .... .... .... .... .#..
+###. ###. #### .##. ##.. .##. ###.
+.... .... .... .##. .##. ##.. ....
+
+.... .... .#.. .... .... .... ....
+.#.. .##. .#.. .... .#.. #... .#..
+.#.. .#.. .#.. .##. ##.. ##.. .##.
+.##. .#.. .#.. .##. #... .#.. .#..
+"""
+_ROWS_DRAWN = [line.split() for line in _DRAWN.split("\n") if line]
+
+
+def _blocks(piece: int, turn: int) -> tuple[int, ...]:
+    """Return the offsets in bits of a piece's four blocks."""
+    box = _ROWS_DRAWN[4 * turn : 4 * turn + 4]
+    return tuple(row * STRIDE + column for row in range(4) for column in range(4) if box[row][piece][column] == "#")
+
+
+# [piece][turn]: the bits of the blocks, counted from the position of the box. The last one is no piece, without blocks.
+OFFSETS = (*(tuple(_blocks(piece, turn) for turn in range(4)) for piece in range(len(NAMES))), ((), (), (), ()))
+SHAPES = tuple(tuple(sum(1 << offset for offset in turn) for turn in piece) for piece in OFFSETS)
+
+
+class PieceGenerator(Protocol):
+    """Deals pieces, as indices into `NAMES`. All of its state is in the NumPy generator that it was made of."""
+
+    def roll(self) -> int:
+        """Return a piece, whatever came before."""
+        ...
+
+    def after(self, falling: int, preview: int) -> int:
+        """Return the piece that follows `preview`, at the moment when `falling` enters."""
+        ...
+
+
+class Uniform:
+    """All pieces alike, each draw independent."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        """Draw from `random`."""
+        self._random = random
+
+    def roll(self) -> int:
+        """Return a piece, whatever came before."""
+        return int(self._random.integers(len(NAMES)))
+
+    def after(self, falling: int, preview: int) -> int:
+        """Return a piece, whatever came before."""
+        return self.roll()
+
+
+class Biased(Uniform):
+    """The Game Boy's rule, which meant to avoid three pieces of a kind in a row and favours some pieces instead.
+
+    A roll is the divider register, eight bits that count on all the time, modulo 7 (0 counts as 256). It is rejected,
+    at most twice, if ``roll | preview | falling == falling``: a bitwise or of the pieces' codes. Here each reading of
+    the register is a draw of its own, whereas on the original a second reading follows soon after the first.
+    """
+
+    ROLLS = 3  # the last is accepted, whatever it is
+
+    def roll(self) -> int:
+        """Return a piece, whatever came before."""
+        divider = int(self._random.integers(256))
+        return (divider - 1) % 256 % len(NAMES)
+
+    def after(self, falling: int, preview: int) -> int:
+        """Return the piece that follows `preview`, at the moment when `falling` enters."""
+        for _ in range(self.ROLLS - 1):
+            piece = self.roll()
+            if piece | preview | falling != falling:
+                return piece
+        return self.roll()
+
+
+GENERATORS = {"biased": Biased, "uniform": Uniform}
+
+
+# Buttons, as bits, and the one that each action holds.
 TURN_RIGHT, TURN_LEFT, LEFT, RIGHT, DOWN = (1 << bit for bit in range(5))
+ACTIONS = {"NOOP": 0, "A": TURN_RIGHT, "B": TURN_LEFT, "LEFT": LEFT, "RIGHT": RIGHT, "DOWN": DOWN}
 _SIDEWAYS = LEFT | RIGHT
 
 # Frames per row, for levels 0 to 20.
@@ -39,8 +191,8 @@ class Game:
         generator: Deals the pieces.
 
     Attributes:
-        field: The locked blocks and the border, see `field`.
-        piece: The falling piece's code, or `pieces.NO_PIECE` between two pieces.
+        field: The locked blocks and the border, see `field_of`.
+        piece: The falling piece's code, or `NO_PIECE` between two pieces.
         turn: Its quarter turns to the right since it entered, modulo 4.
         position: The bit of the field where its box begins.
         preview: The piece that comes next.
@@ -178,7 +330,7 @@ class Game:
         return self.score - before
 
     def get_state(self) -> dict[str, Any]:
-        """Return the game as plain data: a number per attribute, and the field as ``"rows"``, see `field.rows_of`."""
+        """Return the game as plain data: a number per attribute, and the field as ``"rows"``, see `rows_of`."""
         return {"rows": rows_of(self.field), **{name: getattr(self, name) for name in self.STATE}}
 
     def set_state(self, state: dict[str, Any]) -> None:

@@ -1,9 +1,11 @@
-"""What a policy may see of a game: its screen, its board, or the board with what the panel shows and the timers."""
+"""What a policy may see of a game: its screen, its board, or the board with what the panel shows and the timers.
+
+The screen has 160 x 144 pixels, the field on the left and a panel on the right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,12 +13,10 @@ import numpy.typing as npt
 from gymnasium import Space
 from gymnasium.spaces import Box, Dict, Discrete
 
-from async_wrappers.envs.falling_blocks.field import CEILING, COLUMNS, ROWS, STRIDE, rows_of
-from async_wrappers.envs.falling_blocks.game import CLEAR_DELAY, ENTRY_DELAY, GRAVITY, MAX_LEVEL, Game
-from async_wrappers.envs.falling_blocks.pieces import NAMES, OFFSETS
-from async_wrappers.envs.falling_blocks.rendering import HEIGHT, WIDTH, Screen
+from async_wrappers.envs.falling_blocks import game as rules
+from async_wrappers.envs.falling_blocks.game import CEILING, COLUMNS, OFFSETS, ROWS, STRIDE, Game, full_rows, rows_of
 
-__all__ = ["EMPTY", "FALLING", "LOCKED", "OBSERVATIONS", "Board", "Image", "Observation", "State"]
+__all__ = ["EMPTY", "FALLING", "LOCKED", "OBSERVATIONS", "Board", "Observation", "Screen", "State"]
 
 # Cells of the board: after the division by 255 that networks do, about 0, 1/2 and 1.
 EMPTY, FALLING, LOCKED = 0, 128, 255
@@ -59,7 +59,7 @@ class Board:
 class State:
     """The board and, beside it, numbers: all that is to be known but the hidden piece and the player's own timers.
 
-    ``"piece"`` and ``"preview"`` are indices into `pieces.NAMES`, 7 for no piece; ``"fall_timer"`` counts the frames
+    ``"piece"`` and ``"preview"`` are indices into `game.NAMES`, 7 for no piece; ``"fall_timer"`` counts the frames
     until the piece falls by a row, ``"delay"`` those during which there will be no piece.
     """
 
@@ -68,11 +68,11 @@ class State:
         self._board = Board()
         self.space: Space[Any] = Dict(
             board=self._board.space,
-            piece=Discrete(len(NAMES) + 1),
-            preview=Discrete(len(NAMES)),
-            level=Discrete(MAX_LEVEL + 1),
-            fall_timer=Discrete(max(GRAVITY) + 1),
-            delay=Discrete(CLEAR_DELAY + ENTRY_DELAY + 1),
+            piece=Discrete(len(rules.NAMES) + 1),
+            preview=Discrete(len(rules.NAMES)),
+            level=Discrete(rules.MAX_LEVEL + 1),
+            fall_timer=Discrete(max(rules.GRAVITY) + 1),
+            delay=Discrete(rules.CLEAR_DELAY + rules.ENTRY_DELAY + 1),
         )
 
     def __call__(self, game: Game) -> dict[str, Any]:
@@ -87,19 +87,114 @@ class State:
         }
 
 
-class Image:
-    """The screen, uint8 `[144, 160]` in four greys, as emulators show a Game Boy's and as Atari's grey images are."""
+Pixels = npt.NDArray[np.uint8]
+
+HEIGHT, WIDTH = 144, 160  # pixels
+CELL = 8  # pixels
+FIELD_LEFT = 16  # pixels from the left edge; the field is as high as the screen
+PANEL_LEFT = 108
+PHASES = 7  # of the blinking while rows are cleared
+
+# What an emulator's RGB565 shades become when they are turned grey.
+WHITE, LIGHT, DARK, BLACK = np.array([250, 168, 82, 0], np.uint8)
+
+_SIGNS = "0123456789CEILNORSTVX"
+_FONT = """
+### .#. ### ### #.# ### ### ### ### ### ### ### ### #.. ##. ### ##. .## ### #.# #.#
+#.# ##. ..# ..# #.# #.. #.. ..# #.# #.# #.. #.. .#. #.. #.# #.# #.# #.. .#. #.# #.#
+#.# .#. ### .## ### ### ### .#. ### ### #.. ##. .#. #.. #.# #.# ##. .#. .#. #.# .#.
+#.# .#. #.. ..# ..# ..# #.# .#. #.# ..# #.. #.. .#. #.. #.# #.# #.# ..# .#. #.# #.#
+### ### ### ### ..# ### ### .#. ### ### ### ### ### ### #.# ### #.# ##. .#. .#. #.#
+"""
+
+
+def _ink(sign: str) -> npt.NDArray[np.bool_]:
+    """Return where a sign is black, bool `[5, 3]`."""
+    rows = _FONT.split()[_SIGNS.index(sign) :: len(_SIGNS)]
+    return np.array([[dot == "#" for dot in row] for row in rows])
+
+
+_INK = {sign: _ink(sign) for sign in _SIGNS}
+
+
+def _framed(frame: np.uint8, inside: np.uint8, shine: np.uint8) -> Pixels:
+    """Return a cell of one block: a frame, a filling and a brighter corner."""
+    tile = np.full((CELL, CELL), frame)
+    tile[1:-1, 1:-1] = inside
+    tile[2:4, 2:4] = shine
+    return tile
+
+
+LOCKED_TILE = _framed(BLACK, LIGHT, WHITE)
+FALLING_TILE = _framed(BLACK, DARK, LIGHT)
+BLINKING_TILE = np.full((CELL, CELL), LIGHT)
+
+
+def _write(image: Pixels, text: str, top: int, left: int) -> None:
+    """Write `text` in letters of 6 x 10 pixels."""
+    for index, sign in enumerate(text):
+        ink = _INK[sign].repeat(2, axis=0).repeat(2, axis=1)
+        corner = image[top:, left + 8 * index :]
+        corner[: ink.shape[0], : ink.shape[1]][ink] = BLACK
+
+
+def _empty_screen() -> Pixels:
+    """Return what never changes: the walls, and the words on the panel."""
+    image = np.full((HEIGHT, WIDTH), LIGHT)
+    right = FIELD_LEFT + CELL * COLUMNS
+    image[:, FIELD_LEFT:right] = WHITE
+    for left in (FIELD_LEFT - CELL, right):
+        image[:, left : left + CELL] = DARK
+        image[::CELL, left : left + CELL] = BLACK
+    for word, top in (("SCORE", 6), ("LEVEL", 38), ("LINES", 70), ("NEXT", 102)):
+        _write(image, word, top, PANEL_LEFT)
+    return image
+
+
+def _put(image: Pixels, tile: Pixels, top: int, left: int) -> None:
+    image[top : top + CELL, left : left + CELL] = tile
+
+
+class Screen:
+    """The screen, uint8 `[144, 160]` in four greys, as emulators show a Game Boy's and as Atari's grey images are.
+
+    Between two changes of the field or the panel only the falling piece is drawn anew.
+    """
 
     def __init__(self) -> None:
-        """Make the space."""
+        """Have drawn nothing yet."""
         self.space: Space[Any] = Box(0, 255, (HEIGHT, WIDTH), np.uint8)
-        self._screen = Screen()
+        self._empty = _empty_screen()
+        self._drawn: tuple[int, ...] = ()
+        self._still = self._empty
 
-    def __call__(self, game: Game) -> npt.NDArray[np.uint8]:
+    def __call__(self, game: Game) -> Pixels:
         """Return the screen."""
-        return self._screen.draw(game)
+        blinks = game.clearing * PHASES // (rules.CLEAR_DELAY + 1) % 2
+        shown = (game.field, blinks, game.preview, game.score, game.level, game.lines)
+        if shown != self._drawn:
+            self._drawn = shown
+            self._still = self._draw_still(game, bool(blinks))
+        image = self._still.copy()
+        for offset in OFFSETS[game.piece][game.turn]:
+            row, column = divmod(game.position + offset, STRIDE)
+            _put(image, FALLING_TILE, CELL * (row - CEILING), FIELD_LEFT + CELL * (column - 1))
+        return image
+
+    def _draw_still(self, game: Game, blinks: bool) -> Pixels:
+        image = self._empty.copy()
+        blinking = full_rows(game.field) if blinks else ()
+        for index, row in enumerate(rows_of(game.field)):
+            tile = BLINKING_TILE if index in blinking else LOCKED_TILE
+            for column in range(COLUMNS):
+                if row >> column & 1:
+                    _put(image, tile, CELL * index, FIELD_LEFT + CELL * column)
+        for number, top in ((game.score, 20), (game.level, 52), (game.lines, 84)):
+            _write(image, str(number), top, PANEL_LEFT)
+        for offset in OFFSETS[game.preview][0]:
+            row, column = divmod(offset, STRIDE)
+            _put(image, FALLING_TILE, 104 + CELL * row, PANEL_LEFT + CELL * column)
+        return image
 
 
-OBSERVATIONS: Mapping[str, Callable[[], Observation]] = MappingProxyType(
-    {"image": Image, "board": Board, "dict": State}
-)
+OBSERVATIONS: dict[str, Callable[[], Observation]] = {"image": Screen, "board": Board, "dict": State}

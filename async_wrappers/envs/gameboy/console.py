@@ -5,28 +5,32 @@ PyBoy is given the ROM's bytes, not its path, so it neither reads nor writes fil
 
 from __future__ import annotations
 
+import hashlib
 import io
 import warnings
 from collections.abc import Collection
 from functools import lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from async_wrappers.envs.gameboy import gambatte
-from async_wrappers.envs.gameboy.roms import sha256
-from async_wrappers.envs.gameboy.states import Layout, Origin, seal, unseal
-from async_wrappers.envs.gameboy.window import prelude
+from async_wrappers.envs.gameboy.states import Layout, Origin, prelude, seal, unseal
+from async_wrappers.extras import extra
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+with extra("a Game Boy game", "gameboy"):
+    import cv2
 
 __all__ = ["BUTTONS", "Console"]
 
 BUTTONS = ("a", "b", "select", "start", "up", "down", "left", "right")
 # The four shades as gym-retro shows them (RGB565 without bit replication), so that grey values are the published ones.
 _SHADES = (0xF8FCF8, 0xA8A8A8, 0x505450, 0x000000)
+# gym-retro shows the Game Boy Color's 5 bits of r, g, b as (13 r + 2 g + b + 8) / 16, (3 g + b + 1) / 2 and
+# (3 r + 2 g + 11 b + 8) / 16 in 5, 6 and 5 bits, all divisions rounded down; PyBoy as 8 r, 8 g, 8 b. What follows is
+# exact: OpenCV rounds to the nearest, so a fraction is taken off first, and the low bits are cut off afterwards.
+_LIGHT = np.array([[13 / 16, 2 / 16, 1 / 16, 3.75], [0, 3 / 4, 1 / 4, 1.5], [3 / 16, 2 / 16, 11 / 16, 3.75]])
+_BITS = np.tile(np.array([0xF8, 0xFC, 0xF8], np.uint8), (144, 160, 1))
 _BOOT_FRAMES = 200
 _SMALLEST_ROM = 0x8000  # bytes
 
@@ -39,6 +43,10 @@ class Console:
         sound: Emulate sound. Games play the same without it, except for one that waits for its sound registers.
         window: Show the screen in a window.
 
+    Attributes:
+        color: Whether this is a Game Boy Color.
+        memory: PyBoy's memory.
+
     Raises:
         ValueError: The bytes are no ROM that PyBoy can run.
     """
@@ -46,10 +54,11 @@ class Console:
     def __init__(self, rom: bytes, sound: bool = False, window: bool = False) -> None:
         """See the class."""
         self.rom = rom
-        self._origin = Origin(sha256(rom), sound)
+        self._origin = Origin(hashlib.sha256(rom).hexdigest(), sound)
         self._pyboy: Any = _emulator(rom, sound, window)
         self._pyboy.set_emulation_speed(0)  # who wants frames in real time waits for them
-        self._pump = import_module("sdl2").SDL_PumpEvents if window else None
+        self._window = window
+        self.color = bool(rom[0x143] & 0x80)
         self.memory: Any = self._pyboy.memory
         self._held: Collection[str] = ()
 
@@ -58,8 +67,10 @@ class Console:
         if buttons is not self._held:
             self._hold(buttons)
         self._pyboy.tick(1, draw, False)
-        if self._pump is not None:
-            self._pump()
+        if self._window:
+            from sdl2 import SDL_PumpEvents
+
+            SDL_PumpEvents()
 
     @property
     def screen(self) -> NDArray[np.uint8]:
@@ -67,10 +78,21 @@ class Console:
         screen: NDArray[np.uint8] = self._pyboy.screen.ndarray
         return screen
 
-    @property
-    def color(self) -> bool:
-        """Whether this is a Game Boy Color."""
-        return bool(self.rom[0x143] & 0x80)
+    def rgb(self) -> NDArray[np.uint8]:
+        """Return the frame drawn last in the colours of gym-retro's core: uint8 [144, 160, 3], a new array."""
+        shown = cv2.cvtColor(self.screen, cv2.COLOR_RGBA2RGB)
+        if self.color:
+            shown = cv2.bitwise_and(cv2.transform(shown, _LIGHT), _BITS)
+        return shown  # type: ignore[return-value]
+
+    def grayscale(self, size: int = 84) -> NDArray[np.uint8]:
+        """Return the frame drawn last in grey, by area interpolation: uint8 [size, size], a new array.
+
+        The published observation; 84 pixels there.
+        """
+        shown, conversion = (self.rgb(), cv2.COLOR_RGB2GRAY) if self.color else (self.screen, cv2.COLOR_RGBA2GRAY)
+        gray = cv2.cvtColor(shown, conversion)
+        return cv2.resize(gray, (size, size), interpolation=cv2.INTER_AREA)  # type: ignore[return-value]
 
     def save(self) -> bytes:
         """Return the state, with the trailer that says of which ROM it is."""
@@ -86,10 +108,24 @@ class Console:
         Raises:
             ValueError: The state is cut off, damaged, or of another game, emulator or release.
         """
-        if gambatte.is_gambatte(content):
-            self._load_gambatte(content)
+        unsealed = unseal(content)
+        if unsealed is not None:
+            self._go_on(self._own(*unsealed))
             return
-        self._go_on(self._checked(content, check_origin))
+        from async_wrappers.envs.gameboy import gambatte  # only for states that were made elsewhere
+
+        if gambatte.is_gambatte(content):
+            chunks, template = gambatte.parse(content), _booted(self.rom, self._origin.sound)
+            self._go_on(gambatte.convert(chunks, Layout(self.rom, template), template))
+            self._pyboy.tick(1, False, False)  # the rest of the vertical blank, to where PyBoy's frames end
+            return
+        layout = Layout(self.rom, content)
+        if check_origin:
+            raise ValueError(
+                "the state does not say of which ROM it is: if it is of this one, convert it with "
+                "python -m async_wrappers.envs.gameboy convert STATE --rom ROM --out FILE"
+            )
+        self._go_on(self._without_sound(content, layout))
 
     def boot(self) -> None:
         """Go on from where the game is some seconds after it was switched on."""
@@ -98,12 +134,6 @@ class Console:
     def stop(self) -> None:
         """Switch off. Nothing is written."""
         self._pyboy.stop(save=False)
-
-    def _load_gambatte(self, content: bytes) -> None:
-        chunks, template = gambatte.parse(content), _booted(self.rom, self._origin.sound)
-        state = gambatte.convert(chunks, Layout(self.rom, template), template)
-        self._go_on(state)
-        self._pyboy.tick(1, False, False)  # the rest of the vertical blank, to where PyBoy's frames end
 
     def _go_on(self, state: bytes) -> None:
         """Load a state so that all that follows is the same, whatever this console has played before."""
@@ -114,19 +144,12 @@ class Console:
         for _ in range(frames):
             self._pyboy.tick(1, True, False)
         self._pyboy.load_state(io.BytesIO(state))
-        self._release_all()
+        for button in BUTTONS:  # those of its last frame are held in a loaded state
+            self._pyboy.button_release(button)
+        self._held = ()
 
-    def _checked(self, content: bytes, check_origin: bool) -> bytes:
-        unsealed = unseal(content)
-        if unsealed is None:
-            layout = Layout(self.rom, content)
-            if check_origin:
-                raise ValueError(
-                    "the state does not say of which ROM it is: if it is of this one, convert it with "
-                    "python -m async_wrappers.envs.gameboy convert STATE --rom ROM --out FILE"
-                )
-            return self._without_sound(content, layout)
-        state, origin = unsealed
+    def _own(self, state: bytes, origin: Origin) -> bytes:
+        """Return a state that `save` sealed, if it is one for this console."""
         if origin.rom_sha256 != self._origin.rom_sha256:
             raise ValueError(
                 f"the state is of the ROM with SHA-256 {origin.rom_sha256}, got one with {self._origin.rom_sha256}: "
@@ -134,17 +157,14 @@ class Console:
             )
         if self._origin.sound and not origin.sound:
             raise ValueError("the state was saved without sound: give sound=False")
-        layout = Layout(self.rom, state)
-        return self._without_sound(state, layout) if origin.sound else state
+        return self._without_sound(state, Layout(self.rom, state)) if origin.sound else state
 
     def _without_sound(self, state: bytes, layout: Layout) -> bytes:
         """Return a state with the sound's part of one without sound, if that is what this console has."""
         if self._origin.sound:
             return state
-        silent = bytearray(state)
         template = _booted(self.rom, sound=False)
-        layout.write(silent, "sound", Layout(self.rom, template).read(template, "sound"))
-        return bytes(silent)
+        return layout.overwrite(state, {"sound": Layout(self.rom, template).read(template, "sound")})
 
     def _hold(self, buttons: Collection[str]) -> None:
         for button in self._held:
@@ -155,18 +175,12 @@ class Console:
                 self._pyboy.button_press(button)
         self._held = buttons
 
-    def _release_all(self) -> None:
-        """Let go of what the loaded state holds: its buttons are those of its last frame."""
-        for button in BUTTONS:
-            self._pyboy.button_release(button)
-        self._held = ()
-
 
 @lru_cache(maxsize=4)
 def _booted(rom: bytes, sound: bool) -> bytes:
     """Return a state of a ROM after its boot, made in an emulator of its own."""
     pyboy = _emulator(rom, sound, window=False)
-    pyboy.tick(_BOOT_FRAMES - 1, True, False)  # a new emulator's first picture may be wrong, see `window`
+    pyboy.tick(_BOOT_FRAMES - 1, True, False)  # a new emulator's first picture may be wrong, see `states`
     pyboy.tick(1, True, False)
     state = _raw_state(pyboy)
     pyboy.stop(save=False)
@@ -180,7 +194,7 @@ def _raw_state(pyboy: Any) -> bytes:
 
 
 def _emulator(rom: bytes, sound: bool, window: bool) -> Any:
-    with warnings.catch_warnings():
+    with extra("a Game Boy game", "gameboy"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # which copy of SDL it found
         from pyboy import PyBoy
         from pyboy.utils import PyBoyException

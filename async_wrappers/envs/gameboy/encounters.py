@@ -7,101 +7,48 @@ the states holds a Parasect and Mewtwo.
 
 from __future__ import annotations
 
-__all__ = [
-    "BLUE_BATTLES",
-    "BLUE_CATCHING",
-    "RED_BATTLES",
-    "RED_CATCHING",
-    "YELLOW_BATTLES",
-    "YELLOW_CATCHING",
-]
+__all__ = ["BLUE_BATTLES", "BLUE_CATCHING", "RED_BATTLES", "RED_CATCHING", "YELLOW_BATTLES", "YELLOW_CATCHING"]
 
-_SAFARI = "Safari Zone: "
-
-RED_BATTLES = {
-    1: "Rival, first battle",
-    5: "Rival, Route 22",
-    6: "Junior trainer, Pewter gym",
-    7: "Brock",
-    28: "Rival, Cerulean City",
-    42: "Misty",
-    78: "Rival, S.S. Anne",
-    82: "Lt. Surge",
-    113: "Rival, Pokemon Tower",
-    121: "Erika",
-    134: "Giovanni, Celadon game corner",
-    186: "Koga",
-    210: "Rival, Silph Co.",
-    216: "Giovanni, Silph Co.",
-    224: "Sabrina",
-    243: "Blaine",
-    267: "Giovanni, gym",
-    268: "Rival, Route 22, last",
-    280: "Lorelei",
-    281: "Bruno",
-    282: "Agatha",
-    283: "Lance",
-    284: "Champion",
+# Battles, and their numbers in Red, Blue and Yellow; 0 where the file of an edition does not name it.
+_BATTLES = {
+    "Rival, first battle": (1, 1, 1),
+    "Rival, Route 22": (5, 5, 7),
+    "Junior trainer, Pewter gym": (6, 6, 0),
+    "Brock": (7, 7, 9),
+    "Jessie and James, Mt. Moon": (0, 0, 29),
+    "Rival, Cerulean City": (28, 28, 30),
+    "Misty": (42, 47, 49),
+    "Rocket with Dig": (0, 48, 0),
+    "First trainer, S.S. Anne": (0, 65, 0),
+    "Rival, S.S. Anne": (78, 81, 83),
+    "Lt. Surge": (82, 85, 87),
+    "First battle, Rock Tunnel": (0, 96, 0),
+    "Erika": (121, 123, 125),
+    "Rival, Pokemon Tower": (113, 0, 138),
+    "Giovanni, Celadon game corner": (134, 136, 137),
+    "Rival, Lavender Town": (0, 137, 0),
+    "Koga": (186, 205, 183),
+    "Rival, Silph Co.": (210, 231, 217),
+    "Giovanni, Silph Co.": (216, 233, 219),
+    "Sabrina": (224, 246, 235),
+    "Blaine": (243, 265, 259),
+    "Giovanni, gym": (267, 277, 270),
+    "Rival, Route 22, last": (268, 278, 271),
+    "Lorelei": (280, 291, 284),
+    "Bruno": (281, 292, 285),
+    "Agatha": (282, 293, 286),
+    "Lance": (283, 294, 287),
+    "Champion": (284, 295, 288),
 }
-BLUE_BATTLES = {
-    1: "Rival, first battle",
-    5: "Rival, Route 22",
-    6: "Junior trainer, Pewter gym",
-    7: "Brock",
-    28: "Rival, Cerulean City",
-    47: "Misty",
-    48: "Rocket with Dig",
-    65: "First trainer, S.S. Anne",
-    81: "Rival, S.S. Anne",
-    85: "Lt. Surge",
-    96: "First battle, Rock Tunnel",
-    123: "Erika",
-    136: "Giovanni, Celadon game corner",
-    137: "Rival, Lavender Town",
-    205: "Koga",
-    231: "Rival, Silph Co.",
-    233: "Giovanni, Silph Co.",
-    246: "Sabrina",
-    265: "Blaine",
-    277: "Giovanni, gym",
-    278: "Rival, Route 22, last",
-    291: "Lorelei",
-    292: "Bruno",
-    293: "Agatha",
-    294: "Lance",
-    295: "Champion",
-}
-YELLOW_BATTLES = {
-    1: "Rival, first battle",
-    7: "Rival, Route 22",
-    9: "Brock",
-    29: "Jessie and James, Mt. Moon",
-    30: "Rival, Cerulean City",
-    49: "Misty",
-    83: "Rival, S.S. Anne",
-    87: "Lt. Surge",
-    125: "Erika",
-    137: "Giovanni, Celadon game corner",
-    138: "Rival, Pokemon Tower",
-    183: "Koga",
-    217: "Rival, Silph Co.",
-    219: "Giovanni, Silph Co.",
-    235: "Sabrina",
-    259: "Blaine",
-    270: "Giovanni, gym",
-    271: "Rival, Route 22, last",
-    284: "Lorelei",
-    285: "Bruno",
-    286: "Agatha",
-    287: "Lance",
-    288: "Champion",
-}
+RED_BATTLES, BLUE_BATTLES, YELLOW_BATTLES = (
+    {numbers[edition]: title for title, numbers in _BATTLES.items() if numbers[edition]} for edition in range(3)
+)
 
 
 def _numbered(names: str, safari: range) -> dict[int, str]:
     """Return names by number, from 1; those of `safari` are met in the Safari Zone."""
     listed = enumerate((name.strip() for name in names.split(",")), start=1)
-    return {number: (_SAFARI if number in safari else "") + name for number, name in listed}
+    return {number: f"Safari Zone: {name}" if number in safari else name for number, name in listed}
 
 
 RED_CATCHING = _numbered(

@@ -12,10 +12,7 @@ from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import whole
 from async_wrappers.envs.gameboy.console import Console
-from async_wrappers.envs.gameboy.files import write_file
-from async_wrappers.envs.gameboy.picture import grayscale, rgb
-from async_wrappers.envs.gameboy.roms import read_rom
-from async_wrappers.envs.gameboy.source import StateSource
+from async_wrappers.envs.gameboy.files import StateSource, read_rom, write_file
 from async_wrappers.envs.gameboy.spec import Memory, Spec
 from async_wrappers.schedule.frames import FrameClock
 
@@ -29,7 +26,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     """Plays a game on PyBoy with the user's own ROM.
 
     One ``step`` is one frame of 1/59.7275 s: the action's buttons are held for it, then released. Observations are
-    new arrays. The picture lags the memory by a frame, see docs/game_boy.md.
+    new arrays. The picture lags the memory by a frame, see docs/reference/game_boy.md.
 
     ``info`` holds the numbers of the memory that the game's rule watches, after ``reset`` also ``"state"``, the name of
     the save state. Where the states are encounters, it holds after the last frame ``"won"``: True or False if the
@@ -97,9 +94,8 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         self._source = StateSource(spec, states, state)
         self._console = Console(content, sound, window=render_mode == "human")
         memory, color = self._console.memory, self._console.color
-        readers = {name: field.reader(memory, color) for name, field in spec.ram.items()}
-        self._watched = tuple((name, readers[name]) for name in self._rule.watched)
-        self._readers = readers
+        self._readers = {name: field.reader(memory, color) for name, field in spec.ram.items()}
+        self._watched = tuple((name, self._readers[name]) for name in self._rule.watched)
         self._bytes = [key for field in spec.ram.values() for key in field.keys(color)]
         self._running, self._won = False, False
         self._seen: Any = None  # the last observation
@@ -123,14 +119,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     def encounter(self, number: int | None) -> None:
         self._source.go_to(number)
 
-    @property
-    def phase_state(self) -> int | None:
-        """The encounter, as what `AsyncRunner` keeps from one phase to the next of its kind."""
-        return self.encounter
-
-    @phase_state.setter
-    def phase_state(self, number: int | None) -> None:
-        self.encounter = number
+    phase_state = encounter  # what `AsyncRunner` keeps from one phase to the next of its kind
 
     def read(self, name: str) -> int:
         """Return a number of the memory, by its name in the spec, such as ``"money"``.
@@ -194,7 +183,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
 
     def render(self) -> Any:
         """Return the newest frame, uint8 [144, 160, 3] (``"rgb_array"``); a window shows it by itself."""
-        return rgb(self._console) if self.render_mode == "rgb_array" else None
+        return self._console.rgb() if self.render_mode == "rgb_array" else None
 
     def save_state(self, path: str | os.PathLike[str] | None = None) -> bytes:
         """Return the game's state, and write it to a file if one is given. It can be given to `reset`.
@@ -225,11 +214,8 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         self._console.stop()
 
     def _space(self, obs_type: str) -> gym.Space[Any]:
-        shapes = {
-            "grayscale": (self._size, self._size),
-            "rgb": _SCREEN,
-            "ram": (sum(field.size for field in self._spec.ram.values()),),
-        }
+        ram_bytes = sum(field.size for field in self._spec.ram.values())
+        shapes = {"grayscale": (self._size, self._size), "rgb": _SCREEN, "ram": (ram_bytes,)}
         if obs_type not in shapes:
             raise ValueError(f"obs_type must be 'grayscale', 'rgb' or 'ram', got {obs_type!r}")
         return gym.spaces.Box(0, 255, shapes[obs_type], np.uint8)
@@ -262,9 +248,9 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
 
     def _observe(self) -> Any:
         if self._obs_type == "rgb":
-            return rgb(self._console)
+            return self._console.rgb()
         if self._obs_type == "grayscale":
-            return grayscale(self._console, self._size)
+            return self._console.grayscale(self._size)
         memory = self._console.memory
         return np.frombuffer(bytearray([memory[key] for key in self._bytes]), np.uint8)
 

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from async_wrappers.envs.gameboy.states import Layout
+from async_wrappers.envs.gameboy.states import IDLE, Layout
 
 __all__ = ["Chunks", "convert", "is_gambatte", "parse"]
 
 Chunks = Mapping[str, bytes]
+Fields = dict[str, int | bytes]
 
 _GZIP = b"\x1f\x8b"
 _VERSION = b"\x00\x01"
@@ -32,6 +33,12 @@ _SIZES: Mapping[str, int | None] = {
     **dict.fromkeys(("cc", "ldivup", "vcycles"), 4),
     **{"vram": 0x4000, "hram": 0x200, "bgp": 64, "objp": 64, "wram": None, "sram": None},
 }
+# What a Game Boy keeps at FE00 to FFFF (``hram``) and PyBoy in fields of their own, by the offset of the first.
+_REGISTERS_AT: Mapping[int, tuple[str, ...]] = {
+    **{0x105: ("tima", "tma"), 0x140: ("lcdc",), 0x142: ("scy", "scx"), 0x145: ("lyc",)},
+    **{0x147: ("bgp", "obp0", "obp1", "wy", "wx"), 0x1FF: ("ie",)},
+}
+_COLOUR_REGISTERS_AT = {0x14D: ("key1",), 0x151: ("hdma1", "hdma2", "hdma3", "hdma4", "hdma5")}
 _LINE, _LINES, _VISIBLE = 456, 154, 144  # cycles of a line; lines of a frame; of these, seen
 # Cartridges by byte 147h of the header: no controller, MBC1, MBC3 with a clock, MBC5.
 _PLAIN, _MBC1, _CLOCK, _MBC5 = (0x00, 0x08, 0x09), (0x01, 0x02, 0x03), (0x0F, 0x10), range(0x19, 0x1F)
@@ -48,7 +55,12 @@ def parse(content: bytes) -> Chunks:
     Raises:
         ValueError: The state is cut off, damaged, or of another emulator.
     """
-    data = _unpacked(content)
+    data = content
+    if content.startswith(_GZIP):
+        try:
+            data = gzip.decompress(content)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"the state is cut off or damaged ({error}): take a complete copy") from None
     if not data.startswith(_VERSION):
         raise ValueError("the state is not one of gym-retro's Game Boy core: give one that it has saved for this game")
     chunks: dict[str, bytes] = {}
@@ -72,15 +84,6 @@ def parse(content: bytes) -> Chunks:
     return chunks
 
 
-def _unpacked(content: bytes) -> bytes:
-    if not content.startswith(_GZIP):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"the state is cut off or damaged ({error}): take a complete copy") from None
-
-
 def convert(chunks: Chunks, layout: Layout, template: bytes) -> bytes:
     """Return a PyBoy state with the contents of a Gambatte state.
 
@@ -95,20 +98,6 @@ def convert(chunks: Chunks, layout: Layout, template: bytes) -> bytes:
     Raises:
         ValueError: The state is of another game: its memories have other sizes than this cartridge's. Or it is damaged.
     """
-    _check_hardware(chunks, layout)
-    state = bytearray(template)
-    fields = {**_processor(chunks), **_memories(chunks, layout), **_picture(chunks), **_timer(chunks)}
-    fields |= _banks(chunks, layout)
-    if layout.cgb:
-        fields |= _colour(chunks)
-    if chunks["sram"]:
-        fields["cartridge_ram"] = chunks["sram"]
-    for name, value in fields.items():
-        layout.write(state, name, value)
-    return bytes(state)
-
-
-def _check_hardware(chunks: Chunks, layout: Layout) -> None:
     expectations = ("wram", layout.size("wram"), "work RAM"), ("sram", layout.cartridge_ram, "cartridge RAM")
     for label, expected, what in expectations:
         if (found := len(chunks[label])) != expected:
@@ -116,48 +105,45 @@ def _check_hardware(chunks: Chunks, layout: Layout) -> None:
                 f"the state is of another game: it has {found} bytes of {what}, this ROM's cartridge {expected}; give "
                 "the ROM that the state was made with"
             )
+    fields = {**IDLE, **_processor(chunks), **_memories(chunks), **_picture(chunks), **_timer(chunks)}
+    fields |= _banks(chunks, layout)
+    if layout.cgb:
+        fields |= _colour(chunks)
+    if chunks["sram"]:
+        fields["cartridge_ram"] = chunks["sram"]
+    return layout.overwrite(template, fields)
 
 
 def _number(data: bytes) -> int:
     return int.from_bytes(data, "big")
 
 
-def _processor(chunks: Chunks) -> dict[str, int | bytes]:
-    hram = chunks["hram"]  # FE00 .. FFFF
-    fields: dict[str, int | bytes] = {register: chunks[register] for register in _REGISTERS}
-    return fields | {
-        "hl": _number(chunks["h"]) << 8 | _number(chunks["l"]),
-        "sp": _number(chunks["sp"]),
-        "pc": _number(chunks["pc"]),
-        "ime": int(_number(chunks["ime"]) != 0),
-        "halted": int(_number(chunks["halt"]) != 0),
-        "ie": hram[0x1FF],
-        "if": hram[0x10F] & 0x1F,
-        "ei_delay": 0,
-        "stopped": 0,
-        "interrupt_queued": 0,
-        "bootrom_enabled": 0,
-        "oam_dma": bytes(4),
+def _registers(chunks: Chunks, table: Mapping[int, Sequence[str]]) -> Fields:
+    """Return the registers of a table, each of them a byte that both emulators hold alike."""
+    hram = chunks["hram"]
+    return {name: hram[at + offset] for at, names in table.items() for offset, name in enumerate(names)}
+
+
+def _processor(chunks: Chunks) -> Fields:
+    return {
+        **{register: chunks[register] for register in _REGISTERS},
+        "hl": chunks["l"] + chunks["h"],
+        **{"sp": _number(chunks["sp"]), "pc": _number(chunks["pc"])},
+        **{"ime": int(_number(chunks["ime"]) != 0), "halted": int(_number(chunks["halt"]) != 0)},
+        "if": chunks["hram"][0x10F] & 0x1F,
         "joypad": b"\x0f\x0f",  # no button held
     }
 
 
-def _memories(chunks: Chunks, layout: Layout) -> dict[str, int | bytes]:
+def _memories(chunks: Chunks) -> Fields:
     hram = chunks["hram"]
-    fields: dict[str, int | bytes] = {
-        "vram0": chunks["vram"][:0x2000],
-        "oam": hram[:0xA0],
-        "fea0": hram[0xA0:0x100],
-        "io": hram[0x100:0x14C],
-        "hram": hram[0x180:0x1FF],
-        "wram": chunks["wram"],
+    return {
+        **{"vram0": chunks["vram"][:0x2000], "wram": chunks["wram"]},
+        **{"oam": hram[:0xA0], "fea0": hram[0xA0:0x100], "io": hram[0x100:0x14C], "hram": hram[0x180:0x1FF]},
     }
-    if layout.cgb:
-        fields |= {"vram1": chunks["vram"][0x2000:], "wram_select": hram[0x170] & 7, "vbk": hram[0x14F] & 1}
-    return fields
 
 
-def _banks(chunks: Chunks, layout: Layout) -> dict[str, int | bytes]:
+def _banks(chunks: Chunks, layout: Layout) -> Fields:
     """Return what the cartridge's controller has selected.
 
     Gambatte cuts a number down to the cartridge's banks when it uses it, PyBoy when it is written, so that a larger one
@@ -175,7 +161,7 @@ def _banks(chunks: Chunks, layout: Layout) -> dict[str, int | bytes]:
             f"the state has ROM bank {rombank}, and PyBoy's states hold none above 255: give a state from where the "
             "game uses another bank"
         )
-    fields: dict[str, int | bytes] = {"rombank": rombank, "ram_enabled": int(_number(chunks["sramon"]) != 0)}
+    fields: Fields = {"rombank": rombank, "ram_enabled": int(_number(chunks["sramon"]) != 0)}
     if layout.controller in _MBC1:
         upper = rambank if mode else rombank >> 5
         fields |= {"memory_model": int(mode != 0), "mapper": bytes((rombank & 0x1F, upper & 3))}
@@ -183,9 +169,9 @@ def _banks(chunks: Chunks, layout: Layout) -> dict[str, int | bytes]:
     return fields | {"rambank": rambank if clock else rambank % (layout.size("cartridge_ram") // 0x2000)}
 
 
-def _picture(chunks: Chunks) -> dict[str, int | bytes]:
+def _picture(chunks: Chunks) -> Fields:
     hram = chunks["hram"]
-    lcdc, lyc = hram[0x140], hram[0x145]
+    lcdc, lyc, wy, wx = hram[0x140], hram[0x145], hram[0x14A], hram[0x14B]
     clock = _number(chunks["vcycles"]) if lcdc & 0x80 else 0
     if clock >= _LINE * _LINES:
         raise ValueError(
@@ -193,31 +179,13 @@ def _picture(chunks: Chunks) -> dict[str, int | bytes]:
             "take another copy"
         )
     line = clock // _LINE
-    wy, wx = hram[0x14A], hram[0x14B]
-    mode, next_mode, target = _lcd_phase(clock)
-    if not lcdc & 0x80:
-        mode, next_mode, target = 0, 2, _LINE * _LINES
+    mode, next_mode, target = _lcd_phase(clock) if lcdc & 0x80 else (0, 2, _LINE * _LINES)
     return {
-        "lcdc": lcdc,
-        "bgp": hram[0x147],
-        "obp0": hram[0x148],
-        "obp1": hram[0x149],
-        "stat": 0x80 | hram[0x141] & 0x78 | mode | (line == lyc) << 2,
-        "ly": line,
-        "lyc": lyc,
-        "scy": hram[0x142],
-        "scx": hram[0x143],
-        "wy": wy,
-        "wx": wx,
+        **_registers(chunks, _REGISTERS_AT),
+        **{"stat": 0x80 | hram[0x141] & 0x78 | mode | (line == lyc) << 2, "ly": line},
         "window_active": int(wy <= line < _VISIBLE),
         "scanlines": bytes((hram[0x143], hram[0x142], wx, wy, lcdc & 0x10)) * _VISIBLE,
-        "clock": clock,
-        "clock_target": target,
-        "next_stat_mode": next_mode,
-        "stat_transition": 0,
-        "frame_done": 0,
-        "first_frame": 0,
-        "lcd_reset": 0,
+        **{"clock": clock, "clock_target": target, "next_stat_mode": next_mode},
     }
 
 
@@ -234,37 +202,24 @@ def _lcd_phase(clock: int) -> tuple[int, int, int]:
     return 0, 1 if line == _VISIBLE - 1 else 2, begin + _LINE
 
 
-def _timer(chunks: Chunks) -> dict[str, int | bytes]:
+def _timer(chunks: Chunks) -> Fields:
     hram = chunks["hram"]
     counter = (hram[0x104] << 8) + _number(chunks["cc"]) - _number(chunks["ldivup"]) & 0xFFFF
     return {
-        "div": counter >> 8,
-        "div_counter": counter,
-        "tima": hram[0x105],
-        "tma": hram[0x106],
-        "tac": hram[0x107] & 7,
-        "tima_reload": 0,
-        "tima_counter": 0,
+        **{"div": counter >> 8, "div_counter": counter, "tac": hram[0x107] & 7, "tima_reload": 0, "tima_counter": 0},
         "timer_to_interrupt": 4,  # at once: PyBoy then works it out
     }
 
 
-def _colour(chunks: Chunks) -> dict[str, int | bytes]:
+def _colour(chunks: Chunks) -> Fields:
     hram = chunks["hram"]
     double = hram[0x14D] >> 7
     return {
-        "bcps": _palette_index(hram[0x168]),
-        "bcpd": chunks["bgp"],
-        "ocps": _palette_index(hram[0x16A]),
-        "ocpd": chunks["objp"],
-        "key1": hram[0x14D],
-        "double_speed": double,
-        "speed_shift": double,
-        "hdma1": hram[0x151],
-        "hdma2": hram[0x152],
-        "hdma3": hram[0x153],
-        "hdma4": hram[0x154],
-        "hdma5": hram[0x155],
+        **_registers(chunks, _COLOUR_REGISTERS_AT),
+        **{"vram1": chunks["vram"][0x2000:], "wram_select": hram[0x170] & 7, "vbk": hram[0x14F] & 1},
+        **{"bcps": _palette_index(hram[0x168]), "bcpd": chunks["bgp"]},
+        **{"ocps": _palette_index(hram[0x16A]), "ocpd": chunks["objp"]},
+        **{"double_speed": double, "speed_shift": double},
         "hdma_active": int(_number(chunks["hdma"]) != 0),
         "hdma_source": _number(chunks["dmasrc"]) & 0xFFF0,
         "hdma_target": 0x8000 | _number(chunks["dmadst"]) & 0x1FF0,

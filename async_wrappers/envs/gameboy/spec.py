@@ -5,16 +5,15 @@ A `Spec` is a table and a rule; it knows no emulator, so rules are tested on mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from async_wrappers.envs.gameboy.console import Console
-from async_wrappers.envs.gameboy.roms import Rom
 
-__all__ = ["ACTIONS", "FPS", "Field", "Memory", "Rule", "Spec", "Start", "StateList"]
+__all__ = ["ACTIONS", "FPS", "Field", "Memory", "Rom", "Rule", "Spec", "Start", "StateList"]
 
 FPS = 59.7275  # of a Game Boy: 4194304 cycles a second, 70224 a frame
 
@@ -30,6 +29,21 @@ ACTIONS: Mapping[str, tuple[str, ...]] = {
     "DOWN": ("down",),
     "NOOP": (),
 }
+
+
+@dataclass(frozen=True)
+class Rom:
+    """A cartridge that a spec was written for.
+
+    Args:
+        title: The game's name.
+        file: What the file usually looks like; only for messages.
+        sha256: The SHA-256 of the whole file, in hexadecimal.
+    """
+
+    title: str
+    file: str
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -135,13 +149,9 @@ class StateList:
         found = int(digits) if name != digits and digits.isdecimal() else self.first - 1
         return found if self.first <= found <= self.last and self.name(found) == name else None
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         """Return the names, in order."""
         return (self.name(number) for number in range(self.first, self.last + 1))
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return self.last - self.first + 1
 
 
 # What is done after a state was loaded, before the episode begins: plays on the console, reads the numbers of the

@@ -3,98 +3,34 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import connection, parent_process
 from socket import socket
 from typing import Any
 
 import cloudpickle
-import gymnasium as gym
 
-from async_wrappers.live.backends import signals
-from async_wrappers.live.inference.shared_transport import SharedTransport
+from async_wrappers.live.environment import made_environment
+from async_wrappers.live.inference.transport import SharedTransport
 from async_wrappers.live.inference.worker import Worker
-from async_wrappers.live.learning.learner_loop import LearnerLoop, call_make_learner
+from async_wrappers.live.learning.learner import LearnerLoop, call_make_learner
+from async_wrappers.live.learning.learner_state import NotRestored
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.frame_ring import FrameRing
-from async_wrappers.live.memory.journal import Journal
-from async_wrappers.live.memory.slots import ActionSlots, Controls
-from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.live.run_spec import RING_DEPTH, made_environment
+from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
+from async_wrappers.live.memory.weights import WeightsLayout
 
-__all__ = ["SharedLayout", "SharedMemory", "run_environment", "run_learner", "run_worker"]
+__all__ = ["ignore_signals", "run_environment", "run_learner", "run_worker", "signals_blocked"]
+
 
 _GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
-
-
-@dataclass(frozen=True)
-class SharedMemory:
-    """The blocks of a run; sized when the environment and the learner have said what they hold."""
-
-    ring: Block
-    slots: Block
-    controls: Block
-    journal: Block
-    board: Block
-    shared: Block
-
-
-@dataclass(frozen=True)
-class SharedLayout:
-    """What the shared memory holds: spaces and numbers, from which sizes and views follow."""
-
-    observation_space: gym.Space[Any]
-    action_space: gym.Space[Any]
-    workers: int
-    learners: int
-    journal: int
-    weights: WeightsLayout | None = None
-    extras: gym.spaces.Dict | None = None
-
-    def resize(self, memory: SharedMemory) -> None:
-        """Size all blocks but those of weights."""
-        memory.ring.resize(FrameRing.size(self.observation_space, RING_DEPTH))
-        memory.slots.resize(ActionSlots.size(self.action_space, self.workers, self.extras))
-        memory.controls.resize(Controls.size(self.workers, self.learners))
-        if self.learners:
-            memory.journal.resize(Journal.size(*self._entries))
-
-    @property
-    def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None]:
-        return self.observation_space, self.action_space, self.journal, self.extras
-
-    def ring(self, memory: SharedMemory) -> FrameRing:
-        """Return the frame ring."""
-        return FrameRing(memory.ring, self.observation_space, RING_DEPTH)
-
-    def slots(self, memory: SharedMemory) -> ActionSlots:
-        """Return the action slots."""
-        return ActionSlots(memory.slots, self.action_space, self.workers, self.extras)
-
-    def controls(self, memory: SharedMemory) -> Controls:
-        """Return the controls."""
-        return Controls(memory.controls, self.workers, self.learners)
-
-    def journal_of(self, memory: SharedMemory) -> Journal | None:
-        """Return the journal, if anybody learns."""
-        if not self.learners:
-            return None
-        return Journal(memory.journal, *self._entries)
-
-    def board(self, memory: SharedMemory) -> WeightsBoard | None:
-        """Return the weights that workers read, if anybody learns."""
-        return None if self.weights is None else WeightsBoard(memory.board, self.weights, self.workers)
-
-    def shared(self, memory: SharedMemory) -> WeightsBoard | None:
-        """Return the weights that several learners share."""
-        return WeightsBoard(memory.shared, self.weights, 1) if self.weights is not None and self.learners > 1 else None
 
 
 def run_environment(
@@ -108,19 +44,17 @@ def run_environment(
         try:
             supervisor.send(("spaces", env.observation_space, env.action_space))
             layout: SharedLayout = supervisor.recv()
-            ring, controls = layout.ring(memory), layout.controls(memory)
-            ring.clear()
-            transport = SharedTransport(ring, layout.slots(memory), controls, inboxes, outbox)
-            number = 0
-            loop = EnvironmentLoop(
-                env,
-                transport,
-                config,
-                layout.journal_of(memory),
-                controls,
-                stops=lambda: controls.stop >= number or gone.is_set(),
-                warns=lambda sentence: supervisor.send(("warning", number, sentence)),
-            )
+            controls = layout.controls(memory)
+            transport = SharedTransport(layout, memory, inboxes, outbox)
+            number, journal = 0, layout.journal(memory)
+
+            def stops() -> bool:
+                return controls.stop >= number or gone.is_set()
+
+            def warns(sentence: str) -> None:
+                supervisor.send(("warning", number, sentence))
+
+            loop = EnvironmentLoop(env, transport, config, journal, controls, stops, warns=warns)
             while (order := supervisor.recv()) is not None:
                 number, phase = order[0], cloudpickle.loads(order[1])
                 supervisor.send(("record", number, loop.play(phase)))
@@ -144,21 +78,14 @@ def run_worker(
         if core is not None:
             os.sched_setaffinity(0, {core})
         _one_thread()
-        with _making(supervisor):
+        try:
             policy = _loaded(payload)()
             _one_thread()
-            made = Worker(
-                worker,
-                incarnation,
-                policy,
-                layout.action_space,
-                layout.ring(memory),
-                layout.slots(memory),
-                layout.board(memory),
-                inbox,
-                outbox,
-                layout.extras,
-            )
+            made = Worker(worker, incarnation, policy, layout, memory, inbox, outbox)
+        except Exception:
+            with suppress(OSError):
+                supervisor.send(("unmade",))  # what is raised was raised before the first inference
+            raise
         made.run()
 
 
@@ -182,17 +109,9 @@ def run_learner(
         if layout.weights is None:
             supervisor.send(("layout", WeightsLayout.of(learner.weights())))
             layout = replace(layout, weights=supervisor.recv())
-        board, shared, journal = layout.board(memory), layout.shared(memory), layout.journal_of(memory)
-        assert board is not None and board.layout is not None and journal is not None
-        board.layout.check(learner.weights())
         controls = layout.controls(memory)
-        learning = LearnerLoop(
-            number, layout.learners, learner, journal, board, shared, memory.shared, controls, updates_per_transition
-        )
-        take_over = getattr(learner, "take_over", getattr(learner, "load_weights", None))
-        if board.version and take_over is not None:  # another learner was here before
-            take_over((shared or board).snapshot())
-            learning.pass_counts()
+        learning = LearnerLoop(number, learner, layout, memory, updates_per_transition)
+        learning.succeed()
         try:
             while True:
                 while supervisor.poll(0):
@@ -207,12 +126,14 @@ def run_learner(
 
 
 def _answer(command: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    """Do what a command says; an error of the system is the answer too.
+    """Do what a command says; an error of the system, and that it cannot be restored, is the answer too.
 
     The learner lives on: another one in its place would meet the same full disk, and would have lost the replay.
     """
     try:
         return command(*arguments)
+    except NotRestored as error:
+        return error
     except OSError as error:
         if error.errno is None:
             return OSError(str(error))
@@ -233,20 +154,9 @@ def _one_thread() -> None:
 
 
 @contextmanager
-def _making(supervisor: connection.Connection) -> Iterator[None]:
-    """Say of what is raised here that it was raised before the first inference, in making the policy."""
-    try:
-        yield
-    except Exception:
-        with suppress(OSError):
-            supervisor.send(("unmade",))
-        raise
-
-
-@contextmanager
 def _child(supervisor: connection.Connection, on_orphaned: Callable[[], None] | None = None) -> Iterator[None]:
     """Ignore SIGINT and SIGTERM, exit when the parent exits, report exceptions."""
-    signals.ignore()
+    ignore_signals()
     threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()
     try:
         yield
@@ -279,3 +189,38 @@ def _watch_parent(on_orphaned: Callable[[], None] | None) -> None:
         on_orphaned()
         time.sleep(_GRACE)
     os._exit(1)
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+def ignore_signals() -> None:
+    """Let this process, but none that it forks or starts, ignore SIGINT and SIGTERM, and receive them again.
+
+    A handler and not SIG_IGN, which is inherited: an environment that starts its game as a program of its own could not
+    end it with `Popen.terminate`.
+    """
+    owner = os.getpid()
+
+    def handle(number: int, frame: Any) -> None:
+        if os.getpid() == owner:
+            return
+        if number == signal.SIGINT:
+            signal.default_int_handler(number, frame)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for number in _ENDING:
+        signal.signal(number, handle)
+        signal.siginterrupt(number, False)  # an environment's system calls do not fail with EINTR
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back in this thread, and in processes that it starts until they `ignore_signals`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

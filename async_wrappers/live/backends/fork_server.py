@@ -6,6 +6,6 @@ group ends it at any time. Processes that it forks for others receive both as ev
 
 from __future__ import annotations
 
-from async_wrappers.live.backends import signals
+from async_wrappers.live.backends.children import ignore_signals
 
-signals.ignore()
+ignore_signals()

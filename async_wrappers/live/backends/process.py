@@ -22,7 +22,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from multiprocessing import connection, forkserver, resource_tracker, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -30,26 +29,18 @@ from typing import Any
 
 import cloudpickle
 
-from async_wrappers.live.backends import signals
-from async_wrappers.live.backends.children import SharedLayout, SharedMemory, run_environment, run_learner, run_worker
-from async_wrappers.live.backends.descriptors import assure_room, enough_descriptors
-from async_wrappers.live.backends.supervised import Child
+from async_wrappers.live.backends.children import run_environment, run_learner, run_worker, signals_blocked
+from async_wrappers.live.backends.supervised import Child, assure_room, enough_descriptors
 from async_wrappers.live.learning.learner_state import NotRestored
-from async_wrappers.live.loop import PhaseSpec
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.live.report.measurements import Measurements
-from async_wrappers.live.run_spec import RunFailed, RunSpec
+from async_wrappers.live.memory.layout import SharedMemory
+from async_wrappers.live.report import Measurements
+from async_wrappers.live.run_spec import PhaseSpec, RunFailed, RunSpec
 
 __all__ = ["ProcessBackend", "RunFailed"]
 
-_BACKOFF = (
-    0.0,
-    0.1,
-    0.3,
-    0.6,
-    1.2,
-)  # seconds before the next restart, by failures in a row; after these it is given up
+# Seconds before the next restart, by failures in a row; after these it is given up.
+_BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)
 _PATIENCE = 3.0  # seconds that children have to end once they are asked to
 _SETTLED = 10.0  # seconds after which a learner is not taken for one that cannot even begin
 _LOOK = 1.0  # seconds between two looks at who is stopped
@@ -89,6 +80,7 @@ class ProcessBackend:
         self._tickets: list[socket.socket] = []  # by worker: its end of its inbox
         self._numbers = itertools.count(1)  # of phases and commands
         self._phase = 0  # the newest one's number
+        self._record: Measurements | None = None  # of the newest phase, once it has come
         self._restarts = 0  # since the last record
         self._errors_shown: set[str] = set()
         self._stop_reported = False
@@ -124,7 +116,7 @@ class ProcessBackend:
             updates = int(self._controls.updates.sum())
             if phase.eval_mode:
                 self._let_learners_rest()
-            self._phase = next(self._numbers)
+            self._phase, self._record = next(self._numbers), None
             try:
                 with suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as will be found
                     environment.pipe.send((self._phase, message))
@@ -138,7 +130,7 @@ class ProcessBackend:
                 self._controls.learning = False
             if self._learners:
                 record.updates = int(self._controls.updates.sum()) - updates
-                record.learner_steps, record.scalars = self._statistics()
+                record.note_learning([self._ask(number, "statistics") for number in range(len(self._learners))])
             record.restarts, self._restarts = self._restarts, 0  # those between two phases included
             return record
 
@@ -171,11 +163,7 @@ class ProcessBackend:
 
     def restore(self, directory: Path, iteration: int, replays: bool) -> list[int]:
         """Let the learners read their state and publish their weights, between phases; see `AsyncRunner.restore`."""
-        answers = self._ask_all("restore", directory, iteration, replays)
-        for number, answer in enumerate(answers):
-            if isinstance(answer, str):
-                raise NotRestored(f"learner {number} cannot be restored: {answer}")
-        return answers
+        return self._ask_all("restore", directory, iteration, replays)
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""
@@ -186,11 +174,12 @@ class ProcessBackend:
 
         Raises:
             OSError: A file could not be written or deleted; all learners have been asked, and live on.
+            NotRestored: One cannot go on from its files; all learners have been asked, and live on.
         """
         with self._interruptible():
             answers = [self._ask(number, command, *arguments) for number in range(len(self._learners))]
         for answer in answers:
-            if isinstance(answer, OSError):
+            if isinstance(answer, OSError | NotRestored):
                 raise answer
         return answers
 
@@ -239,39 +228,27 @@ class ProcessBackend:
             inbox, tickets = map(self._keep, socket.socketpair())
             self._inboxes.append(inbox)
             self._tickets.append(tickets)
-        self._environment = environment = self._child(
-            self._spawn,
-            "the environment",
-            run_environment,
-            self._environment_payload,
-            self._memory,
-            self._inboxes,
-            messages,
-        )
+        takes = self._environment_payload, self._memory, self._inboxes, messages
+        self._environment = environment = self._child(self._spawn, "the environment", run_environment, *takes)
         self._close_inboxes()
         messages.close()
-        _, observation_space, action_space = self._from_environment(environment, "spaces")
-        self._layout = SharedLayout(
-            observation_space, action_space, workers, learners, self._spec.journal, extras=self._spec.extras
-        )
+        try:
+            _, observation_space, action_space = self._message(environment, "spaces")
+        except _Lost:
+            raise self._ended(environment) if environment.error is None else self._failed(environment) from None
+        self._layout = self._spec.layout(observation_space, action_space)
         self._layout.resize(self._memory)
         self._controls = self._layout.controls(self._memory)
         self._controls.granted = -1 if self._spec.config.stagger.granted is None else 0
         self._controls.patience = 1 << 62  # how long an inference takes is not known yet
         for number in range(learners):
-            self._learners.append(self._learner(number))
+            self._learners.append(self._learner(number, 0))
         for number in range(learners):
             self._ask(number, "publish_first")
         self._begun = True
         for number in range(workers):
             self._workers.append(self._worker(number, 0))
         environment.pipe.send(self._layout)
-
-    def _lay_out(self, layout: WeightsLayout) -> None:
-        self._layout = replace(self._layout, weights=layout)
-        self._memory.board.resize(WeightsBoard.size(layout, self._layout.workers))
-        if self._layout.learners > 1:
-            self._memory.shared.resize(WeightsBoard.size(layout, 1))
 
     def _child(self, context: Any, name: str, target: Callable[..., None], *arguments: Any) -> Child:
         """Start a process; again, if the fork server ends over it.
@@ -290,7 +267,7 @@ class ProcessBackend:
                 if not spawned:
                     _start_fork_server()
                 # a process that is spawned inherits the mask; one that is forked has the server's
-                with _main_without_file(), signals.blocked() if spawned else nullcontext():
+                with _main_without_file(), signals_blocked() if spawned else nullcontext():
                     process.start()
                 child = self._started[name] = Child(name, process, ours)
                 return child
@@ -310,33 +287,16 @@ class ProcessBackend:
 
     def _worker(self, number: int, incarnation: int) -> Child:
         cores = sorted(os.sched_getaffinity(0)) if self._spec.pin else []
-        child = self._child(
-            self._fork,
-            f"worker {number}",
-            run_worker,
-            self._policy_payload,
-            number,
-            incarnation,
-            self._layout,
-            self._memory,
-            self._tickets[number],
-            self._outbox,
-            cores[number % len(cores)] if cores else None,
-        )
+        core = cores[number % len(cores)] if cores else None
+        takes = number, incarnation, self._layout, self._memory, self._tickets[number], self._outbox, core
+        child = self._child(self._fork, f"worker {number}", run_worker, self._policy_payload, *takes)
         child.incarnation = incarnation
         return child
 
-    def _learner(self, number: int) -> Child:
-        child = self._child(
-            self._fork,
-            f"learner {number}",
-            run_learner,
-            self._learner_payload,
-            number,
-            self._layout,
-            self._memory,
-            self._spec.updates_per_transition,
-        )
+    def _learner(self, number: int, incarnation: int) -> Child:
+        takes = number, self._layout, self._memory, self._spec.updates_per_transition
+        child = self._child(self._fork, f"learner {number}", run_learner, self._learner_payload, *takes)
+        child.incarnation = incarnation
         child.awaits_layout = self._layout.weights is None
         child.updates = int(self._controls.updates[number])
         return child
@@ -364,29 +324,19 @@ class ProcessBackend:
             if child.error is not None:
                 raise _Lost
 
-    def _from_environment(self, environment: Child, what: str) -> Any:
-        """Return the environment's next message of this kind.
-
-        Raises:
-            RunFailed: It has ended.
-            Exception: What it raised.
-        """
-        try:
-            return self._message(environment, what)
-        except _Lost:
-            raise self._ended(environment) if environment.error is None else self._failed(environment) from None
-
     def _hear(self, child: Child, message: Any) -> None:
-        """Take in what a child says unasked: that it raised, a warning, or what its weights are."""
+        """Take in what a child says unasked: that it raised, a warning, the phase's record, or what its weights are."""
         if message[0] == "failed":
             child.error = _unpickled(message[1]), message[2]
         elif message[0] == "unmade":
             child.unmade = True
         elif message[0] == "warning":
             warnings.warn(message[2], RuntimeWarning, stacklevel=2)
+        elif message[:2] == ("record", self._phase):
+            self._record = message[2]
         elif message[0] == "layout":
             if self._layout.weights is None:
-                self._lay_out(message[1])
+                self._layout = self._layout.with_weights(message[1], self._memory)
             child.pipe.send(self._layout.weights)
             child.awaits_layout = False
 
@@ -408,10 +358,6 @@ class ProcessBackend:
                         self._died(learner)
             time.sleep(self._next_restart() or 0.0)
             self._restart_due()
-
-    def _statistics(self) -> tuple[list[int], dict[str, float]]:
-        answers = [self._ask(number, "statistics") for number in range(len(self._learners))]
-        return [step for steps, _ in answers for step in steps], answers[0][1]
 
     def _await_record(self, environment: Child) -> Measurements:
         """Wait for the environment loop's record, and look after the others meanwhile."""
@@ -438,20 +384,12 @@ class ProcessBackend:
             Exception: What it raised.
         """
         ended = not environment.is_alive()  # asked first: what it said before is still in the pipe
-        try:
-            while environment.pipe.poll(0):
-                message = environment.pipe.recv()
-                if message[:2] == ("record", self._phase):
-                    record: Measurements = message[2]
-                    return record
-                self._hear(environment, message)
-        except (EOFError, ConnectionResetError):
-            ended = True
-        if environment.error is not None:
+        listens = self._listen(environment)
+        if self._record is None and environment.error is not None:
             raise self._failed(environment)
-        if ended:
+        if self._record is None and (ended or not listens):
             raise self._ended(environment)
-        return None
+        return self._record
 
     def _look_after(self, waited_for: Child | None = None) -> None:
         """See now and then who is stopped, or hangs over an answer, and take that one for dead.
@@ -466,19 +404,16 @@ class ProcessBackend:
             if child.restart_at is not None:
                 continue
             child.pulse.look(child is waited_for)
-            if child is self._environment:
-                self._warn_of_stopped_environment(child)
-            elif ailment := child.pulse.ailment():
+            if (ailment := child.pulse.ailment()) is None:
+                continue
+            if child is not self._environment:
                 warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
                 child.kill()
                 self._died(child)
-
-    def _warn_of_stopped_environment(self, environment: Child) -> None:
-        """Warn once that the environment is stopped: it cannot be started again, as its state would be lost."""
-        if (ailment := environment.pulse.ailment()) and not self._stop_reported:
-            self._stop_reported = True
-            remedy = f"`kill -CONT {environment.process.pid}` lets it go on"
-            warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)
+            elif not self._stop_reported:  # it cannot be started again, as its state would be lost
+                self._stop_reported = True
+                remedy = f"`kill -CONT {child.process.pid}` lets it go on"
+                warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)
 
     def _listen(self, child: Child) -> bool:
         """Hear what a child has to say; return False if it has ended."""
@@ -493,18 +428,19 @@ class ProcessBackend:
         """Take note of a worker's or learner's death, and settle when it is to be restarted."""
         self._listen(child)
         if child.error is not None:
-            if child.unmade and not child.incarnation and not self._have_inferred():
-                raise self._failed(child)  # make_policy would raise again
-            self._show_error(child)
+            slots, text = self._layout.slots(self._memory), child.error[1]
+            if child.unmade and not child.incarnation and not any(map(slots.read_end, range(self._layout.workers))):
+                raise self._failed(child)  # make_policy would raise again: no worker has ever inferred
+            if text not in self._errors_shown:
+                self._errors_shown.add(text)
+                warnings.warn(f"{child.name} raised, and is started again:\n{text}", RuntimeWarning, stacklevel=2)
         if not child.join(1):
             child.kill()
             child.join(_PATIENCE)
         if child in self._workers:
             number = self._workers.index(child)
             worked = self._layout.slots(self._memory).read_end(number) > child.started
-            if self._layout.weights is not None:
-                board = self._layout.board(self._memory)
-                assert board is not None
+            if (board := self._layout.board(self._memory)) is not None:
                 board.forget_reader(number)
             self._controls.incarnations[number] = child.incarnation + 1
         else:
@@ -517,37 +453,19 @@ class ProcessBackend:
             raise self._failed(child)
         child.restart_at = time.monotonic() + _BACKOFF[child.failures - 1]
 
-    def _have_inferred(self) -> bool:
-        """Return whether any worker has ever inferred."""
-        slots = self._layout.slots(self._memory)
-        return any(slots.read_end(number) for number in range(self._layout.workers))
-
-    def _show_error(self, child: Child) -> None:
-        """Show what a child raised, once."""
-        assert child.error is not None
-        text = child.error[1]
-        if text not in self._errors_shown:
-            self._errors_shown.add(text)
-            warnings.warn(f"{child.name} raised, and is started again:\n{text}", RuntimeWarning, stacklevel=2)
-
     def _next_restart(self) -> float | None:
         times = [child.restart_at for child in [*self._workers, *self._learners] if child.restart_at is not None]
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _restart_due(self) -> None:
         now = time.monotonic()
-        for number, child in enumerate(self._workers):
-            if child.restart_at is not None and child.restart_at <= now:
-                self._workers[number] = self._replaced(child, self._worker(number, child.incarnation + 1))
-        for number, child in enumerate(self._learners):
-            if child.restart_at is not None and child.restart_at <= now:
-                self._learners[number] = self._replaced(child, self._learner(number))
-
-    def _replaced(self, dead: Child, child: Child) -> Child:
-        dead.close()
-        child.failures = dead.failures
-        self._restarts += 1
-        return child
+        for children, start in ((self._workers, self._worker), (self._learners, self._learner)):
+            for number, dead in enumerate(children):
+                if dead.restart_at is not None and dead.restart_at <= now:
+                    children[number] = child = start(number, dead.incarnation + 1)
+                    dead.close()
+                    child.failures = dead.failures
+                    self._restarts += 1
 
     def _failed(self, child: Child) -> BaseException:
         """Return what to raise for a child that raised: its own error where that could travel."""
@@ -585,7 +503,7 @@ def _start_fork_server() -> None:
     """Let the fork server be there; see `fork_server` for why signals are blocked while it starts."""
     names = ("torch", "async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server")
     forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
-    with signals.blocked():
+    with signals_blocked():
         forkserver.ensure_running()
 
 
@@ -616,8 +534,8 @@ def _pickled(name: str, value: Any) -> bytes:
 
 
 def _unpickled(payload: bytes | None) -> BaseException | None:
-    try:
+    """Return what a child raised; None where that could not travel."""
+    with suppress(Exception):
         error: BaseException | None = None if payload is None else cloudpickle.loads(payload)
-    except Exception:
-        return None
-    return error
+        return error
+    return None

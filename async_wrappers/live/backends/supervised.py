@@ -1,7 +1,9 @@
-"""A child process as its supervisor sees it: whether it lives, whether it is at work, and how it ended.
+"""A child process as its supervisor sees it: whether it lives, whether it is at work, how it ended, what it costs.
 
 Judged by what the kernel says of the process itself. What multiprocessing says of a process comes from the fork server,
 and when that is killed all its children are reported dead while they play on.
+
+Each worker costs its supervisor a few file descriptors: with many of them the system's limit is reached.
 """
 
 from __future__ import annotations
@@ -10,13 +12,17 @@ import errno
 import os
 import signal
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-__all__ = ["Child", "Pulse"]
+from async_wrappers.live.run_spec import RunFailed
+
+__all__ = ["Child", "Pulse", "assure_room", "enough_descriptors"]
+
 
 STOPPED_FOR = 10.0  # seconds that a process may be stopped (SIGSTOP) before it is taken for dead
 IDLE_FOR = 600.0  # seconds that one which owes an answer may use no processor time
@@ -175,3 +181,44 @@ def _process_descriptor(pid: int) -> int | None:
         if error.errno == errno.ENOSYS:
             return None
         raise
+
+
+_ONE_START = 16  # descriptors that starting a process takes, most of them for a moment
+_EACH, _BESIDES = 8, 256  # descriptors that are asked for: by worker, and for all else; more than are needed
+
+
+@contextmanager
+def enough_descriptors(workers: int) -> Iterator[None]:
+    """Say what to do where the descriptors run out.
+
+    Raises:
+        RunFailed: They have.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        import resource  # not on Windows, where no such limit is met
+
+        limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _EACH * workers + _BESIDES
+        most = "" if hard < 0 or wanted <= hard else f"; at most {hard} are allowed"
+        raise RunFailed(
+            f"workers={workers} need more open files than the {limit} that a process may have here: raise the limit "
+            f"(`ulimit -n {wanted}`{most}), or take fewer workers"
+        ) from None
+
+
+def assure_room() -> None:
+    """Raise the system's error if there are too few descriptors for starting a process.
+
+    multiprocessing loses some if they run out while it starts one.
+    """
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while len(taken) < _ONE_START:
+            taken.append(os.dup(taken[0]))
+    finally:
+        for each in taken:
+            os.close(each)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import ExitStack
-from typing import Any
 
-from async_wrappers.live.backends.descriptors import enough_descriptors
-from async_wrappers.live.inference.shared_transport import SharedTransport
+from async_wrappers.live.backends.supervised import enough_descriptors
+from async_wrappers.live.environment import made_environment
+from async_wrappers.live.inference.transport import SharedTransport
 from async_wrappers.live.inference.worker import Worker
-from async_wrappers.live.loop import EnvironmentLoop, PhaseSpec
-from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.frame_ring import FrameRing
-from async_wrappers.live.memory.slots import ActionSlots, Controls
-from async_wrappers.live.report.measurements import Measurements
-from async_wrappers.live.run_spec import RING_DEPTH, RunSpec, made_environment
+from async_wrappers.live.loop import EnvironmentLoop
+from async_wrappers.live.memory.layout import SharedMemory
+from async_wrappers.live.report import Measurements
+from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
 __all__ = ["ThreadBackend"]
 
@@ -39,24 +37,14 @@ class ThreadBackend:
             held.callback(self._env.close)
             workers = spec.config.workers
             self._errors: dict[int, BaseException] = {}
-            ring_block, slot_block, control_block = (Block(shared=False) for _ in range(3))
-            ring_block.resize(FrameRing.size(self._env.observation_space, RING_DEPTH))
-            slot_block.resize(ActionSlots.size(self._env.action_space, workers, spec.extras))
-            control_block.resize(Controls.size(workers, 0))
-            self._ring = FrameRing(ring_block, self._env.observation_space, RING_DEPTH)
-            self._ring.clear()
-            self._slots = ActionSlots(slot_block, self._env.action_space, workers, spec.extras)
-            pairs: list[tuple[socket.socket, socket.socket]] = []
+            self._memory = SharedMemory.private()
+            self._layout = spec.layout(self._env.observation_space, self._env.action_space)
+            self._layout.resize(self._memory)
             with enough_descriptors(workers):
-                for _ in range(workers + 1):
-                    pairs.append(socket.socketpair())
-                    for each in pairs[-1]:
-                        held.callback(each.close)
+                pairs = [tuple(map(held.enter_context, socket.socketpair())) for _ in range(workers + 1)]
             self._messages, self._outbox = pairs.pop()
             self._inboxes = [ours for ours, _ in pairs]
-            transport = SharedTransport(
-                self._ring, self._slots, Controls(control_block, workers, 0), self._inboxes, self._messages
-            )
+            transport = SharedTransport(self._layout, self._memory, self._inboxes, self._messages)
             self._loop = EnvironmentLoop(self._env, transport, spec.config, stops=lambda: bool(self._errors))
             self._threads = [
                 threading.Thread(target=self._work, args=(worker, spec, theirs), name=f"worker {worker}", daemon=True)
@@ -91,9 +79,7 @@ class ThreadBackend:
 
     def _work(self, worker: int, spec: RunSpec, inbox: socket.socket) -> None:
         try:
-            policy: Any = spec.make_policy()
-            space, extras = self._env.action_space, spec.extras
-            Worker(worker, 0, policy, space, self._ring, self._slots, None, inbox, self._outbox, extras).run()
+            Worker(worker, 0, spec.make_policy(), self._layout, self._memory, inbox, self._outbox).run()
         except BaseException as error:
             if not self._over:
                 self._errors[worker] = error

@@ -8,17 +8,15 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.live.inference.virtual_transport import VirtualTransport
-from async_wrappers.live.learning.learner_loop import LearnerLoop, call_make_learner
-from async_wrappers.live.learning.learner_state import NotRestored
-from async_wrappers.live.learning.virtual_learners import VirtualLearners
-from async_wrappers.live.loop import EnvironmentLoop, PhaseSpec
-from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.journal import Journal
-from async_wrappers.live.memory.slots import Controls
-from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from async_wrappers.live.report.measurements import Measurements
-from async_wrappers.live.run_spec import RunSpec, made_environment
+from async_wrappers.live.environment import made_environment
+from async_wrappers.live.inference.transport import VirtualTransport
+from async_wrappers.live.learning.learner import LearnerLoop, VirtualLearners, call_make_learner
+from async_wrappers.live.loop import EnvironmentLoop
+from async_wrappers.live.memory.exchange import Controls
+from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
+from async_wrappers.live.memory.weights import WeightsLayout
+from async_wrappers.live.report import Measurements
+from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
 __all__ = ["VirtualBackend"]
 
@@ -41,96 +39,91 @@ class VirtualBackend:
         config = spec.config
         if config.latency is None:
             raise ValueError("latency must be given on the virtual clock, as a model or in seconds, got None")
+        if spec.learners and spec.learner_latency is None:
+            raise ValueError(
+                "learner_latency must be given where learners work on the virtual clock, as a model or in seconds, got "
+                "None"
+            )
         self.is_cut = False
         """Whether an error has ended a phase in its middle, and so perhaps an update."""
-        self._learners: VirtualLearners | None = None
+        self._learners: list[LearnerLoop] = []
+        self._updating: VirtualLearners | None = None
         self._controls: Controls | None = None
+        journal = board = None
         with ExitStack() as held:
             env = made_environment(spec.make_env)
             held.callback(env.close)
             policies = [spec.make_policy() for _ in range(config.workers)]
-            journal, board = self._make_learners(spec, env, held) if spec.learners else (None, None)
-            transport = VirtualTransport(policies, env.action_space, config.latency, self._learners, board, spec.extras)
+            if spec.learners:
+                memory = SharedMemory.private()
+                layout = self._make_learners(spec, env, memory, held)
+                journal, board = layout.journal(memory), layout.board(memory)
+            transport = VirtualTransport(policies, env.action_space, config.latency, self._updating, board, spec.extras)
             self._loop = EnvironmentLoop(
                 env, transport, config, journal, self._controls, now=transport.now, simulation=transport
             )
             self._held = held.pop_all()
 
-    def _make_learners(self, spec: RunSpec, env: gym.Env[Any, Any], held: ExitStack) -> tuple[Journal, WeightsBoard]:
-        """Make the learners and what they share with the loop and the workers."""
-        assert spec.make_learner is not None
-        if spec.learner_latency is None:
-            raise ValueError(
-                "learner_latency must be given where learners work on the virtual clock, as a model or in seconds, got "
-                "None"
-            )
-        spaces = env.observation_space, env.action_space
-        entries = (*spaces, spec.journal, spec.extras)
-        journal = Journal(_memory(Journal.size(*entries)), *entries)
-        self._controls = controls = Controls(_memory(Controls.size(0, spec.learners)), 0, spec.learners)
-        controls.granted = -1 if spec.config.stagger.granted is None else 0
+    def _make_learners(
+        self, spec: RunSpec, env: gym.Env[Any, Any], memory: SharedMemory, held: ExitStack
+    ) -> SharedLayout:
+        """Make the learners, and what they share with the loop and the workers."""
+        assert spec.make_learner is not None and spec.learner_latency is not None
+        layout = spec.layout(env.observation_space, env.action_space)
+        layout.resize(memory)
+        self._controls = layout.controls(memory)
+        self._controls.granted = -1 if spec.config.stagger.granted is None else 0
         learners = []
         for number in range(spec.learners):
             learners.append(call_make_learner(spec.make_learner, number, spec.learners))
             held.callback(learners[-1].close)
-        weights = WeightsLayout.of(learners[0].weights())
-        for learner in learners:
-            weights.check(learner.weights())
-        board = WeightsBoard(_memory(WeightsBoard.size(weights, 1)), weights, 1)
-        shared = WeightsBoard(_memory(WeightsBoard.size(weights, 1)), weights, 1) if spec.learners > 1 else None
-        loops = [
-            LearnerLoop(
-                number, spec.learners, learner, journal, board, shared, None, controls, spec.updates_per_transition
-            )
+        layout = layout.with_weights(WeightsLayout.of(learners[0].weights()), memory)
+        self._learners = [
+            LearnerLoop(number, learner, layout, memory, spec.updates_per_transition)
             for number, learner in enumerate(learners)
         ]
-        self._learners = VirtualLearners(loops, controls, spec.learner_latency)
-        return journal, board
+        self._updating = VirtualLearners(self._learners, spec.learner_latency)
+        return layout
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; at its end updates that go on are finished."""
-        if self._learners is None or self._controls is None:
+        if self._updating is None or self._controls is None:
             return self._loop.play(phase)
         updates = int(self._controls.updates.sum())
         self._controls.learning = not phase.eval_mode
         try:
             record = self._loop.play(phase)
-            self._learners.finish()
+            self._updating.finish()
         except BaseException:
             self.is_cut = self._loop.begun
             raise
         self._controls.learning = False
         record.updates = int(self._controls.updates.sum()) - updates
-        record.learner_steps, record.scalars = self._learners.statistics()
+        record.note_learning([learner.statistics() for learner in self._learners])
         return record
 
     def save(self, directory: Path, iteration: int) -> None:
-        """Let the learners write their state, between phases; see `AsyncRunner.save`."""
-        assert self._learners is not None
-        self._learners.save(directory, iteration)
+        """Let the learners write their state, between phases; see `AsyncRunner.save`.
+
+        What they owe is forgotten, in a run that goes on as in one restored.
+        """
+        for learner in self._learners:
+            learner.save(directory, iteration)
+        for learner in self._learners:
+            learner.owe_nothing()
 
     def restore(self, directory: Path, iteration: int, replays: bool) -> list[int]:
         """Let the learners read their state and publish their weights, between phases; see `AsyncRunner.restore`."""
-        assert self._learners is not None
-        lost: list[int] = []
-        for number, answer in enumerate(self._learners.restore(directory, iteration, replays)):
-            if isinstance(answer, str):
-                raise NotRestored(f"learner {number} cannot be restored: {answer}")
-            lost.append(answer)
+        lost = [learner.restore(directory, iteration, replays) for learner in self._learners]
+        for learner in self._learners:
+            learner.owe_nothing()
         return lost
 
     def forget(self, directory: Path, keep: set[int]) -> None:
         """Let the learners delete the replays of all other iterations."""
-        assert self._learners is not None
-        self._learners.forget(directory, keep)
+        for learner in self._learners:
+            learner.forget(directory, keep)
 
     def close(self) -> None:
         """Close the environment and the learners."""
         self._held.close()
-
-
-def _memory(size: int) -> Block:
-    """Return memory of this process."""
-    block = Block(shared=False)
-    block.resize(size)
-    return block

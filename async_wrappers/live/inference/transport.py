@@ -1,12 +1,37 @@
-"""What the environment loop asks of whatever carries observations to workers and actions back."""
+"""What carries observations to workers and actions back: what the environment loop asks of it, on a clock of each kind.
+
+`SharedTransport` serves the thread and the process backend: a frame ring, one action slot per worker, and sockets. In a
+`VirtualTransport` workers infer in this thread, and a model says when each inference ends.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+import ctypes
+import heapq
+import select
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from async_wrappers.live.memory.slots import Finished, Ticket
+import gymnasium as gym
+import numpy as np
 
-__all__ = ["Ready", "SimulatedTransport", "Transport"]
+from async_wrappers.latency import Latency
+from async_wrappers.live.inference.worker import MESSAGE, READY, TICKET, WeightsLoader, infer
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
+from async_wrappers.live.memory.weights import WeightsBoard
+from async_wrappers.policy import as_act
+
+if TYPE_CHECKING:
+    from async_wrappers.live.learning.learner import VirtualLearners
+
+__all__ = ["Ready", "SharedTransport", "Transport", "VirtualTransport"]
+
+_INFERENCES = 0x1A7E  # makes an episode's latencies independent of what else is drawn from its seed
 
 
 class Ready(NamedTuple):
@@ -24,43 +49,213 @@ class Transport(Protocol):
 
     def publish(self, number: int, observation: Any) -> None:
         """Show the newest frame, of which workers must read a copy; numbers go up by one."""
-        ...
 
     def start(self, worker: int, ticket: Ticket) -> None:
         """Let a ready worker infer the frame of a ticket."""
-        ...
 
     def collect(self, until: int) -> list[Ready | Finished]:
         """Return what has happened since the last call; wait for it, until that monotonic time in nanoseconds.
 
         It returns as soon as there is something to return.
         """
-        ...
 
 
-class SimulatedTransport(Transport, Protocol):
-    """Carries frames and actions within this thread, on a clock that stands still until it is moved."""
+class SharedTransport:
+    """The environment loop's end.
+
+    Args:
+        layout: Of the memory.
+        memory: Frames go there, into a ring that is cleared; actions come from there, and the supervisor notes there
+            that a worker was restarted.
+        inboxes: By worker: where its tickets go.
+        outbox: Where all workers' messages come from.
+    """
+
+    def __init__(
+        self, layout: SharedLayout, memory: SharedMemory, inboxes: Sequence[socket.socket], outbox: socket.socket
+    ) -> None:
+        """See the class."""
+        self._ring, self._slots, self._controls = layout.ring(memory), layout.slots(memory), layout.controls(memory)
+        self._ring.clear()
+        self._inboxes, self._outbox = inboxes, outbox
+        outbox.setblocking(False)
+        self._wait = _wait_for(outbox)
+        self._incarnations = self._controls.incarnations.copy()
+
+    def publish(self, number: int, observation: Any) -> None:
+        """Put a frame into the ring."""
+        self._ring.write(number, observation)
+
+    def start(self, worker: int, ticket: Ticket) -> None:
+        """Send a ticket; one for a worker that has just died is lost, and said to be."""
+        # For the worker that the loop knows of: its successor drops the ticket, as the loop will hear that it is lost.
+        ticket = ticket._replace(incarnation=int(self._incarnations[worker]))
+        self._inboxes[worker].sendall(TICKET.pack(*ticket))
+
+    def collect(self, until: int) -> list[Ready | Finished]:
+        """Return what has happened; wait for it until a time of the monotonic clock."""
+        messages = self._receive() if self._wait(until - time.monotonic_ns()) else []
+        events: list[Ready | Finished] = self._losses()
+        for worker, incarnation, what in messages:
+            if incarnation != int(self._incarnations[worker]) & 0xFFFF:
+                continue  # said by one that is dead
+            if what == READY:
+                events.append(Ready(worker))
+            else:
+                events.append(self._slots.read(worker))
+        return events
+
+    def _receive(self) -> list[tuple[int, int, int]]:
+        try:
+            data = self._outbox.recv(MESSAGE.size * 4096)
+        except BlockingIOError:
+            return []
+        return list(MESSAGE.iter_unpack(data))
+
+    def _losses(self) -> list[Ready | Finished]:
+        """Return who has died since the last call."""
+        now, instant = self._controls.incarnations, time.monotonic_ns()
+        died = (now != self._incarnations).nonzero()[0]
+        self._incarnations[died] = now[died]
+        return [Finished(worker, -1, instant, instant, Fate.LOST, None, 0) for worker in died.tolist()]
+
+
+class _Descriptor(ctypes.Structure):
+    """Of `ppoll`: what is waited for, and what has happened."""
+
+    _fields_ = (("descriptor", ctypes.c_int), ("events", ctypes.c_short), ("happened", ctypes.c_short))
+
+
+class _Time(ctypes.Structure):
+    """Of `ppoll`: a length of time."""
+
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def _wait_for(end: socket.socket) -> Callable[[int], bool]:
+    """Return a function that waits for so many nanoseconds; earlier it returns true, if there is something to read.
+
+    `select` takes no descriptor above 1,023, which a run of 500 workers has; Python's `poll` and `epoll` count whole
+    milliseconds, which is too coarse for the beginnings of frames. `ppoll` takes any descriptor, and nanoseconds; so
+    does kqueue, which `selectors` takes where there is no `ppoll`.
+    """
+    ppoll = getattr(ctypes.CDLL(None), "ppoll", None) if hasattr(select, "poll") else None  # not on Windows
+    if ppoll is None:
+        selector = selectors.DefaultSelector()
+        selector.register(end, selectors.EVENT_READ)
+        return lambda nanoseconds: bool(selector.select(max(nanoseconds, 0) / 1e9))
+    ppoll.argtypes = (ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_void_p)
+    waited, length = _Descriptor(end.fileno(), select.POLLIN), _Time()
+    arguments = (ctypes.byref(waited), 1, ctypes.byref(length), None)
+    at_once = select.poll()  # quicker than a call through ctypes
+    at_once.register(end, select.POLLIN)
+
+    def wait(nanoseconds: int) -> bool:
+        if nanoseconds <= 0:
+            return bool(at_once.poll(0))
+        length.seconds, length.nanoseconds = divmod(nanoseconds, 1_000_000_000)
+        return bool(ppoll(*arguments) > 0)  # -1: interrupted by a signal, so there is nothing yet
+
+    return wait
+
+
+class VirtualTransport:
+    """Workers on a clock that stands still until `advance` moves it.
+
+    An inference is computed when it starts, so that it reads the frame and the weights of that moment, and it has ended
+    when its latency has passed. Latencies are drawn in the order of starts; they begin anew with each episode, from its
+    seed, as those of `SimulatedSchedule` do.
+
+    Args:
+        policies: By worker.
+        action_space: What a policy answers is converted to it, or refused.
+        latency: How long an inference takes.
+        learners: That work beside the workers; None if nobody learns.
+        board: Where the newest weights are; None if nobody learns.
+        extras: What policies leave for the learner beside an action; None for nothing.
+
+    Raises:
+        ValueError: A policy that is none, or that cannot load the weights that are learnt.
+    """
+
+    def __init__(
+        self,
+        policies: Sequence[Any],
+        action_space: gym.Space[Any],
+        latency: Latency,
+        learners: VirtualLearners | None = None,
+        board: WeightsBoard | None = None,
+        extras: gym.spaces.Dict | None = None,
+    ) -> None:
+        """See the class."""
+        self._extras = extras
+        self._act = [as_act(policy) for policy in policies]
+        self._action_space, self._latency, self._learners = action_space, latency, learners
+        self._loaders = [] if board is None else [WeightsLoader(policy, board) for policy in policies]
+        self._now = 0
+        self._draw: Callable[[], int] = latency.stream(0).draw
+        self._events: list[Ready | Finished] = [Ready(worker) for worker in range(len(policies))]
+        self._end_of = [0] * len(policies)
+        self._ends: list[tuple[int, int, Finished]] = []  # (when, worker, what it comes to), a heap
+        self._shown: Any = None
 
     def now(self) -> int:
         """Return the time in nanoseconds."""
-        ...
+        return self._now
 
     def restart(self, seed: int, now: int) -> None:
         """Begin an episode: its seed starts all latencies anew, and time is `now`."""
-        ...
+        self._now = now
+        self._draw = self._latency.stream(np.random.SeedSequence((seed, _INFERENCES))).draw
+        if self._learners is not None:
+            self._learners.restart(seed)
+
+    def publish(self, number: int, observation: Any) -> None:
+        """Show the newest frame, which the environment must not change before time is advanced past it."""
+        self._shown = observation
+
+    def start(self, worker: int, ticket: Ticket) -> None:
+        """Infer the newest frame.
+
+        Raises:
+            Exception: What the policy raised, with the worker named in a note.
+        """
+        version = self._loaders[worker].load() if self._loaders else 0
+        try:
+            act, shown = self._act[worker], deepcopy(self._shown)
+            answer = infer(worker, ticket, shown, act, self._action_space, self._now, self._extras)
+        except Exception as error:
+            error.add_note(f"raised in worker {worker}")
+            raise
+        ended = self._now + self._draw()
+        # A copy: a policy may fill the same array again before this action's frame has come.
+        action, extras = deepcopy(answer.action), None if answer.extras is None else deepcopy(answer.extras)
+        finished = Finished(worker, ticket.number, self._now, ended, answer.fate, action, version, extras)
+        self._end_of[worker] = ended
+        heapq.heappush(self._ends, (ended, worker, finished))
+
+    def collect(self, until: int) -> list[Ready | Finished]:
+        """Return what has ended by now, the earliest first; time stands still."""
+        events, self._events = self._events, []
+        while self._ends and self._ends[0][0] <= self._now:
+            events.append(heapq.heappop(self._ends)[-1])
+        return events
 
     def has_news(self) -> bool:
-        """Return whether `collect` would return anything; most moments of a simulated frame have nothing."""
-        ...
+        """Return whether `collect` would return anything."""
+        return bool(self._events) or (bool(self._ends) and self._ends[0][0] <= self._now)
 
     def end_of(self, worker: int) -> int:
         """Return when the inference that a worker started last will have ended."""
-        ...
+        return self._end_of[worker]
 
     def advance(self, until: int) -> None:
-        """Let time pass; `collect` returns what has ended by then."""
-        ...
+        """Let time pass, in which learners update their weights."""
+        if self._learners is not None:
+            self._learners.run(self._now, until)
+        self._now = until
 
     def discard(self) -> list[Finished]:
         """Return what has not been collected, as it will have ended, and forget it."""
-        ...
+        ends, self._ends = self._ends, []
+        return [finished for *_, finished in sorted(ends, key=lambda end: end[:2])]

@@ -14,8 +14,8 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.live.actions import RefusedAction, as_action, refusal
-from async_wrappers.live.memory.frame_ring import FrameRing
-from async_wrappers.live.memory.slots import ActionSlots, Fate, Finished, Ticket
+from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
+from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.policy import Decision, as_act
 
@@ -112,13 +112,10 @@ class Worker:
         worker: Its number.
         incarnation: How many were there before it under that number.
         policy: A `Policy`, or a function of the observation.
-        action_space: What the policy answers is converted to it, or refused.
-        ring: Where frames are.
-        slots: Where its action goes.
-        board: Where the newest weights are; None if nobody learns.
+        layout: Of the memory; what the policy answers is converted to its action space, or refused.
+        memory: Frames are there, its actions go there, and the newest weights are there if anybody learns.
         inbox: Tickets come from here; its end ends the worker.
         outbox: Messages go here.
-        extras: What the policy leaves for the learner beside its action; None for nothing.
     """
 
     def __init__(
@@ -126,21 +123,17 @@ class Worker:
         worker: int,
         incarnation: int,
         policy: Any,
-        action_space: gym.Space[Any],
-        ring: FrameRing,
-        slots: ActionSlots,
-        board: WeightsBoard | None,
+        layout: SharedLayout,
+        memory: SharedMemory,
         inbox: socket.socket,
         outbox: socket.socket,
-        extras: gym.spaces.Dict | None = None,
     ) -> None:
         """See the class."""
-        self._extras = extras
-        self._worker, self._incarnation = worker, incarnation
-        self._act = as_act(policy)
-        self._action_space = action_space
-        self._ring, self._slots, self._board = ring, slots, board
+        self._worker, self._incarnation, self._act = worker, incarnation, as_act(policy)
+        self._action_space, self._extras = layout.action_space, layout.extras
+        self._ring, self._slots, self._board = layout.ring(memory), layout.slots(memory), layout.board(memory)
         self._inbox, self._outbox = inbox, outbox
+        board = self._board
         self._loader = None if board is None else WeightsLoader(policy, board)
         if board is not None and board.version and (reading := self._load_weights()) is not None:
             board.end_reading(worker, reading)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.files import write_atomically
-from async_wrappers.live.memory.tensors import as_array, as_given, axes_by_stride, is_dense, is_tensor
+from async_wrappers.live.memory.weights import as_array, as_given, axes_in_memory, is_tensor
 from async_wrappers.version import __version__
 
 __all__ = ["NotRestored", "read_state", "restore_learner", "save_learner", "state_file", "write_state"]
@@ -80,18 +80,18 @@ def save_learner(learner: Any, directory: Path, iteration: int, number: int) -> 
         learner.save_replay(directory / f"replay_{number}", iteration)
 
 
-def restore_learner(learner: Any, directory: Path, iteration: int, number: int, replays: bool = True) -> int | str:
-    """Let a learner read what `save_learner` wrote, with or without its replay.
+def restore_learner(learner: Any, directory: Path, iteration: int, number: int, replays: bool = True) -> int:
+    """Let a learner read what `save_learner` wrote, with or without its replay; return the transitions that are lost.
 
-    Returns:
-        How many transitions are lost with damaged files, or a sentence that says why the files cannot be used.
+    Raises:
+        NotRestored: The files cannot be used.
     """
     try:
         learner.load_state_dict(read_state(state_file(directory, iteration, number)))
         if replays and hasattr(learner, "load_replay"):
             return learner.load_replay(directory / f"replay_{number}", iteration) or 0
     except (OSError, ValueError) as error:
-        return str(error)
+        raise NotRestored(f"learner {number} cannot be restored: {error}") from error
     return 0
 
 
@@ -126,7 +126,7 @@ def _stored(value: Any, arrays: list[Array], where: str) -> dict[str, list[Any]]
         raise ValueError(
             f"a learner's state must be tensors, arrays and plain data, got an array of objects at {where}"
         )
-    axes = list(axes_by_stride(array) if is_dense(array) else range(array.ndim))
+    axes = axes_in_memory(array)
     arrays.append(array.transpose(axes))
     return {"array": [len(arrays) - 1, axes, torch_dtype, isinstance(value, np.generic)]}
 

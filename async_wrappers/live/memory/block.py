@@ -64,6 +64,11 @@ class Block:
         with mmap.mmap(self.fileno(), 0) as mapped, memoryview(mapped) as view:
             yield view
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may see it."""
+        return self._descriptor is not None
+
     def fileno(self) -> int:
         """Return the descriptor, as for a lock."""
         assert self._descriptor is not None, "private memory has no descriptor"
@@ -107,29 +112,24 @@ class Codec:
 
     Args:
         name: What the space is of, for the message.
-        space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
+        space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these. None: there is nothing to keep,
+            no byte is taken, and what is read is None.
 
     Raises:
         ValueError: Another space.
     """
 
-    def __init__(self, name: str, space: gym.Space[Any]) -> None:
+    def __init__(self, name: str, space: gym.Space[Any] | None) -> None:
         """See the class."""
-        self.space = space
         self.dtype = np.dtype(_layout(name, space))
-        self._write, self._read = _functions(space)
-
-    def write(self, field: Array, value: Any) -> None:
-        """Write a value into `field`, an array [1] of `dtype`."""
-        self._write(field, value)
-
-    def read(self, field: Array) -> Any:
-        """Return a copy of the value in `field`, an array [1] of `dtype`."""
-        return self._read(field)
+        self.write, self.read = _functions(space)
+        """Write a value into a field, an array [1] of `dtype`; return a copy of the value in such a field."""
 
 
-def _layout(name: str, space: gym.Space[Any]) -> Any:
+def _layout(name: str, space: gym.Space[Any] | None) -> Any:
     """Return what `np.dtype` takes; the parts of a space are named by their place, for keys need not be names."""
+    if space is None:
+        return []
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         return [(f"f{place}", np.dtype(_layout(name, each))) for place, each in enumerate(parts)]
@@ -141,8 +141,10 @@ def _layout(name: str, space: gym.Space[Any]) -> Any:
     )
 
 
-def _functions(space: gym.Space[Any]) -> tuple[Callable[[Array, Any], None], Callable[[Array], Any]]:
+def _functions(space: gym.Space[Any] | None) -> tuple[Callable[[Array, Any], None], Callable[[Array], Any]]:
     """Return how a value is written into an array [1] of its layout, and read from it."""
+    if space is None:
+        return lambda field, value: None, lambda field: None
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         children = [(key, f"f{place}", *_functions(each)) for place, (key, each) in enumerate(parts)]

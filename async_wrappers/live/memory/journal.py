@@ -4,18 +4,26 @@ An entry is a decision: the observation behind its action, the action, the summe
 policy leaves for the learner beside its action (extras), if it leaves anything. Its next
 observation is that of the entry after it, so that each observation is kept once; after the last decision of an episode
 an entry holds the final observation alone. When the journal is full the oldest entry goes; neither side waits.
+
+The loop writes through `Transitions`, which knows which frames' rewards belong to which decision (rule 3 of a
+schedule); a learner reads through a `TransitionReader`, which knows where one transition does not follow the one
+before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from async_wrappers.live.memory.block import Block, Codec
 
-__all__ = ["Journal", "Numbered"]
+__all__ = ["Journal", "Numbered", "TransitionReader", "Transitions"]
+
+Space = gym.Space[Any]
 
 
 class Numbered(NamedTuple):
@@ -40,40 +48,26 @@ class Journal:
     """
 
     def __init__(
-        self,
-        block: Block,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        capacity: int,
-        extras: gym.spaces.Dict | None = None,
+        self, block: Block, observation_space: Space, action_space: Space, capacity: int, extras: Space | None = None
     ) -> None:
         """See the class."""
         if capacity < _WRITTEN + 1:
             raise ValueError(f"journal must be >= {_WRITTEN + 1} entries, got {capacity}")
-        self._observation = Codec("observation_space", observation_space)
-        self._action = Codec("action_space", action_space)
-        self._extras = None if extras is None else Codec("extras", extras)
+        codecs = _codecs(observation_space, action_space, extras)
+        self._observation, self._action, self._extras = codecs
         self._capacity = capacity
         self._counts = block.array(np.int64, 2)  # entries complete, transitions complete
-        self._entries = block.array(_entry(self._observation, self._action, self._extras), capacity, 64)
-        self._views = [self._entries[k : k + 1] for k in range(capacity)]
+        self._entries = block.array(_entry(*codecs), capacity, 64)
 
     @classmethod
-    def size(
-        cls,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        capacity: int,
-        extras: gym.spaces.Dict | None = None,
-    ) -> int:
+    def size(cls, observation_space: Space, action_space: Space, capacity: int, extras: Space | None = None) -> int:
         """Return the bytes that a journal takes."""
-        codecs = Codec("observation_space", observation_space), Codec("action_space", action_space)
-        return 64 + _entry(*codecs, None if extras is None else Codec("extras", extras)).itemsize * capacity
+        return 64 + _entry(*_codecs(observation_space, action_space, extras)).itemsize * capacity
 
-    @property
-    def transitions(self) -> int:
-        """How many transitions are complete, those that have been overwritten included."""
-        return int(self._counts[1])
+    def _at(self, position: int) -> npt.NDArray[Any]:
+        """Return the entry at a position, as an array [1]."""
+        place = position % self._capacity
+        return self._entries[place : place + 1]
 
     @property
     def entries(self) -> int:
@@ -85,11 +79,10 @@ class Journal:
 
         By the environment loop alone, as `close` and `end`. Call it before closing the decision before it.
         """
-        entry = self._views[self._applied % self._capacity]
+        entry = self._at(self._applied)
         self._observation.write(entry["observation"], observation)
         self._action.write(entry["action"], action)
-        if self._extras is not None:
-            self._extras.write(entry["extras"], extras)
+        self._extras.write(entry["extras"], extras)
         self._applied += 1
 
     def close(self, reward: float, interval: int) -> None:
@@ -98,7 +91,7 @@ class Journal:
 
     def end(self, reward: float, interval: int, terminal: bool, final: Any) -> None:
         """The episode is over: the decision applied last is complete, and `final` is the observation after it."""
-        entry = self._views[self._applied % self._capacity]
+        entry = self._at(self._applied)
         self._observation.write(entry["observation"], final)
         entry["kind"] = _FINAL
         self._applied += 1
@@ -111,8 +104,8 @@ class Journal:
         Where there is a decision before it, what it saw stays: it is that one's next observation.
         """
         complete = int(self._counts[0])
-        if complete and self._views[(complete - 1) % self._capacity]["kind"] != _FINAL:
-            self._views[complete % self._capacity]["kind"] = _FINAL
+        if complete and self._at(complete - 1)["kind"] != _FINAL:
+            self._at(complete)["kind"] = _FINAL
             complete += 1
             self._counts[0] = complete
         self._applied = complete
@@ -121,12 +114,12 @@ class Journal:
         """Become the writer; what the one before, who may have died at any moment, left incomplete is abandoned."""
         self.abandon()
         # If there is an entry, the last one is final and the one before it the last transition.
-        last = self._views[(self._applied - 2) % self._capacity]
+        last = self._at(self._applied - 2)
         self._counts[1] = last["number"][0] + 1 if self._applied else 0
 
     def _complete(self, reward: float, interval: int, kind: int) -> None:
         number = int(self._counts[0])
-        entry = self._views[number % self._capacity]
+        entry = self._at(number)
         entry["reward"], entry["interval"], entry["kind"] = reward, interval, kind
         entry["number"] = self._counts[1]
         self._counts[1] += 1
@@ -144,11 +137,11 @@ class Journal:
         """
         if position >= self._counts[0]:
             return position, None
-        entry = self._views[position % self._capacity]
+        entry = self._at(position)
         kind = int(entry["kind"][0])
         numbered = None
         if kind != _FINAL:
-            following = self._views[(position + 1) % self._capacity]
+            following = self._at(position + 1)
             transition: dict[str, Any] = {
                 "observation": self._observation.read(entry["observation"]),
                 "action": self._action.read(entry["action"]),
@@ -158,8 +151,8 @@ class Journal:
                 "truncated": kind == _TRUNCATED,
                 "next_observation": self._observation.read(following["observation"]),
             }
-            if self._extras is not None:
-                transition["extras"] = self._extras.read(entry["extras"])
+            if (extras := self._extras.read(entry["extras"])) is not None:
+                transition["extras"] = extras
             numbered = Numbered(int(entry["number"][0]), transition)
         oldest = self.oldest()
         return (oldest, None) if position < oldest else (position + 1, numbered)
@@ -169,15 +162,94 @@ _RUNNING, _TERMINAL, _TRUNCATED, _FINAL = range(4)
 _WRITTEN = 2  # entries after the last complete one that the writer may be at
 
 
-def _entry(observation: Codec, action: Codec, extras: Codec | None) -> np.dtype[Any]:
-    fields: list[Any] = [
-        ("number", np.int64),
-        ("reward", np.float64),
-        ("interval", np.int64),
-        ("kind", np.int64),
-        ("action", action.dtype),
-        ("observation", observation.dtype),
-    ]
-    if extras is not None:
-        fields.append(("extras", extras.dtype))
-    return np.dtype(fields, align=True)
+def _codecs(observation: Space, action: Space, extras: Space | None) -> tuple[Codec, ...]:
+    return Codec("observation_space", observation), Codec("action_space", action), Codec("extras", extras)
+
+
+def _entry(observation: Codec, action: Codec, extras: Codec) -> np.dtype[Any]:
+    whole = [(name, np.int64) for name in ("number", "interval", "kind")]
+    parts = [("action", action.dtype), ("observation", observation.dtype), ("extras", extras.dtype)]
+    return np.dtype([*whole, ("reward", np.float64), *parts], align=True)
+
+
+class Transitions:
+    """The decisions of one episode, as they take effect; without a journal nothing is kept.
+
+    Decision j's reward is the sum over frames ``e_j .. e_{j+1} - 1``; rewards before ``e_0`` go to decision 0. An
+    episode that ends before ``e_0`` has no transition.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        """See the class."""
+        self._journal = journal
+        self._effect: int | None = None  # of the decision whose frames run
+        self._reward = 0.0
+
+    def apply(self, observation: Any, action: Any, frame: int, extras: Any = None) -> None:
+        """A decision takes effect; the one before it is complete."""
+        if self._journal is None:
+            return
+        self._journal.apply(observation, action, extras)
+        if self._effect is not None:
+            self._journal.close(self._reward, frame - self._effect)
+            self._reward = 0.0
+        self._effect = frame
+
+    def reward(self, reward: float) -> None:
+        """Add a frame's reward."""
+        self._reward += reward
+
+    def end(self, terminal: bool, final: Any, frame: int) -> None:
+        """The episode has ended after `frame` frames; a cut one (`terminal` False) is bootstrapped on `final`."""
+        if self._journal is not None and self._effect is not None:
+            self._journal.end(self._reward, frame - self._effect, terminal, final)
+
+    def abandon(self) -> None:
+        """The run ends in the middle of the episode: its last decision has no outcome."""
+        if self._journal is not None:
+            self._journal.abandon()
+
+
+class TransitionReader:
+    """Reads the journal from its oldest entry on, as one of several learners that all observe every transition.
+
+    A replay takes a transition's next observation from the transition that comes next. So a transition that is neither
+    terminal nor truncated is followed by its successor: the last one before a gap (entries that the journal has
+    overwritten, an episode that was abandoned) is marked truncated, and so bootstrapped on its own next observation. To
+    know, a transition is held back until the entry after it is there.
+
+    Args:
+        journal: Where transitions come from.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        """See the class."""
+        self._journal = journal
+        self._position = journal.oldest()
+        self._held: dict[str, Any] | None = None
+
+    def remaining(self) -> Iterator[dict[str, Any]]:
+        """Yield all transitions that are in the journal now, the last one too, as if none were to follow it."""
+        end = self._journal.entries
+        while self._position < end and (transition := self.next()) is not None:
+            yield transition
+        if self._held is not None:
+            held, self._held = _cut(self._held), None
+            yield held
+
+    def next(self) -> dict[str, Any] | None:
+        """Return the next transition, None if there is none yet."""
+        while True:
+            position, numbered = self._journal.read(self._position)
+            if position == self._position:
+                return None
+            follows = position == self._position + 1 and numbered is not None
+            given = self._held if follows or self._held is None else _cut(self._held)
+            self._position = position
+            self._held = None if numbered is None else numbered.transition
+            if given is not None:
+                return given
+
+
+def _cut(transition: dict[str, Any]) -> dict[str, Any]:
+    return transition if transition["terminal"] else {**transition, "truncated": True}

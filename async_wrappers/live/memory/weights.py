@@ -3,10 +3,13 @@
 Version n of the weights lies in copy n mod 2. A copy's generation is odd while it is written; a worker notes it before
 an inference and checks it after: if it has changed, the inference may have mixed two versions, and its action is
 discarded. N workers cost no N copies of a large model.
+
+Tensors lie there as NumPy arrays of the same bytes; torch is imported only where there are tensors.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.tensors import as_array, as_given, is_dense
 
-__all__ = ["Reading", "WeightsBoard", "WeightsLayout"]
+__all__ = ["Reading", "WeightsBoard", "WeightsLayout", "as_array", "as_given", "axes_in_memory", "is_tensor"]
+
 
 Array = npt.NDArray[Any]
 _ALIGNMENT = 64  # bytes
@@ -49,7 +52,7 @@ class WeightsLayout:
         offset = 0
         for name, value in weights.items():
             array, torch_dtype = as_array(value)
-            strides = array.strides if is_dense(array) else np.empty(array.shape, array.dtype).strides
+            strides = array.strides if _is_dense(array) else np.empty(array.shape, array.dtype).strides
             entries.append(_Entry(name, array.dtype.str, array.shape, strides, offset, torch_dtype))
             offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         return cls(tuple(entries), offset)
@@ -183,3 +186,56 @@ class WeightsBoard:
 
 def _cloned(value: Any) -> Any:
     return value.copy(order="K") if isinstance(value, np.ndarray) else value.clone()
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether a value is a torch tensor."""
+    torch = sys.modules.get("torch")  # there can be no tensor without it
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def as_array(value: Any) -> tuple[Array, str | None]:
+    """Return an array over a tensor's bytes, and the name of its torch type; None for what is an array already.
+
+    A type that NumPy lacks, such as bfloat16, travels as integers of its size.
+    """
+    if not is_tensor(value):
+        return np.asarray(value), None
+    import torch
+
+    tensor = value.detach().cpu()
+    name = str(tensor.dtype).removeprefix("torch.")
+    try:
+        return tensor.numpy(), name
+    except TypeError:
+        return tensor.view({1: torch.int8, 2: torch.int16}[tensor.itemsize]).numpy(), name
+
+
+def as_given(array: Array, torch_dtype: str | None) -> Any:
+    """Return a tensor over an array's bytes, or the array itself where `torch_dtype` is None."""
+    if torch_dtype is None:
+        return array
+    import torch
+
+    return torch.from_numpy(array).view(getattr(torch, torch_dtype))
+
+
+def axes_in_memory(array: Array) -> list[int]:
+    """Return the axes as the bytes lie: first the one whose neighbours lie furthest apart; unchanged unless dense."""
+    return _axes_by_stride(array) if _is_dense(array) else list(range(array.ndim))
+
+
+def _axes_by_stride(array: Array) -> list[int]:
+    """Return the axes from the one whose neighbours lie furthest apart to the one whose lie next to each other."""
+    return sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+
+
+def _is_dense(array: Array) -> bool:
+    """Return whether the array's bytes lie without gaps or overlaps, in whatever order of axes."""
+    expected = array.itemsize
+    for axis in reversed(_axes_by_stride(array)):
+        if array.shape[axis] > 1:
+            if array.strides[axis] != expected:
+                return False
+            expected *= array.shape[axis]
+    return True

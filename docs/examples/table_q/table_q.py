@@ -6,8 +6,8 @@ from typing import Any
 import gin
 import torch
 
-from agents.policy import DecisionRandom
-from agents.spec import LearnerInterface, Spec
+from async_wrappers.agents.policy import DecisionRandom
+from async_wrappers.agents.spec import LearnerInterface, Spec
 
 
 @gin.configurable

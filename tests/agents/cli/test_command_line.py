@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.cli.command_line import COMMANDS
-from agents.cli.flags import Parser, Switch, UsageError, number, one_of, whole_number
+from async_wrappers.agents.cli.command_line import COMMANDS
+from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, number, one_of, whole_number
 from tests.worlds.command_line import ROOT, call, place, refused
 
 __all__ = ["call", "place"]

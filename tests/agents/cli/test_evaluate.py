@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,28 @@ def test_an_evaluation_with_videos_gives_the_same_scores_as_without(place: Path,
     videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
     assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
     assert "--render and --video" in refused(call("evaluate", "--base_dir", "run", "--trust", "--render", "--video"))
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["evaluate", "--base_dir", "run", "--trust", "--render"], "record the episodes with --video"),
+        (["record", "--gin_files", "mine.gin", "--dataset", "shown"], "name a script with --player"),
+    ],
+)
+def test_a_window_is_refused_where_there_is_no_display(
+    call: Any, place: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], remedy: str
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert call("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1").code == 0
+    message = refused(call(*words))
+    assert "opens a window, and this machine has no display (neither DISPLAY nor" in message
+    assert remedy in message
+    monkeypatch.setenv("DISPLAY", ":0")
+    # the next thing that is wrong with an environment that cannot be seen
+    assert "render_mode of 'Mine-v0' must be None" in refused(call(*words))
 
 
 def test_two_where_there_is_nothing_to_evaluate(call: Any, place: Path) -> None:

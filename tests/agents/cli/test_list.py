@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import pytest
+from ale_py import roms
 
+from async_wrappers.envs import create_gym_environment
 from tests.worlds.command_line import call, place
 
 __all__ = ["call", "place"]
@@ -18,3 +21,40 @@ def test_the_list_names_agents_games_environments_and_configurations(call: Any, 
     words = set(done.out.split())
     assert {"dqn", "noop", "random", "Boxing", "Pong", "CartPole-v1", "configs/dqn/cartpole.gin"} <= words
     assert "configs/paper/asynchronous_8.gin" in words
+
+
+def sections(out: str) -> dict[str, list[str]]:
+    """Return the lines below each title, by the title's first words."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in out.splitlines():
+        if line.startswith("  "):
+            lines.append(line.strip())
+        else:
+            lines = found.setdefault(line.split(" (")[0].rstrip(":"), [])
+    return found
+
+
+def test_every_environment_of_the_list_can_be_made_and_the_others_say_what_they_miss(call: Any) -> None:
+    found = sections(call("list").out)
+    assert {"CartPole-v1", "async_wrappers/FallingBlocks-v0", "Blackjack-v1"} <= {*found["other environments"]}
+    for name in found["other environments"]:
+        create_gym_environment(name).close()
+    missing = "\n".join(found["environments that miss something here"])
+    assert "async_wrappers/Tetris-v0: rom must be the path of your own file of Tetris" in missing
+    ours = {name for name, spec in gym.registry.items() if not str(spec.entry_point).startswith("ale_py")}
+    assert all(name in missing for name in ours - {*found["other environments"]})
+
+
+def test_a_game_without_its_rom_is_listed_as_missing_it(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = roms.get_rom_path
+    monkeypatch.setattr(roms, "get_rom_path", lambda name: None if name == "pong" else path(name))
+    found = sections(call("list").out)
+    assert "Boxing" in found["Atari games"] and "Pong" not in found["Atari games"]
+    assert "Pong: ale-py has no ROM" in found["environments that miss something here"]
+
+
+def test_the_wrappers_of_gymnasium_are_listed_as_gin_names_them(call: Any) -> None:
+    assert {"@FrameStackObservation", "@FlattenObservation", "@RealtimeDelay"} <= {
+        *sections(call("list").out)["wrappers"]
+    }

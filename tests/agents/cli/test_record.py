@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.demonstrations.dataset import read_demonstrations
-from agents.experiment.record_demonstrations import import_demonstrations
-from agents.experiment.runner import Runner
+from async_wrappers.agents.demonstrations.dataset import read_demonstrations
+from async_wrappers.agents.experiment.demonstrations import import_demonstrations
+from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.command_line import call, place
 
 __all__ = ["call", "place"]
@@ -157,7 +157,7 @@ def test_without_minari_one_sentence_says_how_to_install_it(
     done = call(*words)
     assert done.code == 2
     assert re.search(
-        r"demonstrations need Minari, and \w+ is missing: pip install -e '\.\[minari\]' -c constraints.txt", done.err
+        r"a dataset of demonstrations needs the extra 'minari' \(.*\): pip install 'async-wrappers\[minari\]'", done.err
     )
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from agents.sweep.results import read_rows
-from agents.sweep.run import sweep
+from async_wrappers.agents.sweep.results import read_rows, read_subject
+from async_wrappers.agents.sweep.run import sweep
 from tests.worlds.command_line import SWEEP, call, place, refused, start
+from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import facts
 
-__all__ = ["call", "place"]
+__all__ = ["call", "fork_trials", "place"]
 
 
 @pytest.fixture
@@ -24,10 +25,13 @@ def short(place: Path) -> str:
     return "short.gin"
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path, short: str) -> None:
     done = call("sweep", "--gin_files", short, "--base-dir", "s", "--jobs", "2")
     assert done.code == 0, done.out + done.err
     assert "3 trials (3 points x 1 seeds), 3 to run, 2 at a time, about 90 s" in done.out
+    assert "; 3 of 3 done\n" in done.out and "; 1 of 3 done, about " in done.out
+    assert read_subject(place / "s") == "Mine-v0, DQNAgent"
     rows = read_rows(place / "s")
     found = {(row["arm"], row["RealtimeDelay.delay"], row["RealtimeDelay.noops"]) for row in rows}
     assert found == {("random", 0, 0), ("learner", 2, 0), ("learner", 2, 2)}
@@ -51,6 +55,19 @@ def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path,
     assert read_rows(place / "s") == rows
 
 
+def test_an_interrupted_sweep_says_how_to_go_on(
+    call: Any, place: Path, short: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("async_wrappers.agents.sweep.run.run_pool", interrupt)
+    done = call("sweep", "--gin_files", short, "--base_dir", "s", "--jobs", "2")
+    command = "python train.py sweep --base_dir s --jobs 2 --trust"
+    assert (done.code, done.err) == (130, f"\ninterrupted: 0 of 3 trials are done in s; to go on: {command}\n")
+
+
+@pytest.mark.usefixtures("fork_trials")
 def test_a_failed_trial_makes_the_exit_code_1_and_names_it(call: Any, place: Path) -> None:
     grid = "create_gym_environment.environment_id = 'Broken-v0'"
     words = ("sweep", "--gin_files", "mine.gin", "--base_dir", "s", "--grid", grid, "--seeds", "1", "--jobs", "2")
@@ -61,7 +78,9 @@ def test_a_failed_trial_makes_the_exit_code_1_and_names_it(call: Any, place: Pat
 
 
 def test_a_finished_trial_without_its_replay_can_still_be_evaluated(call: Any, place: Path) -> None:
-    (place / "short.gin").write_text(SWEEP + "Sweep.keep_checkpoints = False")
+    """Its trial is a new interpreter, as a user's is; in the other tests trials are forks."""
+    alone = "Sweep.keep_checkpoints = False\nSweep.arms = {}\nSweep.exclude = []"
+    (place / "short.gin").write_text(SWEEP + alone)
     grid = ("--grid", "RealtimeDelay.delay = 2")
     assert call("sweep", "--gin_files", "short.gin", "--base_dir", "s", "--jobs", "2", *grid).code == 0
     trial = place / "s" / "trials" / "0000"
@@ -72,6 +91,7 @@ def test_a_finished_trial_without_its_replay_can_still_be_evaluated(call: Any, p
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full to write to")
+@pytest.mark.usefixtures("fork_trials")
 def test_a_full_disk_loses_only_that_trials_last_iteration(call: Any, place: Path, short: str) -> None:
     words = ("sweep", "--gin_files", short, "--gin_bindings", "Runner.num_iterations = 2", "--jobs", "2")
     checkpoints = place / "s" / "trials" / "0001" / "checkpoints"
@@ -174,6 +194,7 @@ def test_24_runs_of_train_py_killed_five_times_end_as_undisturbed_ones(place: Pa
     assert len(json.loads((place / "killed" / "manifest.json").read_text())["starts"]) == 6
 
 
+@pytest.mark.usefixtures("fork_trials")
 def test_what_one_trial_reads_is_read(call: Any, place: Path) -> None:
     bindings = ("Runner.num_iterations = 1", "Runner.report_episodes = 0", "C51Agent.vmax = 20.0")
     words = [word for binding in bindings for word in ("--gin_bindings", binding)]

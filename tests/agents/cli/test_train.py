@@ -18,8 +18,8 @@ from typing import Any
 import matplotlib.image
 import pytest
 
-from agents.experiment.runner import Runner
-from tests.worlds.command_line import call, in_a_process, iterations, place, refused, start
+from async_wrappers.agents.experiment.runner import Runner
+from tests.worlds.command_line import call, in_a_fork, in_a_process, iterations, place, refused, start
 from tests.worlds.lock_holder import holder
 
 __all__ = ["call", "place"]
@@ -47,8 +47,14 @@ class TestARun:
         assert done.code == 0, done.err
         told = done.out.splitlines()
         assert told[:2] == ["base_dir: run", "seed: 5"]
+        assert re.fullmatch(r"agent: DQNAgent, \d+ weights", told[2])
+        assert told[3:6] == [
+            "environment: Mine-v0",
+            "delay: 2 frames, 1 no-op",
+            "iterations: 2, each of 40 training frames and 20 evaluation frames",
+        ]
         assert told[-1] == "base_dir: run"
-        assert [line.split(":")[0] for line in told if line.startswith("iteration")] == ["iteration 0", "iteration 1"]
+        assert [line.split(":")[0] for line in told if line.startswith("iteration ")] == ["iteration 0", "iteration 1"]
         assert any(line.startswith("random ") for line in told)
         assert any(line.startswith("trained ") for line in told)
         base_dir = place / "run"
@@ -147,7 +153,7 @@ class TestARun:
 
 class TestExitCodes:
     def test_one_with_a_traceback_where_the_run_fails(self, place: Path, call: Any) -> None:
-        done = in_a_process(
+        done = in_a_fork(
             place,
             "--base_dir",
             "run",
@@ -190,8 +196,9 @@ class TestExitCodes:
             process.wait()
         assert process.returncode == 130
         assert "Traceback" not in err
-        assert "\ninterrupted: the same --base_dir goes on from its last checkpoint; without the --gin_files add" in err
         done = len(iterations(place / "run"))
+        command = f"python train.py --base_dir run --gin_bindings 'import module_{place.name}'"
+        assert f"\ninterrupted: {done} of 100000 iterations are done in run; to go on: {command}\n" in err
         assert done >= 1
         resumed = call("--base_dir", "run", "--trust", "--gin_bindings", f"Runner.num_iterations = {done + 1}")
         assert resumed.code == 0
@@ -202,7 +209,23 @@ class TestExitCodes:
             assert resumed_line["train_episode_returns"] == straight_line["train_episode_returns"]
             assert resumed_line["eval_episode_returns"] == straight_line["eval_episode_returns"]
 
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_130_with_the_directory_where_none_was_named(
+        self, place: Path, call: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupt(*arguments: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Runner, "run_experiment", interrupt)
+        done = call("--gin_files", "configs/dqn/cartpole.gin")
+        (base_dir,) = (place / "results").iterdir()
+        told = f"\ninterrupted: 0 of 10 iterations are done in results/{base_dir.name}; to go on: "
+        assert done.err == f"{told}python train.py --base_dir results/{base_dir.name}\n"
+        monkeypatch.setattr(Runner, "resume", interrupt)
+        done = call("--gin_files", "configs/dqn/cartpole.gin", "--base_dir", "new")
+        assert done.err == "\ninterrupted: nothing had begun in new; the same command begins again\n"
+
+    # The next test sends SIGTERM too.
+    @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
     def test_130_in_one_line_while_the_libraries_are_imported(self, place: Path, number: signal.Signals) -> None:
         with importing(place) as (process, _):
             process.send_signal(number)
@@ -257,7 +280,7 @@ class TestExitCodes:
         )
         assert swept == message
         assert "evaluate needs --base_dir" in refused(call("evaluate", "--base_dir", base_dir))
-        assert sorted(place.iterdir()) == before
+        assert sorted({*place.iterdir()} - {place / "__pycache__"}) == before
 
     @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
     def test_2_in_one_sentence_where_the_base_dir_is_read_only_which_can_be_evaluated(
@@ -365,7 +388,10 @@ class TestExitCodes:
             (["DQNAgent.epsilon_fn = 'x'"], "DQNAgent.epsilon_fn must be a function or a class"),
             (["DQNAgent.optimizer = None"], "DQNAgent.optimizer must be a function or a class"),
             (["create_agent.agent_name = 3"], "create_agent.agent_name must be one of"),
-            (["create_agent.agent_name = @create_network"], "or a subclass of agents.spec.Spec such as @MyAgent"),
+            (
+                ["create_agent.agent_name = @create_network"],
+                "or a subclass of async_wrappers.agents.spec.Spec such as",
+            ),
             (["create_runner.schedule = []"], "create_runner.schedule must be one of"),
             (["Runner.seed = (1"], "a bracket or a quote is not closed"),
             (["Runner.seed = "], "not a gin statement"),

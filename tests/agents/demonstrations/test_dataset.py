@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
-from agents.demonstrations.dataset import DatasetWriter, read_demonstrations
-from agents.demonstrations.demonstration import Demonstration
+from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_demonstrations
+from async_wrappers.agents.demonstrations.demonstration import Demonstration
 
 try:
     import h5py
@@ -214,5 +214,5 @@ def test_without_minari_one_sentence_says_how_to_install_it(
         lambda: DatasetWriter(str(tmp_path / "new"), IMAGES, ACTIONS),
     ]
     for call in calls:
-        with pytest.raises(gym.error.DependencyNotInstalled, match=r"pip install -e '\.\[minari\]' -c constraints.txt"):
+        with pytest.raises(gym.error.DependencyNotInstalled, match=r"pip install 'async-wrappers\[minari\]'$"):
             call()

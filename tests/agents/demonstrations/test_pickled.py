@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.demonstrations.dataset import read_demonstrations
+from async_wrappers.agents.demonstrations.dataset import read_demonstrations
 
 
 def rows(frames: int = 4, shape: tuple[int, ...] = (1, 1, 3, 3), kind: Any = np.uint8) -> list[tuple[Any, ...]]:

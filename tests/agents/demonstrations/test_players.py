@@ -11,9 +11,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from agents.demonstrations.demonstration import Demonstration
-from agents.demonstrations.players import Keyboard, Script, make_player
-from agents.demonstrations.recorder import Recorder
+from async_wrappers.agents.demonstrations.demonstration import Demonstration, Recorder
+from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.recording_env import MEANINGS, NOOP, RecordingEnv
 
@@ -150,4 +149,4 @@ def test_an_environment_without_pictures_is_one_sentence() -> None:
 
 
 def test_the_module_of_players_needs_no_pygame(tmp_path: Path) -> None:
-    assert "pygame" not in vars(sys.modules["agents.demonstrations.players"])
+    assert "pygame" not in vars(sys.modules["async_wrappers.agents.demonstrations.players"])

@@ -11,14 +11,14 @@ import gymnasium as gym
 import pytest
 import torch
 
-import agents.configurables
+import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from agents.compute import create_optimizer
-from agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
-from agents.policy import linearly_decaying_epsilon
+from async_wrappers.agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
+from async_wrappers.agents.learner import create_optimizer
+from async_wrappers.agents.policy import linearly_decaying_epsilon
 
 ROOT = Path(__file__).parents[3]
-CONFIGURABLES = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+CONFIGURABLES = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
 
 
 @pytest.fixture(autouse=True)
@@ -127,13 +127,13 @@ class TestMistakes:
         message = refused(files=("rainbow.gin",))
         assert message.startswith("--gin_files rainbow.gin")
         assert "this is a file of Dopamine's (No module named 'dopamine')" in message.replace("\n", " ")
-        assert message.endswith("docs/dopamine_names.md says what Dopamine's names are here")
+        assert message.endswith("docs/reference/dopamine_names.md says what Dopamine's names are here")
 
     @pytest.mark.parametrize("name", ["JaxRainbowAgent", "JaxQuantileAgent", "JaxFullRainbowAgent"])
     def test_a_name_of_dopamines_points_to_ours_and_to_the_page(self, name: str) -> None:
         message = refused(f"{name}.num_atoms = 51")
         assert f"did you mean {name.removeprefix('Jax')}" in message
-        assert message.endswith("docs/dopamine_names.md says what Dopamine's names are here")
+        assert message.endswith("docs/reference/dopamine_names.md says what Dopamine's names are here")
 
     def test_an_unknown_name_in_a_file_is_told_with_its_line(self) -> None:
         write("mine.gin", "DQNAgent.gamma = 0.5", "", "RealtimDelay.delay = 3")

@@ -1,7 +1,11 @@
-"""The loop between an agent and an environment, call by call."""
+"""The loop between an agent and an environment, call by call, and what a phase of episodes comes to."""
 
 from __future__ import annotations
 
+import os
+import threading
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -9,10 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.experiment.episode import Episode, Phase, episode_seed, play_episode
-from async_wrappers import RealtimeDelay
+from async_wrappers import AsyncRunner, RealtimeDelay
+from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.experiment.episode import (
+    Episode,
+    Phase,
+    Played,
+    closing_line,
+    episode_seed,
+    facts,
+    note_standing,
+    play_episode,
+)
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.envs import ClipReward
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.duels_env import FRAMES, Duels, won_by
+from tests.worlds.experiments import make_dqn
 from tests.worlds.scripted_agent import ScriptedAgent
 
 TRUNCATED, TERMINATED, BOTH = (False, True), (True, False), (True, True)
@@ -115,3 +133,191 @@ class TestSeeds:
         # A run that is resumed with a later version must go on as it would have.
         asked = [(0, Phase.TRAIN, 0), (3, Phase.EVAL, 7), (1, Phase.FINAL, 2)]
         assert [episode_seed(*question) for question in asked] == [821_328_062, 912_422_222, 1_718_757_946]
+
+
+EPISODES = 6  # of a phase
+
+
+def under_delay() -> gym.Env[Any, Any]:
+    return RealtimeDelay(Duels(), delay=1, noops=1)  # decisions take effect on frames 1 and 3 of 0 to 3
+
+
+def make_runner(base_dir: Path, iterations: int, **arguments: Any) -> Runner:
+    return Runner(
+        base_dir,
+        **{
+            "create_environment_fn": under_delay,
+            "create_agent_fn": partial(RandomAgent),
+            "num_iterations": iterations,
+            "training_episodes": EPISODES,
+            "evaluation_episodes": 2,
+            **arguments,
+        },
+    )
+
+
+def outcomes(phase: Phase, first: int, episodes: int) -> list[bool | None]:
+    return [won_by(episode_seed(0, phase, number)) for number in range(first, first + episodes)]
+
+
+class TestFacts:
+    @pytest.mark.parametrize(
+        ("played", "expected"),
+        [
+            (
+                Played([Episode(1.0, 10), Episode(0.0, 6)], 8, 2),
+                {"actions": 8, "actions_per_frame": 0.5, "updates": 2, "updates_per_action": 0.25},
+            ),
+            (
+                Played([Episode(1.0, 3, won=True), Episode(-1.0, 1, won=False), Episode(0.0, 4)], 4, 0),
+                {"actions": 4, "actions_per_frame": 0.5, "updates": 0, "updates_per_action": 0, "wins": 1, "losses": 1},
+            ),
+            (
+                Played([Episode(0.0, 5)], 0, 3, encounter=7),  # neither won nor lost
+                {
+                    "actions": 0,
+                    "actions_per_frame": 0,
+                    "updates": 3,
+                    "updates_per_action": 3,
+                    "wins": 0,
+                    "losses": 0,
+                    "encounter": 7,
+                },
+            ),
+        ],
+    )
+    def test_what_a_phase_came_to(self, played: Played, expected: dict[str, Any]) -> None:
+        assert facts(played) == expected
+
+    def test_the_closing_line_adds_the_iterations_up(self) -> None:
+        first = facts(Played([Episode(1.0, 10, won=True), Episode(-1.0, 10, won=False)], 15, 30, 2))
+        second = facts(Played([Episode(1.0, 20, won=True)], 15, 0, 3))
+        history = [
+            {"train_episode_lengths": lengths, **{f"train_{name}": value for name, value in found.items()}}
+            for lengths, found in (([10, 10], first), ([20], second))
+        ]
+        assert closing_line(history) == (
+            "training: 3 episodes, 40 frames; 2 wins, 1 losses; at encounter 3; "
+            "0.750 actions per frame, 1.000 updates per action"
+        )
+        assert closing_line([]) == "training: 0 episodes, 0 frames; 0.000 actions per frame, 0.000 updates per action"
+
+
+class TestSimulatedRuns:
+    def test_wins_and_losses_are_the_environments_and_actions_those_that_took_effect(self, tmp_path: Path) -> None:
+        make_runner(tmp_path, 2).run_experiment()
+        for iteration, line in enumerate(read_iterations(tmp_path)):
+            won = outcomes(Phase.TRAIN, iteration * EPISODES, EPISODES)
+            assert (line["train_wins"], line["train_losses"]) == (won.count(True), won.count(False))
+            assert line["train_actions"] == 2 * EPISODES
+            assert line["train_actions_per_frame"] == 2 / FRAMES
+            assert line["train_updates"] == 0  # random
+        assert 0 < sum(line["train_wins"] for line in read_iterations(tmp_path)) < 2 * EPISODES
+
+    def test_updates_are_counted_in_training(self, tmp_path: Path) -> None:
+        agent = partial(make_dqn, min_replay_history=0, update_period=1)
+        runner = make_runner(tmp_path, 1, create_agent_fn=agent)
+        runner.run_experiment()
+        [line] = read_iterations(tmp_path)
+        assert line["train_updates"] == runner.agent.updates > 0
+        assert line["train_updates_per_action"] == line["train_updates"] / line["train_actions"]
+        assert line["eval_updates"] == 0
+
+    def test_each_phase_passes_encounters_by_itself(self, tmp_path: Path) -> None:
+        runner = make_runner(tmp_path, 3)
+        runner.run_experiment()
+        lines = read_iterations(tmp_path)
+        for phase, episodes in ((Phase.TRAIN, EPISODES), (Phase.EVAL, 2)):
+            for iteration, line in enumerate(lines):
+                passed = outcomes(phase, 0, (iteration + 1) * episodes).count(True)
+                assert line[f"{phase.name.lower()}_encounter"] == 1 + passed
+        assert runner.closing_line().split("; ")[2] == f"at encounter {lines[-1]['train_encounter']}"
+
+    def test_a_run_that_is_continued_goes_on_with_its_encounter(self, tmp_path: Path) -> None:
+        make_runner(tmp_path / "whole", 3).run_experiment()
+        make_runner(tmp_path / "parts", 1).run_experiment()
+        rest = make_runner(tmp_path / "parts", 3)
+        assert rest.resume()
+        rest.run_experiment()
+        whole, parts = (read_iterations(tmp_path / name) for name in ("whole", "parts"))
+        assert [line["train_encounter"] for line in parts] == [line["train_encounter"] for line in whole]
+        assert [line["eval_encounter"] for line in parts] == [line["eval_encounter"] for line in whole]
+        began = rest.environment.unwrapped.played[0]  # type: ignore[attr-defined]
+        assert began == parts[0]["train_encounter"] > 1
+
+    def test_an_evaluation_begins_with_the_first_encounter_each_time(self, tmp_path: Path) -> None:
+        runner = make_runner(tmp_path, 1)
+        runner.run_experiment()
+        duels = runner.environment.unwrapped
+        for _ in range(2):
+            duels.played.clear()  # type: ignore[attr-defined]
+            runner.evaluation(runner.agent, 5)
+            won = outcomes(Phase.FINAL, 0, 4)
+            assert duels.played == [1 + won[:n].count(True) for n in range(5)]  # type: ignore[attr-defined]
+
+    def test_an_environment_without_encounters_says_nothing_of_them(self, tmp_path: Path) -> None:
+        runner = make_runner(tmp_path, 1, create_environment_fn=partial(DriftingEnv, lengths=[5]))
+        runner.run_experiment()
+        [line] = read_iterations(tmp_path)
+        assert not {"train_wins", "train_losses", "train_encounter"} & line.keys()
+        assert "encounter" not in runner.closing_line()
+
+
+class TestTheRunner:
+    @pytest.mark.parametrize("backend", ["virtual", "thread"])
+    def test_it_begins_with_the_encounter_it_is_told_and_reports_the_next(self, backend: str) -> None:
+        runner = AsyncRunner(
+            Duels, lambda: lambda observation: 1, 1, fps=400, backend=backend, latency=0.001, calibration_time=0.0
+        )
+        report = runner.run(episodes=EPISODES, phase_state=5)
+        won = [won_by(_seed(number)) for number in range(EPISODES)]
+        assert [episode.won for episode in report.episodes] == won
+        assert (report.wins, report.losses) == (won.count(True), won.count(False))
+        assert report.phase_state == 5 + won.count(True)
+        told = report.to_dict()
+        assert told["actions_per_frame"] == report.frames["fresh"] / (FRAMES * EPISODES)
+        assert told["updates_per_action"] == 0
+        assert f"{report.wins} won, {report.losses} lost" in str(report)
+        assert f"state      {report.phase_state}" in str(report)
+        runner.close()
+
+    def test_it_notes_how_it_stands_when_a_frame_begins(self) -> None:
+        runner = AsyncRunner(
+            Duels, lambda: lambda observation: 1, 1, fps=400, backend="thread", latency=0.001, calibration_time=0.0
+        )
+        lived, after = 1000, 3 * FRAMES + 2  # in the fourth episode
+        report = runner.run(
+            episodes=5, phase_state=2, frames_before=lived, on_frame=partial(note_standing, lived + after)
+        )
+        won = [won_by(_seed(number)) for number in range(3)]
+        ((frame, standing),) = report.notes
+        assert frame == lived + after
+        assert 0 <= standing["actions"] <= after
+        assert standing == {
+            "frame": lived + after,
+            "episodes": 3,
+            "wins": won.count(True),
+            "losses": won.count(False),
+            "score": 0.0,
+            "encounter": 2 + won.count(True),
+            "actions": standing["actions"],
+            "updates": 0,
+        }
+        assert report.to_dict()["notes"] == [[frame, standing]]
+
+    def test_a_function_of_each_frame_runs_where_the_environment_does(self) -> None:
+        runner = AsyncRunner(
+            Duels, lambda: lambda observation: 1, 1, fps=400, backend="process", latency=0.001, calibration_time=0.0
+        )
+        report = runner.run(frames=3, on_frame=lambda status: (status.frame, os.getpid()))
+        assert [(frame, note[0]) for frame, note in report.notes] == [(0, 0), (1, 1), (2, 2)]
+        assert os.getpid() not in {note[1] for _, note in report.notes}
+        lock = threading.Lock()
+        with pytest.raises(ValueError, match=r"^on_frame cannot be sent to another process: "):
+            runner.run(frames=3, on_frame=lambda status: lock)
+        with pytest.raises(ValueError, match=r"^on_frame must be a function that .*, got 3$"):
+            runner.run(frames=3, on_frame=3)
+
+
+def _seed(number: int) -> int:
+    return episode_seed(0, Phase.TRAIN, number)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.experiment.episode import Phase, episode_seed
-from agents.experiment.evaluate import (
+from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.evaluate import (
     STATISTICS,
     bootstrap_interval,
     difference_interval,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import agents.configurables
+import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from agents.experiment.config import load_config
-from agents.experiment.create_runner import create_runner
-from agents.experiment.evaluate import difference_interval
-from agents.experiment.report import Row, compare_with_baselines
-from agents.experiment.runner import Runner
+from async_wrappers.agents.experiment.config import load_config
+from async_wrappers.agents.experiment.evaluate import difference_interval
+from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.report import Row, compare_with_baselines
+from async_wrappers.agents.experiment.runner import Runner
 
 ROOT = Path(__file__).parents[3]
 SEEDS = (0, 1, 2)
@@ -21,7 +21,7 @@ SOLVED = 195.0  # Gymnasium's mark for CartPole, there over 100 episodes of at m
 
 def trained(base_dir: Path, seed: int, *bindings: str, agent: str = "dqn") -> list[float]:
     """The returns of a run's final evaluation."""
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
     load_config([f"configs/{agent}/cartpole.gin"], [f"Runner.seed = {seed}", *bindings], names, search_paths=[ROOT])
     runner: Runner = create_runner(base_dir)
     runner.run_experiment()

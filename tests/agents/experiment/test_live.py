@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,17 +20,16 @@ import psutil
 import pytest
 from gymnasium.spaces import Box
 
-from agents.experiment import runner as runner_module
-from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
-from agents.experiment.episode import Phase, episode_seed
-from agents.experiment.live import LiveRunner
-from agents.experiment.runner import DifferentExperiment, Runner
-from agents.replay.log import read_index
-from agents.replay.replay import create_replay
 from async_wrappers import AsyncRunner
-from async_wrappers.live.report.measurements import Measurements
-from async_wrappers.live.report.spans import EpisodeTiming
-from async_wrappers.live.report.timing import TimingReport
+from async_wrappers.agents.experiment import runner as runner_module
+from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
+from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.live import LiveRunner
+from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.files import read_index
+from async_wrappers.agents.replay.replay import create_replay
+from async_wrappers.live.backends.children import signals_blocked
+from async_wrappers.live.report import EpisodeTiming, Measurements, TimingReport
 from tests.worlds.duels_env import FRAMES, won_by
 from tests.worlds.experiments import QUICK_LIVE
 from tests.worlds.experiments import build_live as build
@@ -47,6 +47,15 @@ def test_an_unset_warmup_of_epsilon_is_refused_with_the_line_to_bind(tmp_path: P
     assert not list(tmp_path.iterdir())
     build(tmp_path, name, "DQNAgent.epsilon_warmup = 20")
     build(tmp_path, name, "DQNAgent.epsilon_warmup = None", "DQNAgent.epsilon_fn = @identity_epsilon")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fork_server() -> None:
+    """Let the fork server, if it is not there yet, import once what each learner imports in its first update."""
+    names = ["torch._dynamo", "async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server"]
+    forkserver.set_forkserver_preload(names)
+    with signals_blocked():
+        forkserver.ensure_running()
 
 
 def newest(base_dir: Path) -> dict:
@@ -373,8 +382,7 @@ def test_transitions_of_a_damaged_segment_are_lost_and_the_live_run_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     quick = ("AsyncRunner.fps = 50", "Runner.training_steps = 60", "Runner.evaluation_steps = 0")
-    for iterations in (1, 2):
-        build(tmp_path, *quick, f"Runner.num_iterations = {iterations}").run_experiment()
+    build(tmp_path, *quick, "Runner.num_iterations = 2").run_experiment()
     replay = tmp_path / "checkpoints" / "replay_0"
     first = read_index(replay, 1)[0][0]
     (replay / first.name).unlink()

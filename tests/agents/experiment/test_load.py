@@ -9,17 +9,17 @@ import gin
 import pytest
 import torch
 
-import agents.configurables
+import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from agents.experiment import load_agent, play_episode
-from agents.experiment.config import ConfigError, empty_gin, save_config
-from agents.experiment.create_runner import create_runner
-from agents.experiment.episode import Phase, episode_seed
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.experiment import load_agent, play_episode
+from async_wrappers.agents.experiment.config import ConfigError, empty_gin, save_config
+from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.live import create_runner
 from tests.worlds.experiments import load_gin
 
 ROOT = Path(__file__).parents[3]
-MODULES = (agents.configurables, async_wrappers.configurables)
+MODULES = (async_wrappers.agents.configurables, async_wrappers.configurables)
 QUICK = (
     *(f"import {module.__name__}" for module in MODULES),
     "import tests.worlds.drifting_env",
@@ -77,7 +77,7 @@ def test_gin_and_threads_are_the_callers_before_and_after(run: tuple[Path, list[
     anything = object()
     gin.parse_config("RealtimeDelay.noops = 5\nmine/RealtimeDelay.delay = 9\nMLPTorso.hidden = (3, 3)\nsize = 4")
     gin.bind_parameter("create_gym_environment.environment_kwargs", anything)  # of which there is no text
-    agents.configurables.MLPTorso((2,))
+    async_wrappers.agents.configurables.MLPTorso((2,))
     if locked:
         gin.finalize()
     before = snapshot()

@@ -14,9 +14,9 @@ from typing import Any
 import gin
 import pytest
 
-from agents.experiment import lock as lock_module
-from agents.experiment.lock import DirectoryInUse, alone_in
-from agents.experiment.runner import Runner
+from async_wrappers.agents.experiment import lock as lock_module
+from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
+from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.lock_holder import holder
 from tests.worlds.scripted_agent import ScriptedAgent
@@ -97,7 +97,7 @@ def test_a_directory_that_was_made_for_nothing_is_removed_and_any_other_stays(tm
 
 
 def test_of_many_that_begin_at_once_one_at_a_time_is_alone(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # a new interpreter would import PyTorch four times
     with context.Pool(4) as pool:
         told = pool.map_async(_count_alone, [tmp_path / "shared"] * 4).get(timeout=300)
     assert sum(told) == int((tmp_path / "shared" / "count").read_text())

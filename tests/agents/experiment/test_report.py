@@ -11,13 +11,21 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
-from agents.baselines import RandomAgent
-from agents.experiment.episode import Episode, Phase, episode_seed
-from agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
-from agents.experiment.metrics import Metrics
-from agents.experiment.report import Row, compare_with_baselines, draw_learning_curve, evaluation_facts, table
-from agents.experiment.runner import Runner
+from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.experiment.episode import Episode, Phase, episode_seed
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate, interquartile_mean
+from async_wrappers.agents.experiment.metrics import Metrics
+from async_wrappers.agents.experiment.report import (
+    Row,
+    compare_with_baselines,
+    draw_learning_curve,
+    evaluation_facts,
+    table,
+)
+from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.wrappers.delay import RealtimeDelay
 from tests.worlds.agents import make_dqn as make_agent
 from tests.worlds.drifting_env import DriftingEnv
 
@@ -126,6 +134,31 @@ class TestLearningCurve:
         image = matplotlib.image.imread(path)
         assert image.ndim == 3 and min(image.shape[:2]) > 300
         assert image.std() > 0.02  # something is drawn
+
+    @pytest.mark.parametrize(
+        ("make_environment", "delay"),
+        [
+            (DriftingEnv, "no delay"),
+            (lambda: RealtimeDelay(DriftingEnv(), 1, default_action="repeat"), "delay 1 frame"),
+            (lambda: RealtimeDelay(DriftingEnv(), 8, 3, "repeat"), "delay 8 frames, 3 no-ops"),
+            (
+                lambda: RealtimeDelay(DriftingEnv(), latency=0.1, workers=2, fps=60, default_action="repeat"),
+                "latency 0.1, 2 workers at 60 frames/s",
+            ),
+        ],
+        ids=["none", "one frame", "frames and no-ops", "latency"],
+    )
+    def test_its_title_says_what_was_run(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_environment: Any, delay: str
+    ) -> None:
+        titles = list[str]()
+        monkeypatch.setattr(Axes, "set_title", lambda axes, title, **how: titles.append(title))
+        make = partial(make_agent, epsilon_warmup=0)
+        Runner(tmp_path, make_environment, make, seed=3, num_iterations=1, training_steps=20).run_experiment()
+        draw_learning_curve(tmp_path)
+        (tmp_path / "metrics" / "run.json").unlink()
+        draw_learning_curve(tmp_path)
+        assert titles == [f"DriftingEnv, DQNAgent, {delay}, seed 3", tmp_path.name]
 
     def test_drawing_again_replaces_the_file(self, tmp_path: Path) -> None:
         first = draw_learning_curve(tmp_path).read_bytes()

@@ -14,21 +14,20 @@ import gymnasium as gym
 import pytest
 import torch
 
-from agents.baselines import RandomAgent
-from agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
-from agents.experiment.create_runner import create_runner
-from agents.experiment.episode import Phase, episode_seed
-from agents.experiment.evaluate import evaluate
-from agents.experiment.metrics import read_iterations
-from agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
-from agents.files import OtherFormat
-from agents.learner import DivergedError
-from agents.networks.q_network import create_network
-from agents.networks.torsos import MLPTorso
-from agents.policy import identity_epsilon
-from agents.replay.log import read_index
-from agents.turn_based import TurnBasedAgent
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
+from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.evaluate import evaluate
+from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
+from async_wrappers.agents.files import OtherFormat, read_index
+from async_wrappers.agents.learner import DivergedError
+from async_wrappers.agents.networks.q_network import create_network
+from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.policy import identity_epsilon
+from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.envs import ClipReward, create_atari_environment
 from tests.worlds.agents import tiny_network
 from tests.worlds.drifting_env import DriftingEnv

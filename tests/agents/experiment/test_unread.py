@@ -5,31 +5,34 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import agents.configurables
+import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from agents.cli import record, sweep, train
-from agents.cli.command_line import COMMANDS
-from agents.cli.configuration import load_gin
-from agents.cli.flags import Parser
-from agents.experiment.config import load_config
-from agents.experiment.create_runner import SCHEDULES
-from agents.experiment.unread import Given, LoadedConfig, gin_name
-from agents.registry import AGENTS, BASELINES
-from agents.sweep.grid import make_points
-from agents.sweep.settings import Sweep
+from async_wrappers.agents.cli import record, sweep, train
+from async_wrappers.agents.cli.command_line import COMMANDS
+from async_wrappers.agents.cli.configuration import load_gin
+from async_wrappers.agents.cli.flags import Parser
+from async_wrappers.agents.experiment.config import load_config
+from async_wrappers.agents.experiment.live import SCHEDULES
+from async_wrappers.agents.experiment.unread import Given, LoadedConfig, gin_name
+from async_wrappers.agents.registry import AGENTS, BASELINES
+from async_wrappers.agents.sweep.grid import make_points
+from async_wrappers.agents.sweep.plan import Sweep
+from async_wrappers.configurables import WRAPPERS
 from tests.worlds.experiments import ROOT
 
-KNOWN = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+KNOWN = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
 BY_NAME = {gin_name(thing): thing for thing in KNOWN}
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 CARTPOLE, ATARI, LIVE = "configs/dqn/cartpole.gin", "configs/dqn/atari.gin", "configs/live/cartpole.gin"
 AGENT = "create_agent.agent_name = {!r}".format
+ALL_AGENTS = (*AGENTS, *BASELINES)
 
 
 def load(*bindings: str, files: tuple[str, ...] = (CARTPOLE,)) -> LoadedConfig:
@@ -96,10 +99,16 @@ class TestWhatMayBeRead:
     def test_every_binding_of_a_shipped_file_is_read(self, name: str) -> None:
         assert unread(files=(name,)) == {}
 
-    @pytest.mark.parametrize("name", FILES)
-    def test_a_file_may_be_followed_by_the_choice_of_another_agent(self, name: str) -> None:
-        for agent in (*AGENTS, *BASELINES):
-            assert unread(AGENT(agent), files=(name,)) == {}
+    @pytest.mark.parametrize(
+        ("name", "agent"),
+        # Each file with one of the agents in turn, and one file with all of them.
+        [
+            *zip(FILES, cycle(ALL_AGENTS), strict=False),
+            *((CARTPOLE, agent) for agent in ALL_AGENTS),
+        ],
+    )
+    def test_a_file_may_be_followed_by_the_choice_of_another_agent(self, name: str, agent: str) -> None:
+        assert unread(AGENT(agent), files=(name,)) == {}
 
     @pytest.mark.parametrize(
         "bindings",
@@ -146,7 +155,7 @@ class TestWhatMayBeRead:
         referred_to = {
             "Runner.create_environment_fn": ("create_gym_environment", "create_atari_environment"),
             "create_gym_environment.wrappers": ("RealtimeDelay", "AppliedActions", "CommittedActions", "DecisionDelay"),
-            "create_atari_environment.wrappers": ("DelayObservation", "ResizeObservation"),
+            "create_atari_environment.wrappers": tuple(wrapper.__name__ for wrapper in WRAPPERS),
             "RealtimeDelay.latency": ("Constant", "Correlated", "Gamma", "LogNormal", "Spikes", "Trace", "Uniform"),
             "RealtimeDelay.stagger": ("ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Tickets"),
             "LiveRunner.create_async_runner_fn": ("AsyncRunner",),
@@ -157,21 +166,21 @@ class TestWhatMayBeRead:
                 "zero_epsilon",
             ),
         }
-        choices = [[AGENT(agent)] for agent in AGENTS] + [[f"create_runner.schedule = {name!r}"] for name in SCHEDULES]
+        everything = ["create_runner.schedule = 'realtime'", "RealtimeDelay.workers = 2"]
+        everything += ["create_atari_environment.game_name = 'Pong'"]
+        everything += [f"{key} = [@{', @'.join(names)}]" for key, names in referred_to.items()]
+        choices = [everything, *([AGENT(agent)] for agent in AGENTS)]
+        choices += [[f"create_runner.schedule = {name!r}"] for name in SCHEDULES]
         choices += [[f"create_network.torso = {name!r}"] for name in ("mlp", "nature", "1m")]
         choices += [["create_network.initializer = 'variance_scaling'"]]
-        everywhere = ["create_runner.schedule = 'realtime'", "RealtimeDelay.workers = 2"]
-        everywhere += ["create_atari_environment.game_name = 'Pong'"]
-        choices += [[*everywhere, f"{key} = [@{name}]"] for key, names in referred_to.items() for name in names]
-        bindings = {name: [*inspect.signature(thing).parameters][:1] for name, thing in BY_NAME.items()}
-        read: set[str] = set()
+        first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}
+        every = [Given("here", name, parameter, from_file=False) for name, parameter in first.items() if parameter]
+        read = {name for name, parameter in first.items() if not parameter}  # nothing of it can be bound
         for choice in choices:
             for file in (CARTPOLE, "configs/default.gin"):
-                texts = load(*choice, files=(file,)).texts
-                for name in bindings.keys() - read:
-                    one = [Given("here", name, parameter, from_file=False) for parameter in bindings[name]]
-                    if not LoadedConfig(BY_NAME, one, texts).unread():
-                        read.add(name)
+                every = [each for each in every if each.owner not in read]
+                never_read = LoadedConfig(BY_NAME, every, load(*choice, files=(file,)).texts).unread().keys()
+                read |= {each.owner for each in every if each.name not in never_read}
         assert read == set(BY_NAME)
 
 
@@ -228,7 +237,7 @@ def name_of(binding: str) -> str:
 
 def commands() -> list[str]:
     """Return the command lines of train.py that the pages, the files and the README give, without placeholders."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "configs").glob("**/*.gin"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md")), *sorted((ROOT / "configs").glob("**/*.gin"))]
     found: set[str] = set()
     for page in pages:
         text = page.read_text(encoding="utf-8")
@@ -236,7 +245,7 @@ def commands() -> list[str]:
             blocks = "".join(re.findall(r"```\w*\n(.*?)```", text, re.DOTALL))
             text = re.sub(r"\\\n\s*", " ", blocks)
         found |= set(re.findall(r"^\s*(?:\$ )?(?:\S*python) train\.py (.*?)(?:\s+#.*)?$", text, re.MULTILINE))
-    placeholders = re.compile(r"[\[$]|\.\.\.|FILE|my_experiment")
+    placeholders = re.compile(r"[\[$]|\.\.\.|FILE|my_experiment|my_environments")
     return sorted(line for line in found if "--gin" in line and not placeholders.search(line.replace("[@", "")))
 
 

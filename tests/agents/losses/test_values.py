@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from agents.losses import values as losses
+from async_wrappers.agents.losses import values as losses
 
 Q_TM1 = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 A_TM1 = [0, 1, 0]

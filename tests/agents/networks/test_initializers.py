@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from agents.networks.q_network import create_network
-from agents.networks.torsos import INITIALIZERS, MLPTorso, initialize, make_noisy, variance_scaling
+from async_wrappers.agents.networks.q_network import create_network
+from async_wrappers.agents.networks.torsos import INITIALIZERS, MLPTorso, initialize, make_noisy, variance_scaling
 
 SHAPES = {"linear": (300, 200), "convolution": (64, 32, 4, 4), "one kernel": (48, 40, 3)}
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.networks.torsos import SameConv2d, SameMaxPool2d, same_padding, size_after
+from async_wrappers.agents.networks.torsos import SameConv2d, SameMaxPool2d, same_padding, size_after
 
 Images = npt.NDArray[np.float64]
 

@@ -12,8 +12,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.networks.q_network import PRESETS, DuelingHead, LinearHead, QNetwork, count_parameters, create_network
-from agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso
+from async_wrappers.agents.networks.q_network import (
+    PRESETS,
+    DuelingHead,
+    LinearHead,
+    QNetwork,
+    count_parameters,
+    create_network,
+)
+from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso
 
 ATARI = (1, 84, 84)
 PUBLISHED_COUNTS = {

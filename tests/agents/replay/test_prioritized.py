@@ -19,7 +19,7 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay.replay import Replay, create_replay
+from async_wrappers.agents.replay.replay import Replay, create_replay
 from tests.contracts.replay_contract import (
     SPACE,
     Batch,
@@ -51,7 +51,7 @@ def prioritized(
     return create_replay(
         space,
         extras=config.extras,
-        prioritized=True,
+        selector="prioritized",
         capacity=config.capacity,
         stack_size=config.stack_size,
         update_horizon=config.update_horizon,
@@ -399,7 +399,7 @@ class TestPriorities:
             prioritized(Config(), **arguments)
 
     def test_bytes(self) -> None:
-        replay = create_replay(Box(0, 255, (84, 84), np.uint8), prioritized=True, capacity=10_000, stack_size=4)
+        replay = create_replay(Box(0, 255, (84, 84), np.uint8), selector="prioritized", capacity=10_000, stack_size=4)
         assert replay.nbytes * 100 <= 7.2e9
 
 

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay.replay import Replay, create_replay
+from async_wrappers.agents.replay.replay import Replay, create_replay
 from tests.contracts.replay_contract import (
     SPACE,
     Config,
@@ -168,7 +168,7 @@ class TestCreateReplay:
             ({}, set(), set()),
             ({"eviction": "oldest", "stack_size": 4}, set(), set()),
             (
-                {"prioritized": True, "priority_exponent": 0.2, "sampling": "iid"},
+                {"selector": "prioritized", "priority_exponent": 0.2, "sampling": "iid"},
                 {"priority_exponent", "importance_exponent", "sampling"},
                 {"probability", "weight"},
             ),
@@ -186,7 +186,7 @@ class TestCreateReplay:
             replay.observe(transition)
         assert replay.sample().keys() == ReplayContract.batch_keys | drawn
 
-    @pytest.mark.parametrize("arguments", [{}, {"prioritized": True}, {"eviction": "reservoir"}])
+    @pytest.mark.parametrize("arguments", [{}, {"selector": "prioritized"}, {"eviction": "reservoir"}])
     def test_samples_of_a_dict_space_lie_in_it(self, arguments: dict[str, Any]) -> None:
         space = Dict(
             camera=Box(0, 255, (4, 4), np.uint8),
@@ -219,7 +219,7 @@ class TestCreateReplay:
         space = Box(0, 1, (2,))
         with pytest.raises(ValueError, match="eviction must be 'oldest' or 'reservoir', got 'newest'"):
             create_replay(space, eviction="newest")  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="eviction must be 'oldest' where prioritized=True, got 'reservoir'"):
-            create_replay(space, eviction="reservoir", prioritized=True)
-        with pytest.raises(TypeError, match="sampling must not be given without prioritized=True"):
+        with pytest.raises(ValueError, match="eviction must be 'oldest' where selector='prioritized', got 'reservoir'"):
+            create_replay(space, eviction="reservoir", selector="prioritized")
+        with pytest.raises(TypeError, match="sampling must not be given where selector='uniform'"):
             create_replay(space, sampling="iid")

@@ -12,8 +12,8 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay.replay import Replay, create_replay
-from agents.replay.ring import FINAL
+from async_wrappers.agents.replay.replay import Replay, create_replay
+from async_wrappers.agents.replay.storages import FINAL
 from tests.contracts.replay_contract import (
     EXTRAS,
     SPACE,
@@ -61,7 +61,7 @@ class TestRingKeepsTheContract(ReplayContract):
 
 class TestRing:
     @given(configs, streams())
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=100, deadline=None)
     def test_agrees_with_the_oracle_at_every_moment(self, config: Config, stream: list[Transition]) -> None:
         replay, oracle = ring(config), Oracle(config)
         for transition in stream:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.replay.selectors import SumTree
+from async_wrappers.agents.replay.selectors import SumTree
 
 values = st.one_of(
     st.just(0.0),

@@ -8,7 +8,13 @@ from xml.etree import ElementTree
 import matplotlib.image
 import pytest
 
-from agents.sweep.figures import draw_learning_curves, draw_scores, draw_workers, write_figure
+from async_wrappers.agents.sweep.figures import (
+    draw_learning_curves,
+    draw_scores,
+    draw_workers,
+    put_subject,
+    write_figure,
+)
 from tests.worlds.made_up_sweep import ALL_TRIALS, D, N, a_score, made_up_sweep, view
 
 
@@ -60,3 +66,9 @@ class TestFigures:
         write_figure(draw_scores(found), tmp_path / "score")
         assert svg.read_bytes() == before
         assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_figure_says_what_it_is_of_above_its_note() -> None:
+    figure = draw_workers([(0.1, 6, 8)], 60.0, "simulated")
+    assert put_subject(figure, "").get_suptitle() == "simulated"
+    assert put_subject(figure, "CartPole-v1, DQNAgent").get_suptitle() == "CartPole-v1, DQNAgent\nsimulated"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import async_wrappers.configurables  # noqa: F401  # references in values are of what gin knows
-from agents.experiment.config import ConfigError
-from agents.sweep.grid import Axis, make_points, parse_axis, plain
+from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.sweep.grid import Axis, make_points, parse_axis, plain
 
 D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"
 

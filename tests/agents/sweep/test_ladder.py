@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from agents.experiment.evaluate import difference_interval
-from agents.sweep.figures import write_figure
-from agents.sweep.ladder import Ladder, draw_ladders, make_ladders, why_no_ladder
-from agents.sweep.page import write_report
-from agents.sweep.plan import read_plan
-from agents.sweep.results import read_rows
-from agents.sweep.view import View, make_view
+from async_wrappers.agents.experiment.evaluate import difference_interval
+from async_wrappers.agents.sweep.figures import draw_ladders, write_figure
+from async_wrappers.agents.sweep.plan import read_plan
+from async_wrappers.agents.sweep.report import write_report
+from async_wrappers.agents.sweep.results import read_rows
+from async_wrappers.agents.sweep.view import Ladder, View, make_view, why_no_ladder
 from tests.worlds.made_up_sweep import D, N, made_up_sweep
 
 GAME, AGENT = "create_atari_environment.game_name", "create_agent.agent_name"
@@ -36,7 +35,7 @@ def costs(ladder: Ladder) -> dict[float, tuple[float, float]]:
 
 
 def test_the_costs_are_those_worked_out_by_hand(tmp_path: Path) -> None:
-    (ladder,) = make_ladders(view(tmp_path, BOTH))
+    (ladder,) = view(tmp_path, BOTH).ladders
     assert ladder.top.value == 12.0
     assert costs(ladder) == {1: (1.0, 1.0), 8: (7.0, 4.0)}
     rung = ladder.rungs[1]
@@ -48,7 +47,7 @@ def test_the_costs_are_those_worked_out_by_hand(tmp_path: Path) -> None:
 
 def test_interactions_may_be_arms_and_a_panel_and_an_agent_have_a_ladder_each(tmp_path: Path) -> None:
     arms = {f"{a}, {i}": [f"{N} = {n}"] for a in ("DQN", "C51") for i, n in (("asynchronous", 0), ("sequential", D))}
-    found = make_ladders(view(tmp_path, [f"{GAME} = 'Boxing', 'Krull'", BOTH[0]], arms))
+    found = view(tmp_path, [f"{GAME} = 'Boxing', 'Krull'", BOTH[0]], arms).ladders
     assert [ladder.title for ladder in found] == ["Boxing, DQN", "Boxing, C51", "Krull, DQN", "Krull, C51"]
     assert all(costs(ladder) == {1: (1.0, 1.0), 8: (7.0, 4.0)} for ladder in found)
 
@@ -66,14 +65,14 @@ def test_where_a_rung_is_missing_there_is_no_ladder_and_a_line_says_what_it_need
     tmp_path: Path, grid: list[str], more: dict[str, str]
 ) -> None:
     found = view(tmp_path, grid, **more)
-    assert make_ladders(found) == []
+    assert found.ladders == []
     assert why_no_ladder(found).startswith("no regret ladder: it needs a score without delay (")
     assert "\n" not in why_no_ladder(found)
 
 
 def test_the_picture_goes_from_rung_to_rung_and_says_what_it_shows(tmp_path: Path) -> None:
     found = view(tmp_path / "s", BOTH)
-    figure = draw_ladders(found, make_ladders(found))
+    figure = draw_ladders(found, found.ladders)
     (axes,) = figure.axes
     bars = [(bar.get_y(), bar.get_y() + bar.get_height()) for bar in axes.patches]
     assert bars == [(12.0, 11.0), (11.0, 10.0), (12.0, 5.0), (5.0, 1.0)]
@@ -97,7 +96,7 @@ def test_the_picture_goes_from_rung_to_rung_and_says_what_it_shows(tmp_path: Pat
 
 def test_numbers_are_left_to_the_table_where_they_would_cover_each_other(tmp_path: Path) -> None:
     found = view(tmp_path, [*BOTH, f"{GAME} = 'Boxing', 'Krull', 'Pong', 'Qbert'"])
-    ladders = make_ladders(found)
+    ladders = found.ladders
     assert len(ladders) == 4
     numbered = draw_ladders(found, ladders)
     assert all(axes.texts for axes in numbered.axes)  # three panels of two rungs stand side by side

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agents.sweep.grid import Point
-from agents.sweep.plan import SweepPlan
+from async_wrappers.agents.sweep.grid import Point
+from async_wrappers.agents.sweep.plan import SweepPlan
 
 
 class TestSeeds:

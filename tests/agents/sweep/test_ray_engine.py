@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from agents.experiment.config import ConfigError
-from agents.experiment.metrics import add_iteration
-from agents.sweep.grid import make_points
-from agents.sweep.results import read_rows
-from agents.sweep.run import sweep
-from agents.sweep.trial import python_path
+from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.experiment.metrics import add_iteration
+from async_wrappers.agents.sweep.grid import make_points
+from async_wrappers.agents.sweep.results import read_rows
+from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.trial import python_path
 from tests.worlds.command_line import SWEEP, call, place
 from tests.worlds.sweeps import GRID, facts, play, play_but_fail_at_8, play_slowly
 
@@ -60,7 +60,7 @@ def test_an_address_where_no_cluster_is_is_refused(tmp_path: Path) -> None:
 
 LISTEN = """
 import psutil, ray
-from agents.sweep.ray_engine import connected_to_ray
+from async_wrappers.agents.sweep.ray_engine import connected_to_ray
 with connected_to_ray(None, 1):
     ray.get(ray.remote(lambda: 1).remote())
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
@@ -87,7 +87,9 @@ class TestOnRay:
             sweep(play, {"delay": [1]}, 1, tmp_path, engine="ray", address="127.0.0.1:1")
 
     def test_a_trial_that_ray_cannot_begin_says_why(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("agents.sweep.ray_engine.python_path", lambda: 5)  # which no process can be given
+        monkeypatch.setattr(
+            "async_wrappers.agents.sweep.ray_engine.python_path", lambda: 5
+        )  # which no process can be given
         sweep(play, {"delay": [1]}, 1, tmp_path, jobs=1, engine="ray")
         failure = json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())
         assert failure["error"].startswith("TypeError")
@@ -148,7 +150,7 @@ class TestRandomSearch:
     def test_points_are_drawn_within_their_distributions_and_are_the_same_again(self) -> None:
         from functools import partial
 
-        from agents.sweep.grid import draw_bindings
+        from async_wrappers.agents.sweep.grid import draw_bindings
 
         axes = [
             "create_optimizer.learning_rate = loguniform(1e-5, 1e-2)",
@@ -167,7 +169,7 @@ class TestRandomSearch:
         assert pairs == {("1", "0"), ("8", "8")}
 
     def test_what_is_no_distribution_is_refused(self) -> None:
-        from agents.sweep.grid import draw_bindings, parse_axis
+        from async_wrappers.agents.sweep.grid import draw_bindings, parse_axis
 
         for text in ("uniform(1)", "loguniform(0.1, 0.01)", "lograndint(5, 2)"):
             with pytest.raises(ConfigError, match=re.escape(f"{text} is no distribution of Ray Tune")):
@@ -193,7 +195,7 @@ class TestRandomSearch:
 SCRIPT = """
 import sys
 from pathlib import Path
-from agents.sweep.run import sweep
+from async_wrappers.agents.sweep.run import sweep
 from tests.worlds.sweeps import play_slowly
 
 if __name__ == "__main__":

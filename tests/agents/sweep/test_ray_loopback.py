@@ -43,9 +43,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeRay, Any]:
     ray.__dict__.update(tune=tune)
     for module in (ray, tune, private, schedulers):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.delitem(sys.modules, "agents.sweep.ray_engine", raising=False)
-    engine = importlib.import_module("agents.sweep.ray_engine")
-    monkeypatch.delitem(sys.modules, "agents.sweep.ray_engine")
+    monkeypatch.delitem(sys.modules, "async_wrappers.agents.sweep.ray_engine", raising=False)
+    engine = importlib.import_module("async_wrappers.agents.sweep.ray_engine")
+    monkeypatch.delitem(sys.modules, "async_wrappers.agents.sweep.ray_engine")
     return ray, engine
 
 

@@ -1,22 +1,27 @@
-"""The table of a sweep: CSV that no spreadsheet runs, and Parquet."""
+"""The table of a sweep, as CSV that no spreadsheet runs and as Parquet; finished trials in TensorBoard and W&B."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata
 
-from agents.sweep.grid import Point
-from agents.sweep.plan import SweepPlan
-from agents.sweep.results import read_csv, read_rows, write_results
-from agents.sweep.run import sweep
+from async_wrappers.agents.sweep.grid import Point
+from async_wrappers.agents.sweep.plan import SweepPlan, read_plan
+from async_wrappers.agents.sweep.results import read_csv, read_rows, write_results, write_to_trackers
+from async_wrappers.agents.sweep.run import sweep
 from tests.worlds.sweeps import play
 
 FORMULAS = ["=1+1", "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "'=1", "''-x", "- 3"]
@@ -62,3 +67,80 @@ def test_the_table_is_written_as_parquet_too_where_pyarrow_is_installed(tmp_path
     table = parquet.read_table(tmp_path / "results.parquet").to_pylist()
     expected = [{**row, "agent": str(row["agent"])} for row in read_rows(tmp_path)]
     assert table == expected
+
+
+def play_with_gaps(point: dict[str, Any], seed: int, directory: Path) -> dict[str, Any]:
+    return {"score": 10.0 * point["delay"], "curve": [1.0, 2.5], "wrong": float("nan"), "none": []}
+
+
+def events(directory: Path) -> list[Path]:
+    return list((directory / "metrics" / "tensorboard").glob("*.hparams"))
+
+
+def test_each_finished_trial_is_in_the_tab_of_hyperparameters_once(tmp_path: Path) -> None:
+    sweep(play_with_gaps, {"delay": [1, 8], "agent": ["dqn"], "torso": [None]}, 1, tmp_path, jobs=2)
+    sweep(play_with_gaps, {"delay": [1, 8], "agent": ["dqn"], "torso": [None]}, 1, tmp_path)
+    assert [len(events(tmp_path / "trials" / name)) for name in ("0000", "0001")] == [1, 1]
+
+    written = EventAccumulator(str(tmp_path / "trials" / "0001" / "metrics" / "tensorboard")).Reload()
+    point = written.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data
+    start = metadata.parse_session_start_info_plugin_data(point.content)
+    assert start.group_name == "0001"
+    assert start.hparams["delay"].number_value == 8
+    assert start.hparams["agent"].string_value == "dqn"
+    assert start.hparams["torso"].string_value == "None"
+    last = {tag: written.Scalars(tag)[0].value for tag in written.Tags()["scalars"]}
+    assert last.pop("sweep/seconds") >= 0
+    assert last == {"sweep/score": 80.0, "sweep/curve": 2.5}
+
+
+def test_a_trial_that_has_not_finished_is_not_written(tmp_path: Path) -> None:
+    sweep(lambda *_: 5, {"delay": [1]}, 1, tmp_path)
+    write_to_trackers(tmp_path, read_plan(tmp_path), None)
+    assert not events(tmp_path / "trials" / "0000")
+
+
+class FakeWandb:
+    """What of the library is called, and with what."""
+
+    def __init__(self) -> None:
+        self.runs: list[dict[str, Any]] = []
+
+    def init(self, **arguments: Any) -> Any:
+        run: dict[str, Any] = {**arguments, "logged": [], "finished": 0}
+        self.runs.append(run)
+
+        def finish() -> None:
+            run["finished"] += 1
+
+        def log(numbers: Mapping[str, float], step: int) -> None:
+            run["logged"].append((step, dict(numbers)))
+
+        run["summary"] = {}
+        return SimpleNamespace(id=f"run{len(self.runs)}", log=log, summary=run["summary"], finish=finish)
+
+
+def test_each_finished_trial_is_a_run_of_weights_and_biases_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    for _ in range(2):
+        sweep(play_with_gaps, {"delay": [1, 8]}, 1, tmp_path / "s", jobs=2, wandb_project="delays")
+    assert [(run["project"], run["group"], run["name"]) for run in fake.runs] == [
+        ("delays", "s", "s/0000"),
+        ("delays", "s", "s/0001"),
+    ]
+    run = fake.runs[1]
+    assert run["config"] == {"delay": 8, "seed": 0}
+    assert run["logged"] == [(0, {"curve": 1.0}), (1, {"curve": 2.5})]
+    assert run["summary"]["score"] == 80.0
+    assert run["finished"] == 1
+
+
+def test_without_a_project_nothing_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    sweep(play_with_gaps, {"delay": [1]}, 1, tmp_path)
+    write_to_trackers(tmp_path, read_plan(tmp_path), None)
+    assert not fake.runs

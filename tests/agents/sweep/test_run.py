@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,18 +17,22 @@ from typing import Any
 
 import pytest
 
-from agents.experiment.config import ConfigError
-from agents.experiment.lock import DirectoryInUse, alone_in
-from agents.experiment.prune import forget_replay
-from agents.sweep.plan import read_plan
-from agents.sweep.results import read_rows
-from agents.sweep.run import Sweep, duration, estimated_seconds, sweep
+from async_wrappers.agents.experiment.config import ConfigError
+from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
+from async_wrappers.agents.experiment.prune import forget_replay
+from async_wrappers.agents.sweep.plan import Sweep, read_plan
+from async_wrappers.agents.sweep.results import read_rows
+from async_wrappers.agents.sweep.run import estimated_seconds, sweep
+from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play, play_and_count, play_but_fail_at_8
+
+__all__ = ["fork_trials"]
 
 ROOT = Path(__file__).parents[3]
 
 
 class TestSweep:
+    @pytest.mark.usefixtures("fork_trials")
     def test_every_point_runs_with_every_seed_and_the_table_has_each_number(self, tmp_path: Path) -> None:
         table = sweep(play, GRID, 2, tmp_path / "s", jobs=2)
         with open(table) as file:
@@ -140,6 +145,24 @@ def test_a_trial_whose_log_cannot_be_opened_does_not_stop_the_others(tmp_path: P
     assert "log.txt" in json.loads((tmp_path / "trials" / "0000" / "failure.json").read_text())["error"]
 
 
+@pytest.mark.skipif(shutil.which("false") is None, reason="no program that ends at once")
+def test_processes_that_end_before_they_read_their_input_are_failed_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess.Popen.__init__
+
+    def start_and_wait(self: Any, *arguments: Any, **more: Any) -> None:
+        start(self, *arguments, **more)
+        self.wait()
+
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    monkeypatch.setattr(subprocess.Popen, "__init__", start_and_wait)
+    sweep(play, {"delay": [1, 8]}, 1, tmp_path)
+    monkeypatch.undo()
+    for name in ("0000", "0001"):
+        assert json.loads((tmp_path / "trials" / name / "failure.json").read_text())["error"] == "no result"
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("grid", "said"),
@@ -246,17 +269,8 @@ class TestRefusals:
             sweep(play, GRID, 1, tmp_path / "s", **settings)
         assert not (tmp_path / "s").exists()
 
-    @pytest.mark.parametrize("settings", [{}, {"search": "random"}])
-    def test_a_missing_ray_is_one_sentence_with_its_remedy(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
-    ) -> None:
-        monkeypatch.delitem(sys.modules, "agents.sweep.ray_engine", raising=False)
-        monkeypatch.setitem(sys.modules, "ray", None)
-        with pytest.raises(ConfigError, match=r"needs the extra 'ray' \(.*\): pip install -e '\.\[ray\]' -c constr"):
-            sweep(play, GRID, 1, tmp_path / "s", engine="ray", **settings)
-        assert not (tmp_path / "s").exists()
 
-
+@pytest.mark.usefixtures("fork_trials")
 class TestCheckpoints:
     def keep(self, _: Any, __: int, directory: Path) -> dict[str, float]:
         """Leave what a run of two iterations does, but for what is in the files."""
@@ -299,18 +313,10 @@ def test_the_estimate_comes_from_finished_trials_or_else_from_the_settings(tmp_p
     assert estimated_seconds(tmp_path, 1, 2, 60.0) == 15.0
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(119, "119 s"), (7100, "118 min"), (7300, "2 h"), (55_000_000, "637 days")],
-)
-def test_the_estimate_has_a_unit_that_can_be_read(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
-
-
 SCRIPT = """
 import sys
 from pathlib import Path
-from agents.sweep.run import sweep
+from async_wrappers.agents.sweep.run import sweep
 from tests.worlds.sweeps import play_and_count
 
 sweep(play_and_count, {"delay": list(range(int(sys.argv[2])))}, 1, Path(sys.argv[1]), jobs=2)

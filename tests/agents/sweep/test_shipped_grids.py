@@ -10,12 +10,12 @@ from pathlib import Path
 import gin
 import pytest
 
-import agents.configurables
+import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from agents.experiment.config import load_config
-from agents.networks.q_network import PRESETS
-from agents.sweep.grid import Point, make_points
-from agents.sweep.run import Sweep
+from async_wrappers.agents.experiment.config import load_config
+from async_wrappers.agents.networks.q_network import PRESETS
+from async_wrappers.agents.sweep.grid import Point, make_points
+from async_wrappers.agents.sweep.plan import Sweep
 
 ROOT = Path(__file__).parents[3]
 D, N = "RealtimeDelay.delay", "RealtimeDelay.noops"
@@ -31,7 +31,7 @@ def no_bindings() -> Iterator[None]:
 
 
 def points(name: str) -> list[Point]:
-    names = (*agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
+    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
     load_config([f"configs/sweeps/{name}.gin"], [], names, search_paths=[ROOT])
     settings = Sweep()
     assert settings.seeds == 3

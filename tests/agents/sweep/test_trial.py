@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from agents.experiment.metrics import add_iteration
-from agents.sweep.trial import record_stop, run_metrics
+from async_wrappers.agents.experiment.metrics import add_iteration
+from async_wrappers.agents.sweep.trial import record_stop, run_metrics
 
 
 def test_a_trial_that_a_scheduler_ends_keeps_what_each_of_its_iterations_has(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agents.experiment.evaluate import bootstrap_interval
-from agents.sweep.view import Score, View
+from async_wrappers.agents.experiment.evaluate import bootstrap_interval
+from async_wrappers.agents.sweep.view import Score, View
 from tests.worlds.command_line import call, place, refused
 from tests.worlds.made_up_sweep import ALL_TRIALS, BOTH, D, N, a_score, made_up_sweep, view
 
@@ -27,7 +27,7 @@ ARMS = {
 def shape(found: View) -> list[tuple[str, dict[str, list[float]], list[str]]]:
     return [
         (panel.title, {name: [score.x for score in curve] for name, curve in panel.curves.items()},
-         [level.name for level in panel.levels])
+         list(panel.levels))
         for panel in found.panels
     ]  # fmt: skip
 
@@ -61,7 +61,9 @@ class TestView:
         found = view(made_up_sweep(tmp_path, [f"{GAME} = 'Boxing', 'Krull'", f"{D} = 1, 8"], arms))
         curves = {"asynchronous": [1, 8], "sequential": [1, 8]}
         assert shape(found) == [("Boxing", curves, ["random"]), ("Krull", curves, ["random"])]
-        assert found.panels[0].levels[0].value == pytest.approx(107)  # of the arm, not of the runs' closing tables
+        assert found.panels[0].levels["random"].value == pytest.approx(
+            107
+        )  # of the arm, not of the runs' closing tables
 
     def test_arms_and_interactions_make_a_curve_together(self, tmp_path: Path) -> None:
         assert set(shape(view(made_up_sweep(tmp_path, BOTH, ARMS)))[0][1]) == {"DQN, asynchronous", "DQN, sequential"}

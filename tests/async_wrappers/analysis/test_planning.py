@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -265,7 +266,7 @@ class SlowerThanItLooks:
 
 
 def test_where_no_action_was_applied_the_delay_is_null(constant: Plan) -> None:
-    world = planning.Forecaster.of(SlowerThanItLooks(), 60, 10, 0)
+    world = planning.Forecaster(SlowerThanItLooks(), 60, 10, 0)
     row = world.forecast("stuck", 1, "none")
     assert (row.fresh_share, row.mean_delay_frames, row.mean_delay_ms, row.p99_delay_frames) == (0, None, None, None)
     assert row.first_action_s is None
@@ -447,7 +448,7 @@ def test_a_missing_matplotlib_is_one_sentence(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SystemExit):
         run("plan", "--latency-ms", "5", "--seconds", "9", "--picture", "plan.png")
-    assert "pip install matplotlib" in capsys.readouterr().err
+    assert "pip install 'async-wrappers[plot]'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("quick")
@@ -458,3 +459,17 @@ def test_a_model_is_planned_as_a_model_also_where_it_could_be_called() -> None:
 
     found = plan(Callable_(0.120), seconds=10)
     assert found.enough is not None and found.enough.workers == 8
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_notebook_shows_a_table_of_the_forecasts() -> None:
+    found = plan(LogNormal(0.120, 0.2), seconds=10)
+    before, table, after = ElementTree.fromstring(f"<div>{found._repr_html_()}</div>")
+    rows = [[cell.text or "" for cell in row] for row in table[1]]
+    assert [row[0] for row in rows] == [each.rule for each in (*found.rules, found.enough) if each is not None]
+    lines = str(found).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("rule "))
+    assert [" ".join(row).split() for row in rows] == [line.split() for line in lines[first + 1 :][: len(rows)]]
+    assert len(table[0][0]) == len(rows[0])
+    assert (before.text or "").splitlines() == lines[: first - 1]
+    assert (after.text or "").splitlines() == lines[first + len(rows) + 2 :]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +18,7 @@ from gymnasium.wrappers import DelayObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.__main__ import main
 from async_wrappers.analysis.probing import ProbeResult, probe_delay
 from async_wrappers.wrappers.delay import RealtimeDelay
 from tests.worlds.recording_env import RecordingEnv, mixed
@@ -437,3 +441,58 @@ def test_an_action_space_with_a_single_action_is_refused(space: gym.Space[Any]) 
 def test_what_is_no_environment_is_refused(what: Any) -> None:
     with pytest.raises(ValueError, match=r"env_or_make_env must be a gymnasium\.Env"):
         probe_delay(what)
+
+
+class TestTheCommand:
+    """``python -m async_wrappers probe``."""
+
+    @pytest.fixture(autouse=True)
+    def module(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "hiding.py").write_text(
+            "import gymnasium as gym\n"
+            "from gymnasium.wrappers import DelayObservation\n"
+            "gym.register('Late-v0', lambda delay=3: DelayObservation(gym.make('CartPole-v1'), delay=delay))\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.setattr("gymnasium.envs.registration.registry", dict(gym.registry))
+        monkeypatch.delitem(sys.modules, "hiding", raising=False)
+
+    def test_it_prints_what_the_function_finds(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["probe", "hiding:Late-v0", "--episodes", "2", "--seed", "5", "--max-frames", "50"]) == 0
+        found = probe_delay(lambda: gym.make("hiding:Late-v0"), episodes=2, seed=5, max_frames=50)
+        assert found.lag == 3
+        assert capsys.readouterr().out == f"{found}\n"
+
+    def test_it_writes_json_with_the_arguments_that_the_environment_was_given(self, tmp_path: Path) -> None:
+        words = ["hiding:Late-v0", "--kwargs", '{"delay": 2}', "--episodes", "1", "--json", "found.json"]
+        assert main(["probe", *words]) == 0
+        facts = json.loads((tmp_path / "found.json").read_text())
+        assert (facts["env"], facts["lag"], facts["deterministic"]) == ("hiding:Late-v0", 2, True)
+
+    def test_one_where_it_cannot_tell(self, capsys: pytest.CaptureFixture[str]) -> None:
+        words = ["hiding:Late-v0", "--kwargs", '{"delay": 30}', "--max-frames", "8", "--episodes", "1"]
+        assert main(["probe", *words]) == 1
+        assert "cannot tell: no action changed any observation within max_frames=8" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            (["Cartpole-v1"], "environment_id must be registered with Gymnasium, got 'Cartpole-v1'; close names are"),
+            (["no_such_module:Mine-v0"], "environment_id must be registered with Gymnasium, got 'no_such_module:Mine"),
+            (["CartPole-v1", "--kwargs", "{3"], "--kwargs must be a JSON object, such as"),
+            (["CartPole-v1", "--kwargs", "[3]"], "--kwargs must be a JSON object, such as"),
+            (["hiding:Late-v0", "--kwargs", '{"dela": 3}'], "does not fit 'hiding:Late-v0'"),
+            (["CartPole-v1", "--max-frames", "1"], "max_frames must be a whole number >= 2, got 1"),
+            (["CartPole-v1", "--episodes", "0"], "episodes must be a whole number >= 1, got 0"),
+            (["CartPole-v1", "--episodes", "1", "--json", "no/where"], "no/where"),
+            ([], "the following arguments are required: ENV"),
+        ],
+        ids=str,
+    )
+    def test_two_with_one_sentence(self, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as raised:
+            main(["probe", *words])
+        error = capsys.readouterr().err
+        assert raised.value.code == 2
+        assert error.startswith("python -m async_wrappers probe: ") and error.count("\n") == 1 and message in error

@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.networks.q_network import count_parameters, create_network
 from async_wrappers.__main__ import main as run
+from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.analysis.planning import workers_against_latency
 from async_wrappers.analysis.scaling import (
     GAME_BOY_FPS,
@@ -25,10 +25,10 @@ from async_wrappers.analysis.scaling import (
     Processes,
     processes_needed,
     read_networks,
+    scaling_picture,
 )
-from async_wrappers.analysis.scaling_picture import scaling_picture
 
-PAGE = Path(__file__).parents[3] / "docs" / "planning.md"
+PAGE = Path(__file__).parents[3] / "docs" / "analysis" / "scaling.md"
 
 
 @pytest.fixture(scope="module")
@@ -164,4 +164,4 @@ def test_a_missing_matplotlib_is_one_sentence(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(SystemExit):
         run(["networks", "--picture", "networks.png"])
-    assert "pip install matplotlib" in capsys.readouterr().err
+    assert "pip install 'async-wrappers[plot]'" in capsys.readouterr().err

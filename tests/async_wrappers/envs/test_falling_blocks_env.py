@@ -21,9 +21,15 @@ from hypothesis import strategies as st
 import async_wrappers
 from async_wrappers import RealtimeDelay
 from async_wrappers.envs.falling_blocks import FallingBlocksEnv
-from async_wrappers.envs.falling_blocks.observation import EMPTY, FALLING, LOCKED
-from async_wrappers.envs.falling_blocks.pieces import NAMES
-from async_wrappers.envs.falling_blocks.rendering import BLINKING_TILE, FALLING_TILE, LOCKED_TILE
+from async_wrappers.envs.falling_blocks.game import NAMES
+from async_wrappers.envs.falling_blocks.observation import (
+    BLINKING_TILE,
+    EMPTY,
+    FALLING,
+    FALLING_TILE,
+    LOCKED,
+    LOCKED_TILE,
+)
 from async_wrappers.wrappers.default_action import find_noop
 
 NOOP, A, B, LEFT, RIGHT, DOWN = range(6)

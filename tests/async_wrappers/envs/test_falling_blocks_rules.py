@@ -1,4 +1,4 @@
-"""The rules of falling blocks, frame by frame, against the tables of docs/falling_blocks.md."""
+"""The rules of falling blocks, frame by frame, against the tables of docs/reference/falling_blocks_rules.md."""
 
 from __future__ import annotations
 
@@ -12,10 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.envs.falling_blocks import Game
-from async_wrappers.envs.falling_blocks.field import field_of, full_rows, rows_of
-from async_wrappers.envs.falling_blocks.game import DOWN, LEFT, RIGHT, TURN_LEFT, TURN_RIGHT
-from async_wrappers.envs.falling_blocks.generator import Biased, Uniform
-from async_wrappers.envs.falling_blocks.pieces import NAMES, NO_PIECE
+from async_wrappers.envs.falling_blocks.game import (
+    DOWN,
+    LEFT,
+    NAMES,
+    NO_PIECE,
+    RIGHT,
+    TURN_LEFT,
+    TURN_RIGHT,
+    Biased,
+    Uniform,
+    field_of,
+    full_rows,
+    rows_of,
+)
 
 FRAMES_PER_ROW = {
     **{0: 53, 1: 49, 2: 45, 3: 41, 4: 37, 5: 33, 6: 28, 7: 22, 8: 17, 9: 11, 10: 10},

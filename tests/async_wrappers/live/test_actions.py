@@ -19,8 +19,9 @@ from async_wrappers.latency import Constant
 from async_wrappers.live import RunFailed
 from async_wrappers.live.actions import RefusedAction, as_action
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.slots import ActionSlots, Fate, Finished
-from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
+from async_wrappers.live.memory.exchange import ActionSlots, Fate, Finished
+from tests.worlds.recording_env import FRAME, Pressing
+from tests.worlds.schedule_cases import CASES
 
 FLOATS = Box(-1, 1, (2,), np.float32)
 
@@ -190,7 +191,7 @@ ANSWERS = st.one_of(
 )
 
 
-@settings(max_examples=1500, deadline=None, database=None, derandomize=True)
+@settings(max_examples=CASES, deadline=None, database=None, derandomize=True)
 @given(space=SPACES, answer=ANSWERS)
 def test_an_accepted_answer_is_the_same_numbers_in_the_space(space: Any, answer: Any) -> None:
     try:
@@ -203,7 +204,7 @@ def test_an_accepted_answer_is_the_same_numbers_in_the_space(space: Any, answer:
     assert close if np.dtype(space.dtype).kind == "f" else np.array_equal(given_numbers.ravel(), np.ravel(action))
 
 
-@settings(max_examples=300, deadline=None, database=None, derandomize=True)
+@settings(max_examples=-(-CASES // 3), deadline=None, database=None, derandomize=True)
 @given(space=SPACES, seed=st.integers(0, 2**16), dtype=st.sampled_from([np.float64, np.int64, np.float32]))
 def test_every_element_is_accepted_as_it_is_and_as_other_types_that_hold_it(space: Any, seed: int, dtype: Any) -> None:
     space.seed(seed)
@@ -238,14 +239,6 @@ def run(policy: Any, backend: str, workers: int = 2, **length: Any) -> Any:
             Pressing, lambda: policy, workers, 100, playout=1, slot=1, latency=Constant(0.005), backend=backend
         )
         return runner.run(**(length or {"frames": 40}))
-
-
-class Pressing(RecordingEnv):
-    """Pays the action that it receives, which says what came through the transport."""
-
-    def step(self, action: Any) -> Any:
-        observation, _, terminated, truncated, info = super().step(action)
-        return observation, float(action != NOOP), terminated, truncated, info
 
 
 BACKENDS = ["virtual", "thread", "process"]

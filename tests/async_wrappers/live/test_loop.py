@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from async_wrappers.latency import Constant
 from async_wrappers.live.backends.virtual import VirtualBackend
-from async_wrappers.live.loop import EnvironmentLoop, LoopConfig, PhaseSpec, episode_seed
+from async_wrappers.live.loop import EnvironmentLoop, episode_seed
 from async_wrappers.live.memory.block import Block
-from async_wrappers.live.memory.slots import Controls, Fate
-from async_wrappers.live.report.measurements import Measurements
-from async_wrappers.live.run_spec import RunSpec
+from async_wrappers.live.memory.exchange import Controls, Fate
+from async_wrappers.live.report import Measurements
+from async_wrappers.live.run_spec import LoopConfig, PhaseSpec, RunSpec
 from async_wrappers.live.workers import NoWorkers
 from async_wrappers.policy import Decision
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Stagger, Tickets

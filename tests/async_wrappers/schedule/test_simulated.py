@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
-from async_wrappers.schedule.plain import decisions
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import MaxTime, make_stagger
 from async_wrappers.testing.played import MS, Played
 from async_wrappers.testing.staggers import Closing
 from tests.worlds.hashing_policy import DEFAULTS, policy
 from tests.worlds.recording_env import RecordingEnv
+from tests.worlds.schedule_cases import CASES
 
 SETTINGS = settings(
-    max_examples=400,
+    max_examples=CASES,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -173,7 +173,7 @@ def free_running(shop: Shop, frames: int, drawn: int, largest: int) -> tuple[lis
     end = shop.begin(frames)
 
     def is_free(worker: int, now: int) -> None:
-        ready = now + math.ceil(delays[worker])
+        ready = now + max(0, math.ceil(delays[worker]))  # a negative delay shortens the next one, not the past
         if staggered:
             ready = shop.put_on_a_frame(ready, lag)
         if delays[worker] > 0:
@@ -300,6 +300,13 @@ def test_the_naive_simulation_notices_a_nanosecond() -> None:
     assert by_the_design(replace(late, strategy="tickets", playout=4), 8).landed == [(4, 0, 0), (7, 3, 0)]  # slot 3
 
 
+def test_a_start_with_a_negative_delay_is_put_on_the_frame_as_any_other() -> None:
+    """Worker 2 is free a nanosecond after frame 14 begins, two nanoseconds before its delay says."""
+    shop = Shop("max_time", 4, Fraction(50), [0, 0, 0, 99_999_999, 0], 0, None, 60 * MS)
+    landed = [(4, 0, 0), (5, 1, 2), (7, 3, 0), (8, 4, 2), (10, 6, 0), (13, 7, 3), (15, 9, 2), (18, 12, 3)]
+    assert landed_of(shop.simulated(), 20) == by_the_design(shop, 20).landed == landed
+
+
 # The wrapper on a simulated schedule.
 
 
@@ -355,7 +362,7 @@ class Schedule:
 
     def __init__(self, schedule: SimulatedSchedule, seed: int | None) -> None:
         self._clock, self._log = schedule.clock, schedule.keep_log()
-        self._source: Iterator[tuple[int, int]] = decisions(schedule, seed)
+        self._source: Iterator[tuple[int, int]] = schedule.decisions(seed)
         self._known: list[tuple[int, int]] = []
 
     def __getitem__(self, decision: int) -> tuple[int, int]:
@@ -556,7 +563,7 @@ def test_an_episode_that_ends_before_the_first_start_or_effect_ends_in_the_first
     world = overtaken(length)
     returned, received = by_the_wrapper(world, "noop")
     assert_follows_the_rules(world, (returned, received), by_the_rules(world, DEFAULTS["noop"][1]))
-    assert next(decisions(world.schedule([]), 0)) == (2, 5)
+    assert next(world.schedule([]).decisions(0)) == (2, 5)
     reset, first = returned[0], returned[1]
     assert reset[-1]["realtime"]["frame"] == min(length, 2)  # frames 0 and 1 run inside the reset
     assert reset[0][1] == min(length, 2)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from async_wrappers.latency import Constant, LogNormal, Uniform
 from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.schedule.plain import PlainSchedule, decisions
+from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import (
     Conditions,
@@ -78,7 +78,7 @@ def test_sequential_with_a_constant_latency_is_the_plain_schedule_with_delay_d_a
     latency: int, workers: int, fps: Any
 ) -> None:
     clock = FrameClock(fps)
-    simulated = list(islice(decisions(SimulatedSchedule(Played([latency]), workers, fps, "sequential")), 20))
+    simulated = list(islice(SimulatedSchedule(Played([latency]), workers, fps, "sequential").decisions(), 20))
     for start, effect in simulated:
         assert effect == clock.frame_at(clock.begin(start) + latency)
     delay = math.ceil(Fraction(latency, 10**9) * clock.fps)
@@ -88,7 +88,7 @@ def test_sequential_with_a_constant_latency_is_the_plain_schedule_with_delay_d_a
 
 def test_sequential_by_hand() -> None:
     schedule = SimulatedSchedule(Played([2 * MS, 2 * MS + 1, 0, 5 * MS]), 1, PER_MS, "sequential")
-    assert list(islice(decisions(schedule), 5)) == [(0, 2), (3, 6), (7, 7), (8, 13), (14, 16)]
+    assert list(islice(schedule.decisions(), 5)) == [(0, 2), (3, 6), (7, 7), (8, 13), (14, 16)]
 
 
 # None.

@@ -24,7 +24,7 @@ from async_wrappers.testing.played import MS, Played
 from tests.worlds.ones_env import OnesEnv, one_hot
 from tests.worlds.recording_env import FRAME, RecordingEnv
 
-EXAMPLES = settings(max_examples=150, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 STAGGERS = ["tickets", "none", "sequential", "max_time", "expected_time"]
 LATENCIES: list[Any] = [
     0.0,

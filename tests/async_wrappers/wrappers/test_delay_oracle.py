@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from async_wrappers import RealtimeDelay
 from tests.worlds.hashing_policy import DEFAULTS, Default, policy
 from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv
+from tests.worlds.schedule_cases import CASES
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def by_the_wrapper(
     return returned, recorder.episodes
 
 
-@settings(max_examples=1000, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=WORLDS, name=st.sampled_from(list(DEFAULTS)))
 def test_the_wrapper_gives_the_actions_observations_rewards_ends_and_infos_of_the_three_rules(
     world: World, name: str
@@ -181,7 +182,7 @@ class CountingDiscrete(Discrete):
         return super().sample(*args, **kwargs)
 
 
-@settings(max_examples=200, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=-(-CASES // 3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=WORLDS, seed=st.integers(0, 2**31))
 def test_random_defaults_are_one_draw_per_default_frame_and_all_else_follows_the_three_rules(
     world: World, seed: int

@@ -25,7 +25,7 @@ from gymnasium.wrappers import DelayObservation
 from async_wrappers import RealtimeDelay
 from async_wrappers.schedule.plain import PlainSchedule
 
-PAGE = Path(__file__).parents[3] / "docs" / "realtime_delay.md"
+PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "published_loop.md"
 README_DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 596, 599, 750)  # of Atari and Tetris
 PAIRS = [(delay, noops) for delay in README_DELAYS for noops in (0, delay)]
 PRIME = 1_000_003

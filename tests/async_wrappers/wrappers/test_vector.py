@@ -45,7 +45,7 @@ def policies(observations: Any) -> Any:
     return np.array([policy(observation) for observation in observations])
 
 
-class Spy(gym.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+class Spy(gym.vector.VectorWrapper):
     """Writes down what goes in and comes out, frame by frame."""
 
     def __init__(self, env: Any) -> None:
@@ -171,7 +171,7 @@ def test_over_next_step_a_first_episode_within_the_first_noops_puts_the_next_dec
 
 
 def test_what_is_paid_on_the_frame_of_a_reset_belongs_to_no_episode() -> None:
-    class Tip(gym.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+    class Tip(gym.vector.VectorWrapper):
         def step(self, actions: Any) -> Any:
             observations, rewards, *returned = super().step(actions)
             return (observations, rewards + 100.0 * (observations[:, FRAME] == 0), *returned)
@@ -787,7 +787,7 @@ def test_the_example_of_the_docstring_prints_what_it_says() -> None:
 
 
 def test_the_example_of_the_page_runs() -> None:
-    page = Path(async_wrappers.__file__).parents[1] / "docs" / "vector.md"
+    page = Path(async_wrappers.__file__).parents[1] / "docs" / "how_to" / "vector.md"
     *_, example = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert "range(100)" in example
     names: dict[str, Any] = {}

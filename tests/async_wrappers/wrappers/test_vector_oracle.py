@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.worlds.hashing_policy import DEFAULTS, Default, policy
+from tests.worlds.schedule_cases import CASES
 from tests.worlds.vector_world import DISABLED, NEXT_STEP, SAME_STEP, WORLDS, Sub, World, info_of, plain, wrapped
 
 
@@ -166,7 +167,7 @@ def by_the_wrapper(world: World, default_action: Any) -> tuple[list[list[dict[st
     return returned, [recorder.episodes for recorder in recorders]
 
 
-@settings(max_examples=400, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(world=WORLDS, name=st.sampled_from(list(DEFAULTS)))
 def test_each_sub_environment_lives_by_the_three_rules_between_common_boundaries(world: World, name: str) -> None:
     default_action, rule = DEFAULTS[name]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from async_wrappers.envs.gameboy import Field, GameBoyEnv, Rom, Spec
-from async_wrappers.envs.gameboy.roms import sha256
-from async_wrappers.envs.gameboy.rules import Points
+from async_wrappers.envs.gameboy.games import Points
 from tests.worlds.gameboy.cartridge import BUTTONS, END, FRAMES, SCORE, X, add_score, cartridge, store
 
 A, B, LEFT, UP, RIGHT, DOWN, NOOP = range(7)
@@ -27,7 +27,12 @@ def counter_rom(kind: str = "dmg", busy: bool = False) -> bytes:
 
 
 def counter_spec(rom: bytes, **changes: Any) -> Spec:
-    known = {"title": "Counter", "roms": (Rom("Counter", "counter.gb", sha256(rom)),), "ram": RAM, "rule": Points}
+    known = {
+        "title": "Counter",
+        "roms": (Rom("Counter", "counter.gb", sha256(rom).hexdigest()),),
+        "ram": RAM,
+        "rule": Points,
+    }
     return Spec(**{**known, **changes})
 
 

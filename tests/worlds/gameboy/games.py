@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 from async_wrappers.envs.gameboy import Rom, Spec, find_spec
 from async_wrappers.envs.gameboy.console import Console
-from async_wrappers.envs.gameboy.roms import sha256
 from tests.worlds.gameboy.cartridge import Code, add_score, cartridge, low_high, store
 
 __all__ = ["MENU", "PLAYING", "STARTED", "STATE", "own", "pokemon_like", "tetris_like", "written"]
@@ -59,7 +59,7 @@ def pokemon_like(game: str) -> bytes:
 
 def own(spec: Spec, rom: bytes) -> Spec:
     """Return the spec for a cartridge of these tests."""
-    return replace(spec, roms=(Rom("test", "test.gb", sha256(rom)),))
+    return replace(spec, roms=(Rom("test", "test.gb", sha256(rom).hexdigest()),))
 
 
 def written(folder: Path, rom: bytes, names: list[str], prepare: Callable[[Console, int], None] | None = None) -> Path:

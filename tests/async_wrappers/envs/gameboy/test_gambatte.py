@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import multiprocessing
 import subprocess
 import sys
 import zlib
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 
 from async_wrappers.envs.gameboy.console import Console
 from async_wrappers.envs.gameboy.gambatte import convert, is_gambatte, parse
-from async_wrappers.envs.gameboy.picture import rgb
 from async_wrappers.envs.gameboy.states import Layout, unseal
 from tests.worlds.gameboy import retro
 from tests.worlds.gameboy.cartridge import BANK, RAM_BANK, READ_BANK, Code, cartridge, low_high, of_type
@@ -52,7 +52,7 @@ def assert_plays_on_like(recorded: dict[str, np.ndarray], name: str) -> None:
     held = retro.held_buttons()
     for number, screen in enumerate(recorded["screens"]):
         console.frame(held[number + 1])
-        assert zlib.crc32(rgb(console).tobytes()) == screen, f"the picture of frame {number} differs"
+        assert zlib.crc32(console.rgb().tobytes()) == screen, f"the picture of frame {number} differs"
     console.stop()
     memories, dividers, loops = zip(*seen, strict=True)
     assert list(memories) == recorded["seen"][:, 0].tolist()
@@ -73,6 +73,19 @@ def test_300_frames_after_a_converted_state_have_the_screens_and_memory_of_gym_r
 def test_300_frames_agree_with_stable_retro_where_it_is_installed(name: str) -> None:
     pytest.importorskip("stable_retro", reason="stable-retro is not installed: pip install stable-retro")
     assert_plays_on_like(retro.record(CARTRIDGES[name], retro.held_buttons()[: retro.FRAMES]), name)
+
+
+def test_the_converter_is_imported_when_a_state_needs_it_and_not_before() -> None:
+    code = (
+        "import sys; from async_wrappers.envs.gameboy.console import Console; "
+        "from tests.worlds.gameboy.counter import counter_rom; "
+        "console = Console(counter_rom()); console.boot(); console.load(console.save()); "
+        "print('async_wrappers.envs.gameboy.gambatte' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[4], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize(("name", "size"), [("dmg", 26_678), ("mbc3", 59_446), ("cgb", 84_022)])
@@ -195,30 +208,35 @@ def test_a_screen_that_is_off_stays_off() -> None:
 
 
 def played(folder: Path, rom: bytes, states: list[bytes], frames: int = 60) -> list[str]:
-    """Load each state in another process and play; return a line of each: its banks, or why it was refused."""
+    """Load each state in a fork of this process and play; return a line of each: its banks, or why it was refused."""
     (folder / "rom.gb").write_bytes(rom)
     for number, state in enumerate(states):
         (folder / f"{number}.state").write_bytes(state)
-    command = [sys.executable, "-m", __name__, str(folder), str(len(states)), str(frames)]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[4], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert done.returncode == 0, f"the process ended with {done.returncode} after {done.stdout!r}: {done.stderr}"
-    return done.stdout.splitlines()
+    process = multiprocessing.get_context("fork").Process(target=play, args=(folder, len(states), frames))
+    process.start()
+    try:
+        process.join(120)
+        said = (folder / "said").read_text()
+        assert process.exitcode == 0, f"the process ended with {process.exitcode} after {said!r}"
+    finally:
+        process.kill()
+        process.join()
+    return said.splitlines()
 
 
 def play(folder: Path, states: int, frames: int) -> None:
     """Do what `played` asks of another process."""
     console = Console((folder / "rom.gb").read_bytes())
-    for number in range(states):
-        try:
-            console.load((folder / f"{number}.state").read_bytes())
-        except ValueError as error:
-            print(f"refused: {error}", flush=True)
-            continue
-        for _ in range(frames):
-            console.frame()
-        print(console.memory[BANK], console.memory[RAM_BANK], flush=True)
+    with (folder / "said").open("w", buffering=1) as said:
+        for number in range(states):
+            try:
+                console.load((folder / f"{number}.state").read_bytes())
+            except ValueError as error:
+                print(f"refused: {error}", file=said)
+                continue
+            for _ in range(frames):
+                console.frame()
+            print(console.memory[BANK], console.memory[RAM_BANK], file=said)
 
 
 def test_states_are_altered_label_by_label() -> None:
@@ -347,7 +365,3 @@ def test_no_state_ends_the_process(tmp_path: Path, kind: str) -> None:
     refused = [line for line in lines if line.startswith("refused: ")]
     assert all("vcycles must be below" in line for line in refused)
     assert len(refused) <= len(states) / 3
-
-
-if __name__ == "__main__":
-    play(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

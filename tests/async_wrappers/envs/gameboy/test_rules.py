@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.envs.gameboy.rules import Catch, Faints, Points
+from async_wrappers.envs.gameboy.games import Catch, Faints, Points
 from async_wrappers.envs.gameboy.spec import Rule
 
 

@@ -630,6 +630,10 @@ GUARDED = SCRIPT + "if __name__ == '__main__':\n    run(int(sys.argv[1]))\n"
 UNGUARDED = SCRIPT + "run(40)\n"
 
 
+# For a script: as where PyTorch is not installed. Its fork server takes two seconds to import it.
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = None\n"
+
+
 def start(arguments: list[str], text: str | None = None, **kwargs: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -693,7 +697,7 @@ def test_after_a_signal_to_the_main_process_nothing_is_left(
 ) -> None:
     """A terminal sends SIGINT to all processes of a run."""
     shared = set(os.listdir("/dev/shm"))
-    process = start([script(tmp_path, GUARDED), "1000000"], start_new_session=True)
+    process = start([script(tmp_path, WITHOUT_TORCH + GUARDED), "1000000"], start_new_session=True)
     try:
         assert process.stdout is not None and process.stdout.readline() == "playing\n"
         children = psutil.Process(process.pid).children(recursive=True)
@@ -770,10 +774,13 @@ def ended_after(process: subprocess.Popen[str]) -> Iterator[list[psutil.Process]
         process.wait(PATIENCE)
 
 
-@pytest.mark.parametrize(("what", "whole_group"), [("plays", True), ("stopped", False), ("stopped", True)])
+@pytest.mark.parametrize(
+    ("what", "whole_group"),
+    [("plays", True), ("stopped", False), pytest.param("stopped", True, marks=pytest.mark.slow)],
+)
 def test_sigterm_ends_a_run_with_what_its_learner_has_learnt(tmp_path: Path, what: str, whole_group: bool) -> None:
     """To the process group, as a batch system sends it; with a learner that is stopped, which goes on to save."""
-    process = start([script(tmp_path, LEARNING), str(tmp_path), what], start_new_session=True)
+    process = start([script(tmp_path, WITHOUT_TORCH + LEARNING), str(tmp_path), what], start_new_session=True)
     with ended_after(process) as children:
         assert process.stdout is not None
         learner = int(process.stdout.readline())
@@ -786,8 +793,15 @@ def test_sigterm_ends_a_run_with_what_its_learner_has_learnt(tmp_path: Path, wha
         assert state["updates"] > 0
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["spawn_main", "forkserver"])
+@pytest.mark.parametrize(
+    ("stage", "sent"),
+    [
+        ("spawn_main", signal.SIGINT),
+        pytest.param("spawn_main", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("forkserver", signal.SIGINT, marks=pytest.mark.slow),
+        ("forkserver", signal.SIGTERM),
+    ],
+)
 def test_a_signal_to_the_group_while_it_starts_ends_it_without_a_word_of_its_children(
     tmp_path: Path, stage: str, sent: signal.Signals
 ) -> None:
@@ -824,7 +838,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("how", ["kept", "forgotten"])
 def test_a_script_that_does_not_close_its_runner_ends_all_the_same(tmp_path: Path, how: str) -> None:
-    process = start([script(tmp_path, NOT_CLOSED), how], start_new_session=True)
+    process = start([script(tmp_path, WITHOUT_TORCH + NOT_CLOSED), how], start_new_session=True)
     with ended_after(process) as children:
         assert process.stdout is not None
         assert process.stdout.readline() == "end\n"
@@ -868,7 +882,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_where_descriptors_run_out_the_limit_is_named_and_all_are_given_back(tmp_path: Path, backend: str) -> None:
-    process = start([script(tmp_path, FEW), backend], start_new_session=True)
+    process = start([script(tmp_path, WITHOUT_TORCH + FEW), backend], start_new_session=True)
     with ended_after(process):
         out, err = process.communicate(timeout=4 * PATIENCE)
         assert process.returncode == 0, err
@@ -898,7 +912,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_descriptors_may_lie_above_those_that_select_takes(tmp_path: Path, backend: str) -> None:
     """As those of a run with more than 500 workers do."""
-    process = start([script(tmp_path, MANY), backend], start_new_session=True)
+    process = start([script(tmp_path, WITHOUT_TORCH + MANY), backend], start_new_session=True)
     with ended_after(process):
         out, err = process.communicate(timeout=2 * PATIENCE)
         assert (process.returncode, out) == (0, "fresh True\n"), err

@@ -78,11 +78,11 @@ def test_time_is_counted_from_look_to_look_and_begins_anew_when_it_goes_on(
     [
         ("T", 9.5, True, None),
         ("T", 10, False, "has been stopped (SIGSTOP) for 10 s"),
-        ("t", 10_000, True, None),  # a debugger
+        ("t", 2_000, True, None),  # a debugger
         ("S", 599, True, None),
         ("S", 600, True, "has neither answered nor used any processor time for 600 s"),
-        ("S", 100_000, False, None),  # it waits, as it may
-        ("D", 100_000, True, None),  # it waits for a disk
+        ("S", 2_000, False, None),  # it waits, as it may
+        ("D", 2_000, True, None),  # it waits for a disk
     ],
 )
 def test_what_makes_a_process_pass_for_dead(

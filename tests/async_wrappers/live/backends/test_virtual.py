@@ -1,6 +1,6 @@
 """`RealtimeDelay` on a schedule and `AsyncRunner` on the virtual clock give the same frames, actions and rewards.
 
-Set HYPOTHESIS_CASES to play more or fewer cases than the 2,000 of every day.
+Set HYPOTHESIS_CASES to play more or fewer cases than the 500 of every day.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.live import Decision
 from async_wrappers.live.loop import episode_seed
-from async_wrappers.live.report.timing import TimingReport
+from async_wrappers.live.report import TimingReport
 from async_wrappers.schedule.stagger import Conditions, ExpectedTime, MaxTime, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "2000"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "500"))
 SETTINGS = settings(max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -1,0 +1,128 @@
+"""How far a run is and how long it still takes: a bar on a terminal, lines in a log."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+__all__ = ["Progress", "duration"]
+
+# Seconds between two lines of a log.
+EVERY = 30.0
+
+
+class Progress:
+    """Says how far a run is: a bar where standard error is a terminal, otherwise a line there about every 30 s.
+
+    The work of an iteration is 1. What is left takes as long, for its share of the work, as what is done took.
+
+    Args:
+        first: Number of the first iteration that is still to do.
+        iterations: Iterations in all.
+        clock: Gives the time in seconds.
+        every: Seconds between two lines.
+    """
+
+    def __init__(
+        self, first: int, iterations: int, *, clock: Callable[[], float] = time.monotonic, every: float = EVERY
+    ) -> None:
+        """See the class."""
+        self._first, self._number, self._iterations = first, first, iterations
+        self._clock, self._every = clock, every
+        self._began = self._line_at = self._iteration_began = clock()
+        self._share, self._frames, self._total = 0.0, 0, 0
+        self._last = ""
+        self._bar: tqdm[None] | None = None
+
+    @contextmanager
+    def iteration(self, number: int, frames: int) -> Iterator[None]:
+        """Show one iteration, which is over at the end of the block.
+
+        Args:
+            number: Of the iteration.
+            frames: At least so many are played; 0 if its length is counted in episodes.
+        """
+        self._number, self._total, self._share, self._frames, self._last = number, frames, 0.0, 0, ""
+        self._iteration_began = self._line_at = self._clock()
+        with tqdm(
+            total=frames or None, desc=self._title(), unit="frame", unit_scale=True, dynamic_ncols=True, disable=None
+        ) as self._bar:
+            yield
+        self._bar, self._share = None, 1.0
+
+    def update(self, share: float, frames: int, last: str = "") -> None:
+        """Say how far the iteration is.
+
+        Args:
+            share: Of the iteration's work that is done.
+            frames: Of the iteration that are played.
+            last: The newest result in words, such as ``"last return 12"``; none says as before.
+        """
+        played, self._share, self._frames, self._last = frames - self._frames, share, frames, last or self._last
+        if self._bar is not None and not self._bar.disable:
+            self._bar.set_postfix_str(self._joined(self._last, self.left()), refresh=False)
+            self._bar.update(played)
+        elif self._clock() - self._line_at >= self._every:
+            self._line_at = self._clock()
+            print(self._line(), file=sys.stderr, flush=True)
+
+    @contextmanager
+    def while_waiting(self, progress_after: Callable[[float], tuple[float, int]]) -> Iterator[None]:
+        """Go on saying how far the iteration is during a block that reports nothing until its end.
+
+        Args:
+            progress_after: Returns the share and the frames of the iteration after so many seconds of the block.
+        """
+        over, began = threading.Event(), self._clock()
+
+        def report() -> None:
+            # Another thread may be starting processes with these blocked, and Python would handle them at once.
+            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+            while not over.wait(min(1.0, self._every)):
+                self.update(*progress_after(self._clock() - began))
+
+        reporter = threading.Thread(target=report, name="progress", daemon=True)
+        reporter.start()
+        try:
+            yield
+        finally:
+            over.set()
+            reporter.join()
+
+    def done(self) -> str:
+        """Return how many iterations are done and how long the others will take, such as ``3 of 10 done``."""
+        return self._joined(f"{self._number + 1} of {self._iterations} done", self.left())
+
+    def left(self) -> str:
+        """Return how long the run still takes, such as ``about 2 min left``; empty if nothing is known of it."""
+        work = self._number - self._first + self._share
+        if work <= 0 or self._number + self._share >= self._iterations:
+            return ""
+        seconds = (self._clock() - self._began) / work * (self._iterations - self._number - self._share)
+        return f"about {duration(seconds)} left"
+
+    def _title(self) -> str:
+        return f"iteration {self._number} ({self._number + 1} of {self._iterations})"
+
+    def _line(self) -> str:
+        of = f" of {self._total:,}" if self._total else ""
+        seconds = max(self._clock() - self._iteration_began, 1e-9)
+        rate = f"{self._frames / seconds:,.0f} frames/s" if self._frames else ""
+        return f"{self._title()}: " + self._joined(f"{self._frames:,}{of} frames", self._last, rate, self.left())
+
+    def _joined(self, *parts: str) -> str:
+        return ", ".join(filter(None, parts))
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words, in a unit that fits it."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"

@@ -1,0 +1,147 @@
+"""The results of a sweep to read: one page of HTML, and two results side by side.
+
+The page needs no other file: it holds figures, table, and the command behind each number. ``page.html.jinja``, beside
+this file, holds its text and layout. Jinja escapes all values that it puts into the page, since names and errors come
+from trials.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from async_wrappers.agents.files import refuse_damage, write_text_atomically
+from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, read_plan
+from async_wrappers.agents.sweep.results import MANIFEST, read_rows
+from async_wrappers.agents.sweep.trial import FAILURE, GinTrial, trial_status
+from async_wrappers.agents.sweep.view import View, difference, make_view, summary
+
+__all__ = ["compare", "comparison_table", "write_report"]
+
+
+def write_report(base_dir: Path, view: View, figures: Mapping[str, Path]) -> Path:
+    """Write ``report.html`` and return its path.
+
+    Args:
+        base_dir: The sweep's directory.
+        view: The view that the table shows.
+        figures: SVG files by caption.
+    """
+    import jinja2
+
+    trials = {trial.name: trial for trial in view.plan.trials()}
+    failures = {}
+    for name in trials:
+        directory = base_dir / "trials" / name
+        if trial_status(directory) == "failed":
+            failures[name] = json.loads((directory / FAILURE).read_text())["error"]
+    # A value per trial and metric, that of the last iteration.
+    values = {(row["trial"], row["metric"]): row["value"] for row in view.rows}
+    measured = [
+        (name, value, values[name, "seconds"], _command(view.plan, trials[name]))
+        for (name, metric), value in values.items()
+        if metric == view.metric
+    ]
+    manifest = base_dir / MANIFEST
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    template = Path(__file__).with_name("page.html.jinja").read_text(encoding="utf-8")
+    page = environment.from_string(template).render(
+        name=base_dir.resolve().name,
+        view=view,
+        trials=len(trials),
+        finished=len({row["trial"] for row in view.rows}),
+        figures={caption: base64.b64encode(path.read_bytes()).decode() for caption, path in figures.items()},
+        failures=failures,
+        measured=measured,
+        manifest=json.dumps(json.loads(manifest.read_text()) if manifest.is_file() else {}, indent=1),
+    )
+    write_text_atomically(base_dir / "report.html", page)
+    return base_dir / "report.html"
+
+
+def _command(plan: SweepPlan, trial: Trial) -> str:
+    """Return the command that measures a trial's numbers again."""
+    if plan.function != "train.py":
+        return f"{plan.function}({trial.bindings!r}, {trial.seed}, directory)"
+    words = GinTrial("", tuple(plan.arguments)).words(trial.bindings, trial.seed, Path("again") / trial.name)
+    return shlex.join(["python", "train.py", *words])
+
+
+# Two results side by side, with their difference and its 95 % interval.
+
+
+class Difference(NamedTuple):
+    """A point that two results share.
+
+    Attributes:
+        point: Its name.
+        first: Scores there, of the first result.
+        others: Scores there, of the second.
+    """
+
+    point: str
+    first: Sequence[float]
+    others: Sequence[float]
+
+
+def compare(first: Path, second: Path, *, metric: str | None = None, statistic: str = "mean") -> list[Difference]:
+    """Return the points that two results share: sweeps (a score per trial) or runs (a score per episode of the report).
+
+    Args:
+        first: Directory of a sweep or run.
+        second: Another.
+        metric: Metric of a sweep; None is the closing return, else the training return, else the first metric.
+        statistic: ``"mean"`` or ``"iqm"``.
+
+    Raises:
+        ValueError: A directory without a result, or results that share nothing.
+    """
+    a, b = (_scores(Path(place), metric, statistic) for place in (first, second))
+    shared = [Difference(point, a[point], b[point]) for point in a if point in b]
+    if not shared:
+        raise ValueError(f"{first} and {second} share no point: {_few(a)} there, {_few(b)} here")
+    return shared
+
+
+def comparison_table(found: Sequence[Difference], statistic: str = "mean") -> str:
+    """Return the comparison as text: both with 95 % intervals, and the second minus the first with its interval."""
+    width = max(len("point"), *(len(each.point) for each in found))
+    heads = f"{'A':>10}  {'95 % interval':<22}{'n':>3}{'B':>12}  {'95 % interval':<22}{'n':>3}  B minus A"
+    return "\n".join([f"{'point':<{width}}{heads}", *(_line(each, width, statistic) for each in found)])
+
+
+def _line(each: Difference, width: int, statistic: str) -> str:
+    value, low, high = difference(each.others, each.first, statistic)
+    sides = [_side(scores, statistic) for scores in (each.first, each.others)]
+    return f"{each.point:<{width}}{'  '.join(sides)}  {value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _side(scores: Sequence[float], statistic: str) -> str:
+    value, low, high = summary(scores, statistic)
+    interval = f"[{low:.2f}, {high:.2f}]"
+    return f"{value:>10.2f}  {interval:<22}{len(scores):>3}"
+
+
+def _scores(place: Path, metric: str | None, statistic: str) -> Mapping[str, Sequence[float]]:
+    if (place / PLAN).is_file():
+        view = make_view(read_plan(place), read_rows(place), metric=metric, statistic=statistic)
+        return {
+            ", ".join(filter(None, [panel.title, name, f"{view.x.rpartition('.')[2]} {score.x:g}"])): score.scores
+            for panel in view.panels
+            for name, curve in panel.curves.items()
+            for score in curve
+        }
+    report = place / "report.json"
+    if report.is_file():
+        with refuse_damage(report, "remove it, and let the run go on: it writes another one"):
+            return {row["agent"]: row["scores"] for row in json.loads(report.read_text(encoding="utf-8"))}
+    raise ValueError(f"{place} holds no result: neither a sweep ({PLAN}) nor a run with a closing table (report.json)")
+
+
+def _few(scores: Mapping[str, Sequence[float]]) -> str:
+    names = list(scores)
+    return "; ".join(names[:3]) + ("; ..." if len(names) > 3 else "")

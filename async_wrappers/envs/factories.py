@@ -1,0 +1,270 @@
+"""Environments by name, any registered id or an Atari game, and what each is wrapped in."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import AtariPreprocessing, RepeatAction
+
+from async_wrappers.checks import whole, whole_frames
+from async_wrappers.extras import extra
+
+__all__ = ["ClipReward", "create_atari_environment", "create_gym_environment", "find_atari_game"]
+
+Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
+
+STICKY_PROBABILITY = 0.25  # Machado et al. 2018, section 5.2
+EMULATED_FRAMES_PER_SECOND = 60
+_ATARI_ID = re.compile(r"^ALE/|(NoFrameskip|Deterministic)-v\d+$")
+
+
+def create_gym_environment(
+    environment_id: str,
+    environment_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Wrapper] = (),
+    clip_rewards: bool = False,
+    render_mode: str | None = None,
+) -> gym.Env[Any, Any]:
+    """Make a registered environment and wrap it.
+
+    An environment of your own works too: register it in a module beside the gin file, and import that module in the gin
+    file (``import my_environments``), or give ``"my_environments:MyEnv-v0"``.
+
+    Args:
+        environment_id: A Gymnasium id, such as ``"CartPole-v1"``.
+        environment_kwargs: Passed to ``gymnasium.make``.
+        wrappers: Applied in this order, the first one innermost, such as ``[@AppliedActions, @RealtimeDelay]``.
+        clip_rewards: Clip each frame's reward to [-1, 1], inside all `wrappers`.
+        render_mode: Gymnasium's, such as ``"human"`` or ``"rgb_array"``.
+
+    Raises:
+        ValueError: No environment has that id (the sentence names the closest ones), what it needs is not installed, or
+            it has no such `render_mode`.
+    """
+    if not isinstance(environment_id, str):
+        raise ValueError(f"environment_id must be a text, such as 'CartPole-v1', got {environment_id!r}")
+    if environment_id.count(":") > 1 or environment_id.startswith(":"):
+        raise ValueError(f"environment_id must read 'Name-v0' or 'module:Name-v0', got {environment_id!r}")
+    if environment_kwargs is not None and not isinstance(environment_kwargs, Mapping):
+        raise ValueError(f"environment_kwargs must be a dict, such as {{'gravity': 1.62}}, got {environment_kwargs!r}")
+    if render_mode is not None and not isinstance(render_mode, str):
+        raise ValueError(_no_such_mode(environment_id, render_mode, []))
+    kwargs = dict(environment_kwargs or {})
+    if render_mode is not None:  # an environment that cannot render need not take the argument
+        kwargs["render_mode"] = render_mode
+    try:
+        with warnings.catch_warnings(record=True) as warned:  # a refusal is one sentence, without warnings before it
+            warnings.filterwarnings("ignore", ".*that is not in the possible render_modes")  # refused below
+            env = gym.make(environment_id, **kwargs)
+    except TypeError as error:
+        if render_mode is not None and "'render_mode'" in str(error):
+            raise ValueError(_no_such_mode(environment_id, render_mode, [])) from None
+        raise
+    except (gym.error.Error, ImportError) as error:
+        if environment_id in gym.registry:
+            raise ValueError(_missing(environment_id, error)) from None
+        if _ATARI_ID.search(environment_id):
+            raise ValueError(
+                f"environment_id {environment_id!r} is an Atari game, made by create_atari_environment: in gin bind "
+                "Runner.create_environment_fn = @create_atari_environment and create_atari_environment.game_name = "
+                f"{environment_id!r}, whose wrappers are create_atari_environment.wrappers"
+            ) from None
+        close = get_close_matches(environment_id, list(gym.registry), n=3, cutoff=0.5)
+        hint = f"; close names are {', '.join(close)}" if close else ""
+        raise ValueError(
+            f"environment_id must be registered with Gymnasium, got {environment_id!r}{hint} ({error})"
+        ) from None
+    for each in warned:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    modes = env.metadata.get("render_modes") or []
+    if render_mode is not None and render_mode not in modes:
+        raise ValueError(_no_such_mode(environment_id, render_mode, modes))
+    return wrap(env, clip_rewards, wrappers)
+
+
+def _missing(environment_id: str, error: Exception) -> str:
+    """Say what an environment needs; of one that has moved to another package, name that of ours which has not."""
+    if isinstance(error, gym.error.Error) and not isinstance(error, gym.error.DependencyNotInstalled):
+        return f"environment_id {environment_id!r} cannot be made ({error})"
+    name, _, version = environment_id.rpartition("-v")
+    newer = [
+        f"{name}-v{spec.version}"
+        for spec in gym.registry.values()
+        if spec.version is not None and spec.id == f"{name}-v{spec.version}" and spec.version > int(version or 0)
+    ]
+    what = str(error).strip().rstrip(".")
+    if isinstance(error, gym.error.DependencyNotInstalled) or not newer:
+        return f"environment_id {environment_id!r} needs a module that is missing ({what})"
+    return f"environment_id {environment_id!r} cannot be made ({what}): use {max(newer)!r}"
+
+
+def _no_such_mode(environment_id: str, render_mode: Any, modes: Sequence[str]) -> str:
+    known = f"one of {', '.join(map(repr, modes))}" if modes else "None"
+    return f"render_mode of {environment_id!r} must be {known}, got {render_mode!r}"
+
+
+def create_atari_environment(
+    game_name: str,
+    frame_skip: int = 4,
+    sticky_actions: bool = True,
+    full_action_space: bool = False,
+    terminal_on_life_loss: bool = False,
+    obs_type: str = "grayscale",
+    screen_size: int = 84,
+    noop_max: int = 0,
+    clip_rewards: bool = True,
+    wrappers: Sequence[Wrapper] = (),
+    render_mode: str | None = None,
+) -> gym.Env[Any, Any]:
+    """Make an Atari game and wrap it.
+
+    The defaults are Dopamine's (Machado et al., "Revisiting the Arcade Learning Environment", 2018): four emulated
+    frames per step, maximum over the last two, 84 x 84 grey by area interpolation, sticky actions. For realtime play
+    frame by frame (arXiv 2412.14355) use ``frame_skip = 1, sticky_actions = False``.
+
+    Whatever `frame_skip` is, one ``step`` of the game is one *frame* of the schedule.
+
+    Args:
+        game_name: ``"Boxing"``, or an id such as ``"BoxingNoFrameskip-v4"`` or ``"ALE/Boxing-v5"``, of which only the
+            game counts.
+        frame_skip: Emulated frames of 1/60 s per step.
+        sticky_actions: Repeat the last action with probability 0.25 on each emulated frame.
+        full_action_space: All 18 actions, also where the game knows fewer.
+        terminal_on_life_loss: End the episode when a life is lost (``"grayscale"`` only).
+        obs_type: ``"grayscale"`` (uint8 [screen_size, screen_size]) or ``"ram"`` (uint8 [128]).
+        screen_size: Height and width of the image in pixels.
+        noop_max: Begin each episode with 1 to `noop_max` emulated frames of no-op, drawn by the game's generator.
+        clip_rewards: Clip each step's reward to [-1, 1], inside all `wrappers`.
+        wrappers: Applied in this order, the first one innermost, such as ``[@AppliedActions, @RealtimeDelay]``.
+        render_mode: Gymnasium's, such as ``"human"`` or ``"rgb_array"``.
+
+    Raises:
+        ValueError: An unknown game (the sentence names the closest ones), observation type or frame skip.
+    """
+    if obs_type not in ("grayscale", "ram"):
+        raise ValueError(f"obs_type must be 'grayscale' or 'ram', got {obs_type!r}")
+    frame_skip = whole("frame_skip", frame_skip, 1, unit="emulated frames")
+    noop_max = whole_frames("noop_max", noop_max)
+    if obs_type == "ram" and terminal_on_life_loss:
+        raise ValueError("terminal_on_life_loss=True needs obs_type='grayscale', got obs_type='ram'")
+    if obs_type == "grayscale":
+        with extra("obs_type='grayscale'", "atari"):
+            import cv2  # noqa: F401
+    env: gym.Env[Any, Any] = gym.make(
+        find_atari_game(game_name),
+        obs_type=obs_type,
+        frameskip=1,  # skipped below: no-op frames are emulated frames, and images are made of the last two
+        repeat_action_probability=STICKY_PROBABILITY if sticky_actions else 0.0,
+        full_action_space=full_action_space,
+        render_mode=render_mode,
+    )
+    # One step of the innermost environment is one emulated frame; ale-py says 30, whatever it skips.
+    env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": EMULATED_FRAMES_PER_SECOND}
+    if obs_type == "grayscale":
+        env = AtariPreprocessing(env, noop_max, frame_skip, screen_size, terminal_on_life_loss)
+    else:
+        env = NoopReset(env, noop_max) if noop_max else env
+        env = RepeatAction(env, frame_skip) if frame_skip > 1 else env
+    return wrap(env, clip_rewards, wrappers)
+
+
+def find_atari_game(game_name: str) -> str:
+    """Return the registered id of a game, such as ``"ALE/Boxing-v5"``, from one of its many spellings.
+
+    Raises:
+        ValueError: No game has that name; the sentence names the closest ones.
+    """
+    with extra("an Atari game", "atari"):
+        import ale_py  # registers the games with Gymnasium
+
+    gym.register_envs(ale_py)
+    games = {name[len("ALE/") : -len("-v5")] for name in gym.registry if re.fullmatch(r"ALE/\w+-v5", name)}
+    game = re.sub(r"(?i)^ALE/|(-ram)?(NoFrameskip|Deterministic)?(-v\d+)?$", "", game_name)
+    spellings = {known.lower(): known for known in games}
+    if (known := spellings.get(game.lower().replace("_", ""))) is not None:
+        return f"ALE/{known}-v5"
+    close = [spellings[name] for name in get_close_matches(game.lower(), list(spellings), n=3, cutoff=0.5)]
+    hint = f"close names are {', '.join(close)}" if close else "train.py --list shows all games"
+    raise ValueError(f"game_name must be one of ale-py's {len(games)} games, got {game_name!r}: {hint}")
+
+
+def wrap(env: gym.Env[Any, Any], clip_rewards: bool, wrappers: Sequence[Wrapper] | None) -> gym.Env[Any, Any]:
+    """Return `env` wrapped: reward clipping innermost, then `wrappers` in the order given, the first one innermost.
+
+    Raises:
+        TypeError: `wrappers` is not a list of callables (in gin: ``wrappers = [@AppliedActions, @RealtimeDelay]``).
+    """
+    wrappers = () if wrappers is None else wrappers
+    if callable(wrappers) or not all(callable(wrapper) for wrapper in wrappers):
+        raise TypeError(
+            f"wrappers must be a list of wrapper classes or functions, such as [@RealtimeDelay], got {wrappers!r}"
+        )
+    if clip_rewards:
+        env = ClipReward(env)
+    for wrapper in wrappers:
+        env = wrapper(env)
+    return env
+
+
+class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Clips each frame's reward and reports the unclipped return in ``info["episode_return"]``.
+
+    It belongs inside `RealtimeDelay`: a decision's reward is the sum of its frames' clipped rewards, not the clipped
+    sum. ``info["episode_return"]`` is the sum of the unclipped rewards of the episode so far.
+
+    Args:
+        env: The environment to wrap.
+        low: The least reward of a frame.
+        high: The largest reward of a frame.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], low: float = -1.0, high: float = 1.0) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self, low=low, high=high)
+        gym.Wrapper.__init__(self, env)
+        if not low < high:
+            raise ValueError(f"low must be < high, got low={low} and high={high}")
+        self._low, self._high = low, high
+        self._episode_return = 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and the return."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._episode_return = 0.0
+        return observation, {**info, "episode_return": 0.0}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the environment by one frame and clip its reward."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._episode_return += float(reward)
+        clipped = float(np.clip(float(reward), self._low, self._high))
+        return observation, clipped, terminated, truncated, {**info, "episode_return": self._episode_return}
+
+
+class NoopReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Begins each episode with 1 to `noop_max` no-op frames, so that a deterministic game does not always start alike.
+
+    `AtariPreprocessing` does this for images; this is the same for RAM observations.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], noop_max: int) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self, noop_max=noop_max)
+        gym.Wrapper.__init__(self, env)
+        self._noop_max = noop_max
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and let some frames pass."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        for _ in range(int(self.unwrapped.np_random.integers(1, self._noop_max + 1))):
+            observation, _, terminated, truncated, newest = self.env.step(0)
+            info = {**info, **newest}
+            if terminated or truncated:
+                observation, info = self.env.reset(options=options)
+        return observation, info

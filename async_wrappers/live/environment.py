@@ -1,0 +1,116 @@
+"""The environment as the runner takes it: what is refused, what it keeps from phase to phase, how a run stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from async_wrappers.checks import plain_data
+from async_wrappers.live.report import Measurements
+from async_wrappers.wrappers.action_history import CommittedActions, DecisionDelay
+
+__all__ = ["FrameStatus", "made_environment", "phase_state_of", "refuse_oracles", "set_phase_state"]
+
+
+def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
+    """Return what `make_env` makes, if it is an environment.
+
+    Raises:
+        ValueError: It is none, or a vector of them.
+    """
+    env = make_env()
+    if not isinstance(env, gym.Env):
+        raise ValueError(f"make_env must return a gymnasium.Env (one, not a vector of them), got {env!r}")
+    return env
+
+
+def refuse_oracles(env: gym.Env[Any, Any]) -> None:
+    """Refuse wrappers that show the delay of a `RealtimeDelay`: they cannot know the runner's.
+
+    Raises:
+        ValueError: `env` contains `CommittedActions` or `DecisionDelay`.
+    """
+    layer: Any = env
+    while isinstance(layer, gym.Wrapper):
+        if isinstance(layer, CommittedActions) and not layer.known:
+            raise ValueError(
+                "make_env must not use CommittedActions(known=False) in AsyncRunner, whose workers compute the actions "
+                "in flight and cannot know them: leave it out, or simulate a delay of transport with RealtimeDelay"
+            )
+        if isinstance(layer, CommittedActions | DecisionDelay):
+            name = type(layer).__name__
+            raise ValueError(
+                f"make_env must not use {name} in AsyncRunner, whose delay lies outside all wrappers: "
+                f"leave {name} and its RealtimeDelay out, or use AppliedActions"
+            )
+        layer = layer.env
+
+
+def phase_state_of(env: gym.Env[Any, Any]) -> Any:
+    """Return what an environment keeps from phase to phase; None if it has no attribute ``phase_state``."""
+    return env.get_wrapper_attr("phase_state") if env.has_wrapper_attr("phase_state") else None
+
+
+def set_phase_state(env: gym.Env[Any, Any], state: Any) -> None:
+    """Give an environment what it kept in another phase.
+
+    Raises:
+        ValueError: It has no attribute ``phase_state``, or one that cannot be set.
+    """
+    refusal = "phase_state must be None for an environment {}, got {!r}"
+    if not env.has_wrapper_attr("phase_state"):
+        raise ValueError(refusal.format("that has no attribute phase_state", state))
+    try:
+        env.set_wrapper_attr("phase_state", plain_data("phase_state", state), force=False)
+    except AttributeError:
+        raise ValueError(refusal.format("whose phase_state cannot be set", state)) from None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class FrameStatus:
+    """A frame that begins; of what is counted, nothing is computed before it is asked for.
+
+    Attributes:
+        frame: Frames of this kind of phase before it, those of earlier runs included.
+        score: Return of the running episode so far.
+    """
+
+    frame: int
+    score: float
+    _applied: int  # actions in the running episode
+    _record: Measurements
+    _env: gym.Env[Any, Any]
+    _updates: Callable[[], int]
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of this phase that are over."""
+        return len(self._record.episodes)
+
+    @property
+    def wins(self) -> int:
+        """Of them, those that were won (``info["won"]``)."""
+        return sum(episode.won is True for episode in self._record.episodes)
+
+    @property
+    def losses(self) -> int:
+        """Of them, those that were lost."""
+        return sum(episode.won is False for episode in self._record.episodes)
+
+    @property
+    def actions(self) -> int:
+        """Actions of the policy's that were applied in this phase."""
+        return self._applied + sum(map(len, self._record.effects))
+
+    @property
+    def updates(self) -> int:
+        """Updates of all learners in this phase."""
+        return self._updates()
+
+    @property
+    def phase_state(self) -> Any:
+        """What the environment would keep if the phase ended now."""
+        return phase_state_of(self._env)

@@ -1,0 +1,90 @@
+"""All shared memory of a run: its blocks, and what lies in them, which follows from spaces and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+
+from async_wrappers.live.memory.block import Block
+from async_wrappers.live.memory.exchange import ActionSlots, Controls, FrameRing
+from async_wrappers.live.memory.journal import Journal
+from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
+
+__all__ = ["SharedLayout", "SharedMemory"]
+
+_RING_DEPTH = 64  # frames that a worker may be late in reading
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """The blocks of a run; sized when the environment and the learner have said what they hold."""
+
+    ring: Block
+    slots: Block
+    controls: Block
+    journal: Block
+    board: Block
+    shared: Block
+
+    @classmethod
+    def private(cls) -> SharedMemory:
+        """Return blocks that this process alone sees, for a run whose parts are all in it."""
+        return cls(*(Block(shared=False) for _ in range(6)))
+
+
+@dataclass(frozen=True)
+class SharedLayout:
+    """What the shared memory holds."""
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    workers: int
+    learners: int
+    journal_capacity: int
+    weights: WeightsLayout | None = None
+    extras: gym.spaces.Dict | None = None
+
+    def resize(self, memory: SharedMemory) -> None:
+        """Size all blocks but those of weights."""
+        memory.ring.resize(FrameRing.size(self.observation_space, _RING_DEPTH))
+        memory.slots.resize(ActionSlots.size(self.action_space, self.workers, self.extras))
+        memory.controls.resize(Controls.size(self.workers, self.learners))
+        if self.learners:
+            memory.journal.resize(Journal.size(*self._entries))
+
+    def with_weights(self, weights: WeightsLayout, memory: SharedMemory) -> SharedLayout:
+        """Return the layout with weights, whose blocks are sized."""
+        memory.board.resize(WeightsBoard.size(weights, self.workers))
+        if self.learners > 1:
+            memory.shared.resize(WeightsBoard.size(weights, 1))
+        return replace(self, weights=weights)
+
+    @property
+    def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None]:
+        return self.observation_space, self.action_space, self.journal_capacity, self.extras
+
+    def ring(self, memory: SharedMemory) -> FrameRing:
+        """Return the frame ring."""
+        return FrameRing(memory.ring, self.observation_space, _RING_DEPTH)
+
+    def slots(self, memory: SharedMemory) -> ActionSlots:
+        """Return the action slots."""
+        return ActionSlots(memory.slots, self.action_space, self.workers, self.extras)
+
+    def controls(self, memory: SharedMemory) -> Controls:
+        """Return the controls."""
+        return Controls(memory.controls, self.workers, self.learners)
+
+    def journal(self, memory: SharedMemory) -> Journal | None:
+        """Return the journal, if anybody learns."""
+        return Journal(memory.journal, *self._entries) if self.learners else None
+
+    def board(self, memory: SharedMemory) -> WeightsBoard | None:
+        """Return the weights that workers read, if anybody learns."""
+        return None if self.weights is None else WeightsBoard(memory.board, self.weights, self.workers)
+
+    def shared(self, memory: SharedMemory) -> WeightsBoard | None:
+        """Return the weights that several learners share."""
+        return WeightsBoard(memory.shared, self.weights, 1) if self.weights is not None and self.learners > 1 else None

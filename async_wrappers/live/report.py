@@ -1,0 +1,519 @@
+"""What was measured in a phase, and the report that it makes: text, JSON, a trace for Perfetto, and a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from async_wrappers.analysis.timeline import DROPPED, EFFECT, INFERENCE, MOST_ROWS, WAIT, draw_inference
+from async_wrappers.extras import extra
+from async_wrappers.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["EpisodeTiming", "Measurements", "Span", "TimingReport", "distribution", "timing_picture"]
+
+
+@dataclass(frozen=True)
+class EpisodeTiming:
+    """One episode.
+
+    Attributes:
+        score: Its return.
+        frames: Its length.
+        number: Its number in its kind of phase.
+        won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
+        began: When its first frame began, in nanoseconds on the run's time line; no part of what makes two equal.
+    """
+
+    score: float
+    frames: int
+    number: int = 0
+    began: int = field(default=0, compare=False)
+    won: bool | None = None
+
+
+@dataclass(frozen=True)
+class Span:
+    """One inference on the run's time line, in nanoseconds.
+
+    Attributes:
+        worker: Who inferred.
+        episode: Number of the episode.
+        start: Frame of the episode whose observation was read.
+        began: When it began.
+        ended: When the action was there.
+        effect: Frame on which the action took effect; None if it never did.
+        applied: When that frame began.
+    """
+
+    worker: int
+    episode: int
+    start: int
+    began: int
+    ended: int
+    effect: int | None = None
+    applied: int | None = None
+
+
+_HOPELESS = 100  # refusals: a policy whose actions lie beyond the bounds now and then has given a good one by then
+
+
+@dataclass
+class Measurements:
+    """One phase of a run. All times are whole nanoseconds; of a real clock, the monotonic one's.
+
+    Attributes:
+        fps: Frames per second that were asked for.
+        workers: How many there are.
+        simulated: Whether the clock was, so that frames took exactly what they should.
+        playout: The strategy's, in frames.
+        begin: When the first frame began.
+        end: When the last frame ended.
+        episodes: Return and length of each.
+        effects: (start, effect) of each applied action, by episode.
+        latencies: Of each inference.
+        spans: Of each inference; on the virtual clock a reset cuts it off.
+        exchanges: What each decision's transport took: from ticket to action, less the inference.
+        lateness: Of each frame's beginning, against its deadline.
+        versions: Of the weights behind each applied action.
+        dropped: Actions computed and never applied.
+        late: Actions released after they were due.
+        accepted: Answers of the policy's that were actions of the environment's.
+        refusal: The sentence about the first answer that was none; None where there was no such one.
+        fates: Inferences that gave no action, by what became of them.
+        restarts: Of workers.
+        learner_steps: How long each update took.
+        updates: How many updates were made.
+        scalars: What the last update returned.
+        stopped: Whether the phase was ended from outside.
+        phase_state: What the environment keeps for the next phase; None if it keeps nothing.
+        notes: What `PhaseSpec.on_frame` returned, each with its frame.
+    """
+
+    fps: float
+    workers: int
+    simulated: bool = False
+    playout: int = 0
+    begin: int = 0
+    end: int = 0
+    episodes: list[EpisodeTiming] = field(default_factory=list)
+    effects: list[list[tuple[int, int]]] = field(default_factory=list)
+    latencies: list[int] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    exchanges: list[int] = field(default_factory=list)
+    lateness: list[int] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    dropped: int = 0
+    late: int = 0
+    accepted: int = 0
+    refusal: str | None = None
+    fates: Counter[str] = field(default_factory=Counter)
+    restarts: int = 0
+    learner_steps: list[int] | None = None
+    updates: int = 0
+    scalars: dict[str, float] = field(default_factory=dict)
+    stopped: bool = False
+    phase_state: Any = None
+    notes: list[tuple[int, Any]] = field(default_factory=list)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether so many answers were refused, and none accepted, that there is no use in going on."""
+        return not self.accepted and self.fates["refused"] >= max(_HOPELESS, self.workers)
+
+    def note_learning(self, statistics: Sequence[tuple[list[int], dict[str, float]]]) -> None:
+        """Note how long each update of each learner took, and what the first learner's newest one returned."""
+        self.learner_steps = [step for steps, _ in statistics for step in steps]
+        self.scalars = statistics[0][1]
+
+    def report(self) -> TimingReport:
+        """Return the timing report."""
+        frame = 1e9 / self.fps
+        total, fresh = sum(episode.frames for episode in self.episodes), sum(map(len, self.effects))
+        intervals = [after[1] - before[1] for applied in self.effects for before, after in pairwise(applied)]
+        lateness = np.asarray(self.lateness, np.float64)
+        wall = max(self.end - self.begin, 1)
+        busy = sum(max(min(span.ended, self.end) - max(span.began, self.begin), 0) for span in self.spans)
+        return TimingReport(
+            latency_ms=distribution(latency / 1e6 for latency in self.latencies),
+            interval_ms=distribution(interval * frame / 1e6 for interval in intervals),
+            delay_frames=distribution(effect - start for applied in self.effects for start, effect in applied),
+            learner_step_ms=None if self.learner_steps is None else distribution(t / 1e6 for t in self.learner_steps),
+            frames={
+                "total": total,
+                "fresh": fresh,
+                "default": total - fresh,
+                "dropped_actions": self.dropped,
+                "late_actions": self.late,
+                "missed_deadlines": int((lateness > frame / 2).sum()),
+            },
+            lateness_ms=distribution(lateness / 1e6),
+            drift_ms=float(lateness[-1] - lateness[0]) / 1e6 if lateness.size else 0.0,
+            fps=self.fps if self.simulated else total / wall * 1e9,
+            workers={"count": self.workers, "restarts": self.restarts, "busy_share": busy / (wall * self.workers)},
+            episodes=tuple(replace(episode, began=episode.began - self.begin) for episode in self.episodes),
+            spans=tuple(self._placed()),
+            exchange_us=distribution(exchange / 1e3 for exchange in self.exchanges) if self.exchanges else None,
+            playout_frames=self.playout,
+            lost=dict(sorted(self.fates.items())),
+            updates=self.updates,
+            scalars=self.scalars,
+            phase_state=self.phase_state,
+            notes=tuple(self.notes),
+        )
+
+    def _placed(self) -> Iterator[Span]:
+        """Yield the inferences on the run's time line, with what became of their actions.
+
+        Of several that read the same frame, the action that took effect is that of the one that ended first.
+        """
+        effects = {
+            (episode.number, start): (effect, episode.began + round(effect * 1e9 / self.fps))
+            for episode, applied in zip(self.episodes, self.effects, strict=True)
+            for start, effect in applied
+        }
+        first: dict[tuple[int, int], Span] = {}
+        for span in self.spans:
+            key = span.episode, span.start
+            first[key] = min(first.get(key, span), span, key=lambda each: (each.ended, each.worker))
+        for span in self.spans:
+            key = span.episode, span.start
+            effect, applied = effects[key] if key in effects and first[key] is span else (None, None)
+            yield replace(
+                span,
+                began=span.began - self.begin,
+                ended=span.ended - self.begin,
+                effect=effect,
+                applied=None if applied is None else applied - self.begin,
+            )
+
+
+@dataclass(frozen=True)
+class TimingReport:
+    """What a run did and when.
+
+    Attributes:
+        latency_ms: Of each inference.
+        interval_ms: Between two applied actions of an episode.
+        delay_frames: Age of the observation behind each applied action.
+        learner_step_ms: Of each update; None without a learner.
+        frames: Counts: total, fresh (with an action of the agent's), default, dropped_actions (computed and never
+            applied), late_actions (released after they were due), missed_deadlines (frames that began more than half
+            a frame late).
+        lateness_ms: By how much frames began after their deadline.
+        drift_ms: Lateness of the last frame against the first one's clock.
+        fps: Frames per second that were reached.
+        workers: count, restarts, and busy_share (inference time per worker and run time).
+        episodes: Each episode's return and frames.
+        spans: Each inference, for the trace.
+        exchange_us: Of each decision: what its way took, from ticket to action, less the inference itself; None on the
+            virtual clock.
+        playout_frames: Frames from a decision's start to when its action is due; 0 where that is when it is ready.
+        lost: Inferences that gave no action, by what became of them.
+        updates: Updates of all learners.
+        scalars: What the last update returned, by name.
+        phase_state: What the environment keeps for the next phase (its attribute ``phase_state``); None for nothing.
+        notes: What `on_frame` returned, each with its frame.
+    """
+
+    latency_ms: dict[str, float]
+    interval_ms: dict[str, float]
+    delay_frames: dict[str, float]
+    learner_step_ms: dict[str, float] | None
+    frames: dict[str, int]
+    lateness_ms: dict[str, float]
+    drift_ms: float
+    fps: float
+    workers: dict[str, float]
+    episodes: tuple[EpisodeTiming, ...]
+    spans: tuple[Span, ...] = ()
+    exchange_us: dict[str, float] | None = None
+    playout_frames: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    updates: int = 0
+    scalars: dict[str, float] = field(default_factory=dict)
+    phase_state: Any = None
+    notes: tuple[tuple[int, Any], ...] = ()
+
+    @property
+    def updates_per_frame(self) -> float:
+        """Updates of all learners, per frame."""
+        return self.updates / max(self.frames["total"], 1)
+
+    @property
+    def actions_per_frame(self) -> float:
+        """Share of the frames that received an action of the agent's."""
+        return self.frames["fresh"] / max(self.frames["total"], 1)
+
+    @property
+    def updates_per_action(self) -> float:
+        """Updates of all learners, per action that was applied."""
+        return self.updates / max(self.frames["fresh"], 1)
+
+    @property
+    def refused(self) -> int:
+        """Answers of the policy's that were no action of the environment's."""
+        return self.lost.get("refused", 0)
+
+    @property
+    def wins(self) -> int:
+        """Episodes that were won."""
+        return sum(episode.won is True for episode in self.episodes)
+
+    @property
+    def losses(self) -> int:
+        """Episodes that were lost."""
+        return sum(episode.won is False for episode in self.episodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data, without the spans and what the last update returned."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("spans", "scalars")}
+        plain["episodes"] = [{"return": episode.score, "frames": episode.frames} for episode in self.episodes]
+        last = {"phase_state": plain.pop("phase_state"), "notes": [list(note) for note in plain.pop("notes")]}
+        counted = {
+            "updates_per_frame": self.updates_per_frame,
+            "updates_per_action": self.updates_per_action,
+            "actions_per_frame": self.actions_per_frame,
+            "wins": self.wins,
+            "losses": self.losses,
+        }
+        return {**plain, **counted, **last}
+
+    def to_json(self, path: str | Path) -> None:
+        """Write the report as JSON; what no value was seen of is null, as is what JSON has no number for."""
+        _write(Path(path), json.dumps(_as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
+
+    def to_trace(self, path: str | Path) -> None:
+        """Write the run in the trace event format, which Perfetto and chrome://tracing open.
+
+        A row for each worker, with its inferences, and one for the environment, with the actions that took effect.
+        """
+        workers = int(self.workers["count"])
+        rows = [*(f"worker {worker}" for worker in range(workers)), "environment"]
+        events = [event for row, name in enumerate(rows) for event in _row(row, name)]
+        for span in self.spans:
+            events.append(_inference(span))
+            if span.applied is not None:
+                events.append(_application(span, workers))
+        _write(Path(path), json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
+
+    def to_png(self, path: str | Path, begin: float = 0.0, seconds: float = 1.0) -> None:
+        """Draw who inferred when, and histograms of delay and interval; needs matplotlib.
+
+        Args:
+            path: Where to.
+            begin: From where on in the run the time line is drawn, in seconds.
+            seconds: How much of it. The histograms are of the whole run.
+
+        Raises:
+            ValueError: `seconds` is not positive.
+        """
+        picture = timing_picture(self.spans, int(self.workers["count"]), self.frames, begin, seconds)
+        write_atomically(Path(path), lambda file: picture.savefig(file, dpi=130, format="png"))
+
+    def __str__(self) -> str:
+        """Summarize for a person."""
+        return "\n".join(f"{name:<10} {words}" for name, words in self._rows())
+
+    def _repr_html_(self) -> str:
+        """Return the report as a table, for a notebook."""
+        distributions = {
+            "latency": (self.latency_ms, "ms"),
+            "delay": (self.delay_frames, "frames"),
+            "interval": (self.interval_ms, "ms"),
+            "lateness": (self.lateness_ms, "ms"),
+            "exchange": (self.exchange_us, "us"),
+            "update": (self.learner_step_ms, "ms"),
+        }
+        names = ("mean", "std", "p50", "p95", "p99", "max")
+        heads = "".join(f"<th>{name}</th>" for name in ("", "unit", *names))
+        rows = "".join(
+            f"<tr><th>{name}</th><td>{unit}</td>" + "".join(f"<td>{found[each]:.2f}</td>" for each in names) + "</tr>"
+            for name, (found, unit) in distributions.items()
+            if found
+        )
+        shown = [(name, words) for name, words in self._rows() if name not in distributions]
+        facts = "".join(f"<tr><th>{name}</th><td>{escape(words)}</td></tr>" for name, words in shown)
+        return f"<table>{facts}</table><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines of the summary, each with its name."""
+        total, default = self.frames["total"], self.frames["default"]
+        fresh = f"{self.actions_per_frame:.1%} with a fresh action"
+        yield "frames", f"{total} at {self.fps:.2f} fps: {fresh}, {default} default"
+        dropped, late = self.frames["dropped_actions"], self.frames["late_actions"]
+        yield "actions", f"{dropped} dropped, {late} late, {self.refused} refused"
+        yield "latency", f"{_line(self.latency_ms)} ms"
+        yield "delay", f"{_line(self.delay_frames)} frames"
+        yield "interval", f"{_line(self.interval_ms)} ms"
+        missed, lateness = self.frames["missed_deadlines"], f"lateness p99 {self.lateness_ms['p99']:.3f} ms"
+        yield "deadlines", f"{missed} missed, {lateness}, drift {self.drift_ms:.3f} ms"
+        w = self.workers
+        yield "workers", f"{w['count']:.0f}, busy {w['busy_share']:.0%}, {w['restarts']:.0f} restarts"
+        if self.exchange_us is not None:
+            yield "exchange", f"{_line(self.exchange_us)} us"
+        if self.lost:
+            yield "lost", f"{self.lost}"
+        if self.learner_step_ms:
+            per_frame, per_action = f"{self.updates_per_frame:.2f}", f"{self.updates_per_action:.2f}"
+            yield "learning", f"{self.updates} updates, {per_frame} per frame, {per_action} per action"
+        if self.wins or self.losses:
+            yield "outcome", f"{self.wins} won, {self.losses} lost"
+        if self.phase_state is not None:
+            yield "state", f"{self.phase_state}, for the next phase"
+        returns = [f"{episode.score:g}" for episode in self.episodes[:8]] + ["..."] * (len(self.episodes) > 8)
+        yield "episodes", f"{len(self.episodes)}, returns {', '.join(returns)}"
+
+
+def _row(row: int, name: str) -> list[dict[str, Any]]:
+    """Return the events that name a row of a trace and give it its place."""
+    names = {"thread_name": {"name": name}, "thread_sort_index": {"sort_index": row}}
+    return [{"ph": "M", "pid": 0, "tid": row, "name": event, "args": args} for event, args in names.items()]
+
+
+def _inference(span: Span) -> dict[str, Any]:
+    category = "inference" if span.effect is not None else "inference,dropped"
+    lasts = {"ts": span.began / 1e3, "dur": (span.ended - span.began) / 1e3}
+    args = {"episode": span.episode, "start": span.start}
+    return {"name": f"o_{span.start}", "cat": category, "ph": "X", **lasts, "pid": 0, "tid": span.worker, "args": args}
+
+
+def _application(span: Span, row: int) -> dict[str, Any]:
+    assert span.effect is not None and span.applied is not None
+    place = {"ts": span.applied / 1e3, "pid": 0, "tid": row}
+    args = {"episode": span.episode, "frame": span.effect, "delay": span.effect - span.start}
+    return {"name": f"a_{span.start}", "cat": "action", "ph": "i", "s": "t", **place, "args": args}
+
+
+def distribution(values: Iterable[float]) -> dict[str, float]:
+    """Return mean, std, p50, p95, p99 and max; all nan where there is no value."""
+    names = ("mean", "std", "p50", "p95", "p99", "max")
+    array = np.asarray(list(values), np.float64)
+    if array.size == 0:
+        return dict.fromkeys(names, float("nan"))
+    numbers = array.mean(), array.std(), *np.percentile(array, (50, 95, 99)), array.max()
+    return dict(zip(names, map(float, numbers), strict=True))
+
+
+def _line(d: dict[str, float]) -> str:
+    return f"mean {d['mean']:.2f}, p50 {d['p50']:.2f}, p95 {d['p95']:.2f}, p99 {d['p99']:.2f}, max {d['max']:.2f}"
+
+
+def _as_json(value: Any) -> Any:
+    """Return plain data with None for nan and the infinities, which are not JSON."""
+    if isinstance(value, dict):
+        return {key: _as_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+_HISTOGRAM: dict[str, Any] = {"facecolor": "0.8", "edgecolor": "black", "linewidth": 0.8}
+_MOST_BINS = 60
+
+
+def timing_picture(
+    spans: Sequence[Span], workers: int, frames: Mapping[str, int], begin: float = 0.0, seconds: float = 1.0
+) -> Figure:
+    """Draw a run: a row for each worker, a bar for each inference, a triangle where its action took effect.
+
+    Args:
+        spans: Inferences.
+        workers: How many there were.
+        frames: Counts of frames: ``total``, and ``fresh`` for those that received an action.
+        begin: From where on in the run the time line is drawn, in seconds.
+        seconds: How much of it. The histograms, of delay and of interval, are of the whole run.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ValueError: `seconds` is not positive.
+    """
+    with extra("a picture", "plot"):
+        from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
+
+    if not seconds > 0:
+        raise ValueError(f"seconds must be > 0 to be drawn, got {seconds}")
+    rows = min(workers, MOST_ROWS) + 2
+    figure = Figure(figsize=(10, 3.4 + 0.29 * rows), layout="constrained")
+    panels = figure.subplot_mosaic([["workers", "workers"], ["delay", "interval"]], height_ratios=[0.29 * rows, 2])
+    _draw_workers(panels["workers"], spans, workers, begin, seconds)
+    fresh = frames["fresh"] / max(frames["total"], 1)
+    title = f"{fresh:.1%} of {frames['total']:,} frames received an action"
+    panels["workers"].set_title(title, loc="left", fontsize=10)
+    delays = [span.effect - span.start for span in spans if span.effect is not None]
+    _draw_histogram(panels["delay"], "delay", "frames", delays, 1.0)
+    _draw_histogram(panels["interval"], "interval", "ms", _intervals(spans), None)
+    handles = [
+        Patch(label="inference", **INFERENCE),
+        Patch(label="inference whose action was never applied", **DROPPED),
+        Line2D([], [], label="action waits", **WAIT),
+        Line2D([], [], label="action takes effect", **EFFECT),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9)
+    return figure
+
+
+def _draw_workers(ax: Axes, spans: Sequence[Span], workers: int, begin: float, seconds: float) -> None:
+    end = begin + seconds
+    shown = min(workers, MOST_ROWS)
+    for span in spans:
+        last = span.ended if span.applied is None else span.applied
+        if span.worker < shown and span.began / 1e9 < end and last / 1e9 > begin:
+            applied = None if span.applied is None else span.applied / 1e9
+            draw_inference(ax, span.worker, span.began / 1e9, span.ended / 1e9, applied, dropped=applied is None)
+    every = max(1, shown // 10)
+    ax.set_yticks(range(0, shown, every))
+    ax.set_ylim(shown - 0.2, -0.8)
+    ax.set_xlim(begin, end)
+    ax.set_xlabel("seconds")
+    ax.set_ylabel("worker" if workers == shown else f"worker (first {shown} of {workers})")
+    ax.grid(axis="x", color="0.85", linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def _intervals(spans: Sequence[Span]) -> list[float]:
+    """Return the milliseconds between two applied actions of an episode."""
+    applied = sorted((span.episode, span.applied) for span in spans if span.applied is not None)
+    return [(now - before) / 1e6 for (episode, before), (same, now) in pairwise(applied) if episode == same]
+
+
+def _draw_histogram(ax: Axes, name: str, unit: str, values: Sequence[float], width: float | None) -> None:
+    """Draw how values lie; bars of a whole `width` where there is one and the range allows it."""
+    import numpy as np
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlabel(f"{name} ({unit})")
+    ax.set_ylabel("actions")
+    if not values:
+        ax.set_title(f"{name}: no action took effect", loc="left", fontsize=10)
+        return
+    low, high = min(values), max(values)
+    margin = width or max((high - low) / _MOST_BINS, 0.5)
+    bins: Any = np.arange(low - margin / 2, high + margin, margin)
+    if len(bins) > 2 * _MOST_BINS:
+        bins = _MOST_BINS
+    ax.hist(values, bins=bins, **_HISTOGRAM)
+    ax.set_xlim(low - 3 * margin, high + 3 * margin)
+    if width is not None:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_title(f"mean {np.mean(values):.2f}, p99 {np.percentile(values, 99):.2f} {unit}", loc="left", fontsize=10)

@@ -1,1 +1,0 @@
-"""What a run measures, and the timing report that it ends with."""

@@ -1,0 +1,95 @@
+"""The documentation site: ``sphinx-build -W --keep-going -b html docs docs/_build/html``."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from pygments.lexers.python import PythonLexer
+from sphinx.application import Sphinx
+
+DOCS = Path(__file__).parent
+sys.path[:0] = [str(DOCS.parent), str(DOCS / "extensions")]
+
+from async_wrappers import __version__  # noqa: E402
+
+project = "async_wrappers"
+author = "the async_wrappers maintainers"
+project_copyright = author
+release = version = __version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "generated",
+    "mathml",
+]
+templates_path = ["templates"]
+exclude_patterns = ["_build", "about.md", "examples", "reference/generated", "**.ipynb_checkpoints"]
+nitpicky = False
+highlight_language = "text"
+
+# Markdown
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+
+# The notebook is run when the site is built; an error in it ends the build.
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120  # seconds for each cell
+nb_merge_streams = True
+
+# The reference, from docstrings
+autosummary_generate = True
+autosummary_ignore_module_all = True  # packages list their modules besides what they offer
+autosummary_context = {"left_out": ["async_wrappers.live.backends.fork_server"]}  # it changes signals when imported
+autodoc_default_options = {"members": True, "show-inheritance": True, "member-order": "bysource"}
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_mock_imports = ["h5py", "hypothesis", "minari", "psutil", "pyarrow", "pygame", "pytest", "ray", "wandb"]
+python_maximum_signature_line_length = 90
+python_use_unqualified_type_names = True
+default_role = "literal"  # docstrings write `name`, as Markdown does
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes are documented with their class, and not a second time
+
+# The look
+html_theme = "furo"
+html_title = "async_wrappers"
+html_math_renderer = "mathml"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+copybutton_prompt_text = r"\$ "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
+
+
+def escape(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Escape what reStructuredText would take for markup: docstrings here use plain text, lists and backticks alone."""
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith((">>>", "...")):
+            continue
+        pieces = re.split(r"(`+[^`]*`+|(?<![\w*])\*\w[\w -]*\*(?![\w*]))", line)  # code and *emphasis* stay
+        for at in range(0, len(pieces), 2):
+            pieces[at] = re.sub(r"(?<!^)(?<!\S)\*(?=\s)|(?<=\S)\*|\*(?=\S)|\|", r"\\\g<0>", pieces[at])
+            pieces[at] = re.sub(r"(?<=\w)_(?=\W|$)", r"\\_", pieces[at])
+        lines[number] = "".join(pieces)
+
+
+def at_home(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """Leave out what a module only passes on: each thing is documented once, in the module that defines it."""
+    here = app.env.current_document.autodoc_module
+    home = getattr(obj, "__module__", here)
+    return True if what == "module" and home != here else None
+
+
+def setup(app: Sphinx) -> None:
+    """Add what the pages need besides: gin's colours are Python's."""
+    app.add_lexer("gin", PythonLexer)
+    app.connect("autodoc-skip-member", at_home)
+    app.connect("autodoc-process-docstring", escape, priority=100)  # before napoleon

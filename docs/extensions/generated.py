@@ -1,0 +1,128 @@
+"""Parts of pages that are made from the code when the site is built: names, flags, and what gin files may bind."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).parents[2]
+PLANNING = ("plan", "workers", "networks", "probe")  # of python -m async_wrappers
+
+
+def command_line() -> str:
+    """Return what ``--help`` prints for each command, as Markdown."""
+    from async_wrappers.agents.cli.command_line import COMMANDS, OVERVIEW
+    from async_wrappers.agents.cli.flags import Parser
+
+    parts = ["## train.py", _block(OVERVIEW)]
+    for name, module in COMMANDS.items():
+        command = import_module(module)
+        parser = Parser(name, command.__doc__ or "")
+        command.add_flags(parser)
+        parts += [f"### train.py {name}", _block(parser.format_help())]
+    parts += ["## python -m async_wrappers"]
+    for name in PLANNING:
+        parts += [f"### {name}", _block(_help("async_wrappers", name))]
+    parts += ["## python -m async_wrappers.envs.gameboy", _block(_help("async_wrappers.envs.gameboy", "convert"))]
+    return "\n\n".join(parts) + "\n"
+
+
+def names_at_the_top() -> str:
+    """Return a table of what `async_wrappers` offers, each with a link to the module that defines it."""
+    package = import_module("async_wrappers")
+    things = {name: getattr(package, name) for name in package.__all__ if not name.startswith("_")}
+    rows = [f"| {{py:obj}}`{name} <{thing.__module__}.{name}>` | {_purpose(thing)} |" for name, thing in things.items()]
+    return "\n".join(["| name | what it does |", "|---|---|", *rows]) + "\n"
+
+
+def gin_parameters() -> str:
+    """Return a table for each name that gin files may use, as Markdown."""
+    from async_wrappers.agents.configurables import CONFIGURABLES as agents
+    from async_wrappers.configurables import CONFIGURABLES as wrappers
+
+    parts = []
+    for title, things in (("Environments, delays and the live runner", wrappers), ("Agents and experiments", agents)):
+        parts.append(f"## {title}")
+        for name, thing in sorted(((_gin_name(thing), thing) for thing in things), key=lambda pair: pair[0].lower()):
+            parts += [f"### {name}", _purpose(thing)]
+            if rows := _rows(thing):
+                parts.append("\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def write(app: Sphinx) -> None:
+    """Write the pages into the folder ``generated``, where they differ from what is there."""
+    folder = Path(app.srcdir) / "reference" / "generated"
+    folder.mkdir(exist_ok=True)
+    made = {"command_line.md": command_line, "gin.md": gin_parameters, "names.md": names_at_the_top}
+    for name, make in made.items():
+        page, text = folder / name, make()
+        if not page.is_file() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+
+
+def _help(module: str, command: str) -> str:
+    words = [sys.executable, "-m", module, command, "--help"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text.strip()}\n```"
+
+
+def _gin_name(thing: object) -> str:
+    """Return the name in gin files, such as ``DQNAgent`` for the class `DQN`."""
+    found = re.search(r"``(\w+)`` in gin", inspect.getdoc(thing) or "")
+    return found[1] if found else getattr(thing, "__name__", str(thing))
+
+
+def _purpose(thing: object) -> str:
+    return _markdown((inspect.getdoc(thing) or "").split("\n\n")[0])
+
+
+def _rows(thing: object) -> list[str]:
+    documented = _arguments(inspect.getdoc(thing) or "")
+    rows = []
+    for name, parameter in inspect.signature(inspect.unwrap(thing)).parameters.items():  # type: ignore[arg-type]
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            name, default = f"**{name}", ""
+        else:
+            default = "" if parameter.default is parameter.empty else f"`{_value(parameter.default)}`"
+        meaning = documented.get(name.strip("*"), "")
+        rows.append(f"| `{name}` | {default} | {meaning} |".replace("|  |", "| |"))
+    return rows
+
+
+def _value(default: object) -> str:
+    """Return a default as a gin file would write it."""
+    return f"@{default.__name__}" if callable(default) and hasattr(default, "__name__") else repr(default)
+
+
+def _arguments(docstring: str) -> dict[str, str]:
+    """Return the meaning of each argument in Google's section ``Args:``."""
+    section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", docstring, re.DOTALL | re.MULTILINE)
+    if section is None:
+        return {}
+    entries = re.findall(r"^    \**(\w+)(?: \([^)]*\))?: (.*?)(?=^    \S|\Z)", section[1], re.DOTALL | re.MULTILINE)
+    return {name: _markdown(text) for name, text in entries}
+
+
+def _markdown(text: str) -> str:
+    """Turn a docstring's sentences into those of a Markdown table: one line, code in single backticks."""
+    pieces = re.split(r"(`+[^`]*`+)", " ".join(text.split()))
+    for number, piece in enumerate(pieces):
+        plain = piece.replace("``", "`") if number % 2 else re.sub(r"([*_<\[\]$])", r"\\\1", piece)
+        pieces[number] = plain.replace("|", r"\|")
+    return "".join(pieces)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Write the pages before the sources are read."""
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,127 @@
+"""How far a run says that it is."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from async_wrappers.agents.experiment.progress import Progress, duration
+from async_wrappers.agents.experiment.runner import Runner
+from tests.worlds.agents import make_dqn
+from tests.worlds.drifting_env import DriftingEnv
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    """Standard error on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_log_has_a_line_every_30_seconds_and_no_more(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(0, 2, clock=clock)
+    with progress.iteration(0, 2000):
+        for second in range(1, 61):
+            clock.now += 1
+            progress.update(second / 80, 25 * second, f"last return {second}")
+    assert capsys.readouterr().err.splitlines() == [
+        # 30 of 80 seconds of the first iteration; the second takes 80 as well
+        "iteration 0 (1 of 2): 750 of 2,000 frames, last return 30, 25 frames/s, about 2 min left",
+        "iteration 0 (1 of 2): 1,500 of 2,000 frames, last return 60, 25 frames/s, about 100 s left",
+    ]
+
+
+def test_what_is_left_counts_this_runs_iterations_alone(clock: Clock) -> None:
+    progress = Progress(7, 10, clock=clock)
+    assert progress.left() == ""
+    with progress.iteration(7, 100):
+        clock.now += 60
+    assert progress.done() == "8 of 10 done, about 2 min left"
+    with progress.iteration(8, 100):
+        clock.now += 20
+    assert progress.done() == "9 of 10 done, about 40 s left"
+    with progress.iteration(9, 100):
+        pass
+    assert progress.done() == "10 of 10 done"
+
+
+def test_a_terminal_has_a_bar_and_no_lines(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    progress = Progress(2, 10, clock=clock)
+    with progress.iteration(2, 2000):
+        clock.now += 60
+        progress.update(0.5, 1000, "last return 12")
+    assert "iteration 2 (3 of 10)" in shown.getvalue() and "about 15 min left" in shown.getvalue()
+    assert "1,000 of 2,000" not in shown.getvalue()
+
+
+def test_a_block_that_says_nothing_is_spoken_for(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = threading.Event()
+
+    def told(seconds: float) -> tuple[float, int]:
+        clock.now += 5
+        asked.set()
+        return 0.25, 500
+
+    progress = Progress(0, 1, clock=clock, every=0.01)
+    with progress.iteration(0, 2000), progress.while_waiting(told):
+        assert asked.wait(timeout=60)
+    assert "iteration 0 (1 of 1): 500 of 2,000 frames" in capsys.readouterr().err
+    assert "progress" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "shares"),
+    [
+        ({"training_steps": 20, "evaluation_steps": 20}, [0.25, 0.5, 0.75, 1.0]),
+        ({"training_steps": 25, "evaluation_steps": 10}, [10 / 35, 20 / 35, 25 / 35, 1.0]),
+        ({"training_episodes": 2, "evaluation_steps": 0}, [0.5, 1.0]),
+        # a phase by episodes and one by frames: half of the work each
+        ({"training_episodes": 4, "evaluation_steps": 20}, [0.125, 0.25, 0.375, 0.5, 0.75, 1.0]),
+    ],
+    ids=str,
+)
+def test_a_run_says_what_share_of_an_iteration_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: dict[str, Any], shares: list[float]
+) -> None:
+    told = list[float]()
+    monkeypatch.setattr(Progress, "update", lambda self, share, frames, last="": told.append(share))
+    make_environment = partial(DriftingEnv, lengths=[10])
+    Runner(tmp_path, make_environment, make_dqn, num_iterations=1, **lengths).run_experiment()
+    assert told == pytest.approx(shares)
+
+
+def test_each_iteration_has_a_line_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Runner(tmp_path, DriftingEnv, make_dqn, num_iterations=3, training_steps=20, evaluation_steps=0).run_experiment()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rpartition("; ")[2].split(",")[0] for line in lines] == [f"{n} of 3 done" for n in (1, 2, 3)]
+    assert re.search(r"frames/s; 2 of 3 done, about \d+ s left$", lines[1])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(119, "119 s"), (7100, "118 min"), (7300, "2 h"), (55_000_000, "637 days")],
+)
+def test_a_time_has_a_unit_that_can_be_read(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

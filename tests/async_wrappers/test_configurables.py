@@ -1,0 +1,88 @@
+"""Gymnasium's wrappers in gin files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gin
+import gymnasium as gym
+import gymnasium.wrappers
+import pytest
+
+import async_wrappers.agents.configurables
+from async_wrappers.agents.experiment.config import load_config
+from async_wrappers.configurables import CONFIGURABLES, WRAPPERS
+from async_wrappers.envs import ClipReward, create_gym_environment
+
+EVERYTHING = (*async_wrappers.agents.configurables.CONFIGURABLES, *CONFIGURABLES)
+CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
+
+
+@pytest.fixture(autouse=True)
+def _an_empty_configuration() -> Iterator[None]:
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+def made(*bindings: str) -> gym.Env[Any, Any]:
+    load_config([], bindings, EVERYTHING)
+    env: gym.Env[Any, Any] = gin.get_configurable("create_gym_environment")("CartPole-v1")
+    return env
+
+
+def chain(env: gym.Env[Any, Any]) -> list[str]:
+    names = []
+    while isinstance(env, gym.Wrapper):
+        names.append(env.class_name())
+        env = env.env
+    return names
+
+
+def test_every_wrapper_of_gymnasium_for_one_environment_is_registered() -> None:
+    names = {*gymnasium.wrappers.__all__} - CONVERSIONS - {"vector"}
+    assert len(names) > 30
+    assert names <= {wrapper.__name__ for wrapper in WRAPPERS}
+    for name in names:
+        assert issubclass(gin.get_configurable(name), getattr(gymnasium.wrappers, name))
+
+
+def test_a_list_of_them_is_applied_the_first_one_innermost_with_what_is_bound() -> None:
+    env = made(
+        "create_gym_environment.wrappers = [@FrameStackObservation, @TimeLimit, @RealtimeDelay]",
+        "FrameStackObservation.stack_size = 4",
+        "TimeLimit.max_episode_steps = 7",
+        "RealtimeDelay.delay = 2",
+        "RealtimeDelay.default_action = 'repeat'",
+    )
+    assert chain(env)[:3] == ["RealtimeDelay", "TimeLimit", "FrameStackObservation"]
+    assert env.observation_space.shape == (4, 4)
+    env.reset(seed=0)
+    *_, truncated, info = env.step(0)
+    assert not truncated and info["realtime"]["frame"] >= 0
+
+
+def test_a_binding_of_a_wrapper_that_no_list_names_is_not_read() -> None:
+    bindings = ("Runner.create_environment_fn = @create_gym_environment", "create_gym_environment.wrappers = []")
+    unread = load_config([], [*bindings, "TimeLimit.max_episode_steps = 7"], EVERYTHING).unread()
+    assert unread["TimeLimit.max_episode_steps"].reason.startswith("nothing reads TimeLimit.max_episode_steps")
+    named = (bindings[0], "create_gym_environment.wrappers = [@TimeLimit]")
+    assert not load_config([], [*named, "TimeLimit.max_episode_steps = 7"], EVERYTHING).unread()
+
+
+def test_what_the_atari_environment_uses_itself_reads_no_binding() -> None:
+    bindings = ("Runner.create_environment_fn = @create_atari_environment", "AtariPreprocessing.noop_max = 30")
+    unread = load_config([], bindings, EVERYTHING).unread()
+    assert [*unread] == ["AtariPreprocessing.noop_max"]
+
+
+def test_clip_reward_is_gymnasiums_in_gin_and_ours_by_clip_rewards() -> None:
+    env = made(
+        "create_gym_environment.wrappers = [@ClipReward]", "ClipReward.min_reward = -0.5", "ClipReward.max_reward = 0.5"
+    )
+    env.reset(seed=0)
+    assert env.step(0)[1] == 0.5
+    assert isinstance(env, gymnasium.wrappers.ClipReward) and not isinstance(env, ClipReward)
+    env = create_gym_environment("CartPole-v1", clip_rewards=True)
+    assert isinstance(env, ClipReward)

@@ -1,0 +1,137 @@
+"""Without an extra, whatever needs it says so in one sentence, with the line that installs it; and train.py alike."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from configparser import ConfigParser
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium.error import DependencyNotInstalled
+
+from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_demonstrations
+from async_wrappers.agents.demonstrations.players import Keyboard
+from async_wrappers.agents.experiment.video import check_recordable
+from async_wrappers.agents.extras import AGENTS
+from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.analysis.scaling import processes_needed, scaling_picture
+from async_wrappers.analysis.timeline import timeline
+from async_wrappers.envs import create_atari_environment, create_gym_environment
+from async_wrappers.latency import Constant
+from async_wrappers.live.report import timing_picture
+from async_wrappers.schedule.simulated import SimulatedSchedule
+from tests.worlds.recording_env import RecordingEnv
+from tests.worlds.sweeps import play
+
+ROOT = Path(__file__).parents[1]
+GRID = {"delay": [1]}
+SPACE = gym.spaces.Box(0, 1)
+# A user's way to each extra, with the module of it that is missing.
+WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
+    ("atari", "ale_py", lambda _: create_atari_environment("Pong", obs_type="ram")),
+    ("atari", "cv2", lambda _: create_atari_environment("Pong")),
+    ("gameboy", "cv2", lambda _: import_module("async_wrappers.envs.gameboy.console")),
+    ("gameboy", "pyboy", lambda _: import_module("async_wrappers.envs.gameboy.console").Console(bytes(2**15))),
+    ("minari", "h5py", lambda folder: DatasetWriter(str(folder / "new"), SPACE, SPACE)),
+    ("minari", "minari", lambda folder: list(read_demonstrations(str(folder)))),
+    ("play", "pygame", lambda _: Keyboard(RecordingEnv(render_mode="rgb_array"))),
+    ("plot", "matplotlib", lambda _: timeline(SimulatedSchedule(Constant(0.1), 1, 60, "sequential"))),
+    ("plot", "matplotlib", lambda _: scaling_picture(processes_needed(seconds=1), "")),
+    ("plot", "matplotlib", lambda _: timing_picture([], 1, {"total": 1, "fresh": 0})),
+    ("ray", "ray", lambda folder: sweep(play, GRID, 1, folder / "s", engine="ray")),
+    ("ray", "ray", lambda folder: sweep(play, GRID, 1, folder / "s", engine="ray", search="random")),
+    ("video", "moviepy", lambda _: check_recordable(RecordingEnv(render_mode="rgb_array"))),
+    ("wandb", "wandb", lambda folder: sweep(play, GRID, 1, folder / "s", wandb_project="delays")),
+]
+
+
+@pytest.fixture
+def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets a library be missing, and what of ours has imported it be imported anew."""
+
+    def hide_library(name: str) -> None:
+        ours = ("async_wrappers.envs.gameboy.console", "async_wrappers.agents.sweep.ray_engine")
+        for module in [each for each in sys.modules if f"{each}.".startswith((f"{name}.", *ours))]:
+            if module in ours:
+                monkeypatch.delitem(sys.modules, module)
+            else:
+                monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.setitem(sys.modules, name, None)
+
+    return hide_library
+
+
+@pytest.mark.parametrize(("extra", "library", "way"), WAYS, ids=[f"{extra}-{lib}" for extra, lib, _ in WAYS])
+def test_a_missing_library_is_one_sentence_before_anything_is_written(
+    extra: str, library: str, way: Callable[[Path], object], hide: Callable[[str], None], tmp_path: Path
+) -> None:
+    (tmp_path / "metadata.json").write_text("{}")
+    hide(library)
+    sentence = rf"[^\n]+ needs the extra '{extra}' \([^\n]*{library}[^\n]*\): pip install 'async-wrappers\[{extra}\]'"
+    with pytest.raises(DependencyNotInstalled) as raised:
+        way(tmp_path)
+    assert re.fullmatch(sentence, str(raised.value))
+    assert [path.name for path in tmp_path.iterdir()] == ["metadata.json"]
+
+
+def test_a_game_of_the_game_boy_by_its_id_says_it_too(hide: Callable[[str], None]) -> None:
+    hide("cv2")
+    for name in [each for each in sys.modules if each.startswith("async_wrappers.envs.gameboy")]:
+        del sys.modules[name]
+    with pytest.raises(ValueError, match=r"'async_wrappers/Tetris-v0' .*pip install 'async-wrappers\[gameboy\]'"):
+        create_gym_environment("async_wrappers/Tetris-v0")
+
+
+def hidden(names: tuple[str, ...], code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process without some libraries; `words` are the command line that it sees."""
+    hide = f"import sys; sys.modules.update(dict.fromkeys({names!r})); sys.path.insert(0, {str(ROOT)!r}); "
+    return subprocess.run([sys.executable, "-c", hide + code, *words], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("library", AGENTS)
+def test_agents_without_one_of_its_libraries_is_refused_in_one_sentence(library: str) -> None:
+    done = hidden((library,), "import async_wrappers.agents")
+    sentence = f"async_wrappers.agents needs the extra 'agents' (No module named {library!r})"
+    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {sentence}: pip install 'async-wrappers[agents]'"
+
+
+@pytest.mark.parametrize("words", [(), ("list",), ("evaluate", "--base_dir", "x"), ("--help",)], ids=str)
+def test_the_commands_on_a_bare_install_are_refused_in_one_line(words: tuple[str, ...]) -> None:
+    code = "import runpy; sys.argv[0] = 'train.py'; runpy.run_path(sys.path[0] + '/train.py', run_name='__main__')"
+    done = hidden(AGENTS, code, *words)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("train.py: async_wrappers.agents needs the extra 'agents' (No module named 'absl')")
+
+
+def test_train_py_where_nothing_is_installed_is_one_line() -> None:
+    code = "import runpy; runpy.run_path(sys.path[0] + '/train.py', run_name='__main__')"
+    done = hidden(("gymnasium",), code)
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"train\.py: [^\n]*gymnasium[^\n]*pip install -e '\.\[all\]' -c constraints\.txt\n", done.stderr
+    )
+
+
+def test_the_planner_needs_no_extra() -> None:
+    code = "from async_wrappers import console; sys.exit(console.main(['async-wrappers', *sys.argv[1:]]))"
+    libraries = (*AGENTS, "ale_py", "cv2", "pyboy", "pygame")
+    done = hidden(libraries, code, "plan", "--latency-ms", "50", "--fps", "60", "--seconds", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("latency")
+
+
+def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras: dict[str, Any] = dict(setup["options.extras_require"])
+    assert {extra for extra, _, _ in WAYS} | {"agents", "all", "dev", "docs", "parquet"} == extras.keys()
+    core = setup["options"]["install_requires"].split()
+    assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
+    assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,play,plot,video]"
+    assert "async-wrappers[all]" in extras["dev"].split()

@@ -1,0 +1,134 @@
+"""Processes that begin as forks of the test's own, which has imported PyTorch: a new interpreter takes seconds for it.
+
+What a test says about the process itself, its first imports or its death, needs a real one: see `command_line.start`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import gin
+import pytest
+import torch
+
+from async_wrappers.agents.sweep.trial import TrialProcess
+
+__all__ = ["fork_trials", "run_script"]
+
+_FORK = multiprocessing.get_context("fork")
+# What a run imports besides PyTorch, some of it in its first update and some for its report.
+_LIBRARIES = ("matplotlib.figure", "scipy.stats", "torch._dynamo", "torch.utils.tensorboard")
+
+
+def _begin(stdin: int, stdout: int, stderr: int, variables: Mapping[str, str], keep: tuple[int, ...]) -> None:
+    """Be as a new interpreter is: one thread, the given files, variables and modules' places, and nothing bound."""
+    for number, target in enumerate((stdin, stdout, stderr)):
+        os.dup2(target, number)
+    first = 3
+    for number in sorted(keep):
+        os.closerange(first, number)
+        first = number + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[:0] = variables.get("PYTHONPATH", "").split(os.pathsep)
+    torch.set_num_threads(1)
+    gin.clear_config()
+
+
+def _import_libraries() -> None:
+    for name in _LIBRARIES:
+        importlib.import_module(name)
+
+
+class _Fork(subprocess.Popen[bytes]):
+    """A fork in the place of `TrialProcess`'s base, with what the engines call of it."""
+
+    def __init__(
+        self,
+        command: list[str],
+        *,
+        stdin: int,
+        stdout: IO[bytes],
+        stderr: int,
+        cwd: str | None,
+        env: Mapping[str, str],
+        start_new_session: bool,
+        pass_fds: tuple[int, ...],
+    ) -> None:
+        assert (stdin, stderr, start_new_session) == (subprocess.PIPE, subprocess.STDOUT, True)
+        read, write = os.pipe()
+
+        def run() -> None:
+            os.setsid()
+            os.chdir(cwd or ".")
+            _begin(read, stdout.fileno(), stdout.fileno(), env, pass_fds)
+            exec(command[-1], {"__name__": "__main__"})
+
+        self._process = _FORK.Process(target=run)
+        self._process.start()
+        os.close(read)
+        self.stdin, self.stdout, self.stderr = os.fdopen(write, "wb"), None, None
+        self.pid, self.returncode = self._process.pid, None
+        self._child_created = False  # for the base, which would look for its own child
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def poll(self) -> int | None:
+        self.returncode = self._process.exitcode
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self.poll() is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired("a trial", timeout)
+        return self.returncode
+
+
+@pytest.fixture
+def fork_trials() -> Iterator[None]:
+    """Trials of sweeps are forks."""
+    _import_libraries()
+    bases = TrialProcess.__bases__
+    TrialProcess.__bases__ = (_Fork,)
+    yield
+    TrialProcess.__bases__ = bases
+
+
+def run_script(script: Path, place: Path, words: tuple[str, ...], variables: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run a script in a fork to its end, and return its exit code and what it printed."""
+    _import_libraries()
+    with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+
+        def run() -> None:
+            os.chdir(place)
+            _begin(nothing.fileno(), out.fileno(), err.fileno(), variables, ())
+            sys.argv = [str(script), *words]
+            runpy.run_path(str(script), run_name="__main__")
+
+        process = _FORK.Process(target=run)
+        process.start()
+        try:
+            process.join(200)
+            assert process.exitcode is not None, "it does not end"
+        finally:
+            process.kill()
+            process.join()
+        for file in (out, err):
+            file.seek(0)
+        return process.exitcode, out.read(), err.read()
