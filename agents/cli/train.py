@@ -85,5 +85,5 @@ def _how_to_go_on(runner: Runner | None, options: Namespace, base_dir: Path) -> 
     if runner is None or not (base_dir / CONFIG).is_file():
         return f"nothing had begun in {base_dir}; the same command begins again"
     words = f"--base_dir {shlex.quote(str(base_dir))}{trusting(options, base_dir)}"
-    done = f"{runner.start_iteration} of {runner.num_iterations} iterations are done in {base_dir}"
+    done = f"{runner.iterations_done} of {runner.num_iterations} iterations are done in {base_dir}"
     return f"{done}; to go on: {program()} {words}"

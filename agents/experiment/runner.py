@@ -224,6 +224,11 @@ class Runner:
         self._history = bundle["logs"]
         self.start_iteration = bundle["current_iteration"] + 1
 
+    @property
+    def iterations_done(self) -> int:
+        """How many iterations the newest checkpoint holds, also where a signal came just after it was written."""
+        return max(self._checkpointer.numbers(), default=-1) + 1
+
     def run_experiment(self) -> None:
         """Run the iterations that are still to do; each ends with a checkpoint."""
         with alone_in(self.base_dir, nested=True):

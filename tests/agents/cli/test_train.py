@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib.image
 import pytest
 
+from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.command_line import call, in_a_fork, in_a_process, iterations, place, refused, start
 from tests.worlds.lock_holder import holder
@@ -196,7 +197,8 @@ class TestExitCodes:
             process.wait()
         assert process.returncode == 130
         assert "Traceback" not in err
-        done = len(iterations(place / "run"))
+        # The last line of metrics may be of an iteration whose checkpoint the signal forestalled.
+        done = max(int(path.suffix[1:]) for path in sentinel.parent.glob("sentinel*")) + 1
         command = f"python train.py --base_dir run --gin_bindings 'import module_{place.name}'"
         assert f"\ninterrupted: {done} of 100000 iterations are done in run; to go on: {command}\n" in err
         assert done >= 1
@@ -208,6 +210,20 @@ class TestExitCodes:
         for resumed_line, straight_line in zip(iterations(place / "run"), iterations(place / "straight"), strict=True):
             assert resumed_line["train_episode_returns"] == straight_line["train_episode_returns"]
             assert resumed_line["eval_episode_returns"] == straight_line["eval_episode_returns"]
+
+    def test_130_counts_an_iteration_whose_checkpoint_was_just_written(
+        self, place: Path, call: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        save = Checkpointer.save
+
+        def save_and_interrupt(self: Checkpointer, *arguments: Any) -> set[int]:
+            save(self, *arguments)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(Checkpointer, "save", save_and_interrupt)
+        done = call("--base_dir", "run", "--gin_files", "mine.gin")
+        assert done.code == 130
+        assert "\ninterrupted: 1 of 2 iterations are done in run; " in done.err
 
     def test_130_with_the_directory_where_none_was_named(
         self, place: Path, call: Any, monkeypatch: pytest.MonkeyPatch
