@@ -281,7 +281,7 @@ class DQN(Spec):
         return (self.num_actions, *self.outputs)
 
     def make_monitor(self) -> Monitor | None:
-        """Make what watches the transitions of a learner."""
+        """Make what watches the transitions of one environment."""
         return None
 
     # Policies, learners, networks and replays.
@@ -307,11 +307,18 @@ class DQN(Spec):
 
     def make_policy_for(self, network: nn.Module, actor: int = 0, actors: int = 1) -> EpsilonGreedyPolicy:
         """Make a policy that reads `network` in place."""
+        return self._make_policy(network, self._epsilon.of_actor(actor, actors))
+
+    def make_vector_policy(self, learner: Any, num_envs: int) -> EpsilonGreedyPolicy:
+        """Make the policy of many environments, each of which is an actor for an `epsilon_fn` that takes one."""
+        return self._make_policy(learner.network, self._epsilon.of_environments(num_envs))
+
+    def _make_policy(self, network: nn.Module, epsilon: Epsilon) -> EpsilonGreedyPolicy:
         return EpsilonGreedyPolicy(
             network,
             self.values,
             num_actions=self.num_actions,
-            epsilon=self._epsilon.of_actor(actor, actors),
+            epsilon=epsilon,
             seed=self._exploration_seed,
             compute=self.compute,
             first_action=self.first_action,
@@ -331,19 +338,30 @@ class DQN(Spec):
         """
         if not 0 <= number < learners:
             raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
+        return self._make_learner(number)
+
+    def make_vector_learner(self, num_envs: int) -> Learner:
+        """Make the learner of many environments, whose replay has a lane for each: together they have the capacity.
+
+        Raises:
+            ValueError: An argument is out of range.
+        """
+        return self._make_learner(0, num_envs)
+
+    def _make_learner(self, number: int, num_envs: int = 1) -> Learner:
         if self._loss_type not in LOSSES:
             raise ValueError(f"loss_type must be one of {', '.join(map(repr, LOSSES))}, got {self._loss_type!r}")
         return Learner(
             self.make_network(),
             self.loss,
-            self.make_replay(self._replay_capacity, _own_seed(self._replay_seed, number)),
+            self.make_replay(self._replay_capacity, _own_seed(self._replay_seed, number), num_envs),
             kind=self.learner_kind,
             optimizer=self._optimizer,
             min_replay_history=self._min_replay_history,
             compute=self.compute,
             first_action=self.first_action,
             read=self.reader,
-            monitor=self.make_monitor(),
+            monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
             seed=_own_seed(self._learning_seed, number),
             **self._learning,
         )
@@ -362,9 +380,16 @@ class DQN(Spec):
             check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
         return self.compute.place(network)
 
-    def make_replay(self, capacity: int, seed: int) -> Replay:
-        """Make the replay memory."""
-        return create_replay(self.observation_space, capacity=capacity, seed=seed, extras=self.extras, **self._replay)
+    def make_replay(self, capacity: int, seed: int, num_envs: int = 1) -> Replay:
+        """Make the replay memory, with a lane for each environment."""
+        return create_replay(
+            self.observation_space,
+            capacity=capacity,
+            seed=seed,
+            extras=self.extras,
+            num_envs=num_envs,
+            **self._replay,
+        )
 
     # For the agent's surroundings: the runner, checkpoints, other processes.
 
