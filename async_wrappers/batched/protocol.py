@@ -2,8 +2,8 @@
 
 Gymnasium's vectors end an episode in three ways (``AutoresetMode``), delayed vectors have rows whose action counts for
 nothing, and vectors that work ahead answer for some of their environments at a time. Here all of them have one form: a
-row is shown when its environment needs a decision, and never otherwise. An episode's end is shown by the row of the next
-episode's first decision, once.
+row is shown when its environment needs a decision, and never otherwise. The row of an episode's first decision also
+shows how the episode before it ended, once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class Shown(NamedTuple):
     for it. A row of an ended episode shows two things at once: how the old episode ended (``reward``, ``terminal``,
     ``truncated``, ``final``, ``info``) and where the next one begins (``observation``, ``first``).
 
+    ``env_ids`` may be read-only.
+
     Attributes:
         env_ids: int64 [R], ascending: each environment's place among N, for ever.
         observation: [R, *shape], or a dict or tuple of such arrays: what the next decision reads.
@@ -41,8 +43,8 @@ class Shown(NamedTuple):
             ``frame``: frames of that episode played so far. ``interval``: frames from the effect of the action that was
             sent to the next one's effect, or to the end of its episode; 1 without delay, 0 if it was not applied.
             ``applied``: the action that was sent took effect; False if its episode ended before it could, and on the
-            rows after ``begin``. ``unreported_episodes``, ``unreported_reward``: episodes that began and ended since the
-            row was last shown without any decision, and reward of nobody's decision (under delay; else 0).
+            rows after ``begin``. ``unreported_episodes``, ``unreported_reward``: episodes that began and ended since
+            the row was last shown without any decision, and reward of nobody's decision (under delay; else 0).
     """
 
     env_ids: NDArray[np.int64]
@@ -61,7 +63,7 @@ class BatchedEnvs(Protocol):
     """N environments, played by turns of `recv` and `send`.
 
     An environment is seeded by `begin` alone: later episodes go on with its generator, so that a row is a function of
-    its seed and of the actions sent for it. (A vector with one generator for all is a function of all seeds and actions.)
+    its seed and of the actions sent for it. (A vector with one generator for all rows follows from all seeds and actions.)
 
     Attributes:
         num_envs: N.
@@ -87,7 +89,8 @@ class BatchedEnvs(Protocol):
         """Wait for rows that need a decision and return them: R >= 1 of them, each of which must be answered by `send`.
 
         Raises:
-            RuntimeError: No episodes are running, rows were not answered, or an environment has raised an exception.
+            RuntimeError: No episodes are running, rows were not answered, or an environment in another process has
+                raised an exception. One in this process passes through.
         """
 
     def send(self, env_ids: NDArray[np.int64], actions: Any) -> None:

@@ -17,7 +17,7 @@ from async_wrappers.checks import whole_frames
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row, rows, with_row
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
-__all__ = ["VectorRealtimeDelay"]
+__all__ = ["VectorRealtimeDelay", "autoreset_mode"]
 
 NEVER = 2**62  # a frame
 NO_STEP = -9
@@ -174,7 +174,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         gym.vector.VectorWrapper.__init__(self, env)
         self._delay, self._interval = whole_frames("delay", delay), whole_frames("noops", noops) + 1
         self._delayed = delay > 0 or noops > 0
-        inner = self._mode = _autoreset_mode(env)
+        inner = self._mode = autoreset_mode(env)
         # NEXT_STEP has room for one observation in a step: the last of an episode or the first of the next. Step k
         # begins with frame k m + delay and returns the observation of boundary (k + 1) m, where m = noops + 1. After an
         # end on its first frame and the frame of the reset, the next episode begins on frame k m + delay + 2. That is
@@ -556,7 +556,7 @@ class _Lockstep:
 _FINALS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
 
 
-def _autoreset_mode(env: VectorEnv) -> AutoresetMode:
+def autoreset_mode(env: VectorEnv) -> AutoresetMode:
     """Return the autoreset mode of `env`.
 
     Raises:
