@@ -63,7 +63,7 @@ class BatchedEnvs(Protocol):
     """N environments, played by turns of `recv` and `send`.
 
     An environment is seeded by `begin` alone: later episodes go on with its generator, so that a row is a function of
-    its seed and of the actions sent for it. (A vector with one generator for all rows follows from all seeds and actions.)
+    its seed and of the actions sent for it. (A vector with one generator for all follows from all seeds and actions.)
 
     Attributes:
         num_envs: N.

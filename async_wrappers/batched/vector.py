@@ -7,15 +7,17 @@ A row is shown when its environment needs a decision. Let a step end an episode 
 
 * ``SAME_STEP``: the step returns the next episode's first observation, and the last one in ``info["final_obs"]``.
 * ``DISABLED``: it returns the last one; row i is reset at once, by ``reset_mask``.
-* ``NEXT_STEP``: it returns the last one, and the next step resets, whatever the action. Row i is held back for that step:
-  its end is kept, and shown with the first observation. If all rows are held back, the vector steps on at once.
-* `VectorRealtimeDelay` says of each row whether its next action counts (``deciding``). Where it does not, the row is held
-  back until it does; episodes that are over by then had no decision, and are counted as unreported.
+* ``NEXT_STEP``: it returns the last one, and the next step resets, whatever the action. Row i is held back for that
+  step: its end is kept, and shown with the first observation. If all rows are held back, the vector steps on at once.
+* `VectorRealtimeDelay` says of each row whether its next action counts (``deciding``). Where it does not, the row is
+  held back until it does; episodes that are over by then had no decision, and are counted as unreported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -116,8 +118,8 @@ class VectorEnvs:
     """A Gymnasium vector as `BatchedEnvs`.
 
     All of Gymnasium's autoreset modes work, and so do `VectorRealtimeDelay`, vectors of `RealtimeDelay`, and
-    ``ale_py.AtariVectorEnv``. A vector that can step beside this process (``AtariVectorEnv``, ``AsyncVectorEnv``) does so
-    from ``send`` on.
+    ``ale_py.AtariVectorEnv``. A vector that can step beside this process (``AtariVectorEnv``, ``AsyncVectorEnv``) does
+    so from ``send`` on.
 
     A vector that has one generator for all rows (``CartPoleVectorEnv``) is seeded with one number made of all seeds.
 
@@ -143,6 +145,7 @@ class VectorEnvs:
         n = self.num_envs = vector.num_envs
         self.observation_space, self.action_space = vector.single_observation_space, vector.single_action_space
         self._send, self._receive = _sides(vector)
+        self._thread: ThreadPoolExecutor | None = None
         self._turns = Turns()
         self._everyone = np.arange(n)
         self._everyone.flags.writeable = False  # it is handed out as env_ids
@@ -150,10 +153,13 @@ class VectorEnvs:
         self._in_step = False  # actions are sent, and what came of them is not yet received
         self._one_generator = False  # for all rows: the vector takes one seed
 
-    @property
-    def works_ahead(self) -> bool:
-        """Whether the environments step beside this process from ``send`` on, not when ``recv`` is called."""
-        return self._send is not None
+    def work_ahead(self) -> None:
+        """Step in a thread from ``send`` on, unless the vector does so by itself."""
+        if self._send is None:
+            self._thread = thread = ThreadPoolExecutor(1, "environments")
+            steps: list[Future[Any]] = []
+            self._send = lambda actions: steps.append(thread.submit(self._vector.step, actions))
+            self._receive = lambda: steps.pop().result()
 
     def begin(self, seeds: Sequence[int]) -> None:
         """See `BatchedEnvs`."""
@@ -230,13 +236,16 @@ class VectorEnvs:
         """See `BatchedEnvs`."""
         self._turns.end(closed=True)
         self._forget_step()
+        if self._thread is not None:
+            self._thread.shutdown()
         self._vector.close()
 
     def _reset(self, seeds: NDArray[np.int64]) -> tuple[Any, Info]:
         if not self._one_generator:
             try:
                 # AtariVectorEnv takes an array and no list; Gymnasium's vectors take a list of Python's numbers.
-                return self._vector.reset(seed=seeds if hasattr(self._vector.unwrapped, "ale") else seeds.tolist())
+                of_each: Any = seeds if hasattr(self._vector.unwrapped, "ale") else seeds.tolist()
+                return self._vector.reset(seed=of_each)
             except gym.error.Error:  # Gymnasium's generator takes one number
                 self._one_generator = True
         return self._vector.reset(seed=int(np.random.SeedSequence(seeds.tolist()).generate_state(1)[0] >> 1))
@@ -251,17 +260,19 @@ class VectorEnvs:
     def _forget_step(self) -> None:
         """Wait for a step that runs beside this process, if there is one."""
         if self._in_step and self._receive is not None:
-            self._receive()
+            with suppress(Exception):  # of a step that nobody sees
+                self._receive()
         self._in_step = False
 
     def _finish_step(self) -> None:
         """Take what came of the step that was started."""
+        self._in_step = False
         if self._receive is None:
             observations, rewards, terminated, truncated, info = self._vector.step(self._actions)
         else:
             observations, rewards, terminated, truncated, info = self._receive()
-        self._in_step = False
         self._observations, self._info = observations, info
+        self._shown_at = self._start, self._frame
         n, acting = self.num_envs, self._acting
         deciding = np.ones(n, bool)
         if self._delayed:
@@ -278,7 +289,7 @@ class VectorEnvs:
             self._interval = np.where(acting, 1, self._interval)
         if acting.all():
             self._reward = np.array(rewards, np.float32)
-        else:  # a row that was held back has an end to show, whose reward it keeps
+        else:  # a row that was held back keeps the reward of the end that it has to show
             self._reward = np.where(acting, rewards, self._reward).astype(np.float32)
             self._unreported_reward = self._unreported_reward + np.where(acting, 0.0, rewards)
         over = np.logical_or(terminated, truncated)
@@ -294,14 +305,12 @@ class VectorEnvs:
             self._first = self._first | (over & acting)
             self._terminal = self._terminal | (terminated & acting)
             self._truncated = self._truncated | (truncated & acting)
-            of_the_ends = info
             if self._mode is AutoresetMode.SAME_STEP:
-                of_the_ends = info.get("final_info", {})
                 self._final |= self._same_step_finals(ended)
             else:
                 self._final |= finals(self._observations, ended)
             for i in ended.tolist():
-                last = self._final_info[i] = self._of_the_end(own_info(row(of_the_ends, i, n)), i)
+                last = self._final_info[i] = self._of_the_end(self._info_of_end(i), i)
                 self._applied[i], self._interval[i] = last["realtime"]["applied"], last["realtime"]["interval"]
         # An episode without a decision; its reward is counted already, as that of a row that does not act.
         self._unreported_episodes = self._unreported_episodes + (over & ~acting)
@@ -318,6 +327,11 @@ class VectorEnvs:
                 self._note_frames(self._info["realtime"])
                 deciding = np.array(reset_info["realtime"].get("deciding", deciding))
         return deciding
+
+    def _info_of_end(self, i: int) -> Info:
+        """Return a copy of the last info of an episode that has ended in this step."""
+        info = self._info.get("final_info", {}) if self._mode is AutoresetMode.SAME_STEP else self._info
+        return own_info(row(info, i, self.num_envs))
 
     def _same_step_finals(self, ended: NDArray[np.int64]) -> dict[int, Any]:
         """Return copies of the last observations."""
