@@ -302,7 +302,7 @@ class Learner:
         Each must continue the last one of its environment.
         """
         self.replay.extend({**block, "action": block["action"] - self._first_action})
-        for row, env_id in enumerate(block["env_id"].tolist() if self._monitors else ()):
+        for row, env_id in enumerate(block["env_ids"].tolist() if self._monitors else ()):
             self._monitors[env_id].observe({name: block[name][row] for name in _MONITORED})
 
     def cut(self, env_id: int, observation: Any) -> None:

@@ -72,14 +72,14 @@ class _Block:
 
     def rows(self, chosen: npt.NDArray[np.bool_]) -> _Block:
         """Return a copy of some rows."""
-        final = self.columns["next_observation"]
-        kept = set(self.columns["env_id"][chosen].tolist())
+        final = self.columns["final"]
+        kept = set(self.columns["env_ids"][chosen].tolist())
         columns = {
             name: each_array(lambda array: array[chosen], column)
             for name, column in self.columns.items()
-            if name != "next_observation"
+            if name != "final"
         }
-        columns["next_observation"] = {env_id: each for env_id, each in final.items() if env_id in kept}
+        columns["final"] = {env_id: each for env_id, each in final.items() if env_id in kept}
         return _Block(columns, self.closed[chosen])
 
 
@@ -95,12 +95,14 @@ class Rows:
         episode: Number of each environment's running episode, -1 before the first, `[N]`.
         frames: Frames of each environment's finished episodes, `[N]`.
         frame: Frames of each running episode, `[N]`.
+        training_frames: Frames of training so far, which are those of an evaluation's decisions.
     """
 
     def __init__(self, spec: Spec, num_envs: int, eval_mode: bool) -> None:
         """See the class."""
         self._spec, self.num_envs, self._eval_mode = spec, num_envs, eval_mode
         self.episode = np.full(num_envs, -1)
+        self.training_frames = 0
         self.frames, self.frame = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         self._score, self._actions = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
@@ -129,14 +131,14 @@ class Rows:
         ended = shown.terminal[rows] | shown.truncated[rows]
         assert self._action is not None
         columns: dict[str, Any] = {
-            "env_id": env_ids,
+            "env_ids": env_ids,
             "observation": each_array(lambda stacks: stacks[at, -1], self._stacks),
             "action": self._action[at],
             "reward": shown.reward[rows],
             "interval": shown.realtime["interval"][rows],
             "terminal": shown.terminal[rows],
             "truncated": shown.truncated[rows],
-            "next_observation": {
+            "final": {
                 env_id: self._spec.without_tuples(shown.final[env_id]) for env_id in env_ids[ended].tolist()
             },
         }
@@ -161,6 +163,8 @@ class Rows:
             )
             self.frames[i] += frames
             self._score[i], self._actions[i] = 0.0, 0
+        # An episode that was cut before it had a decision is begun anew.
+        self.episode[env_ids[over & ~shown.first & ~self._acted[env_ids]]] -= 1
         self._acted[env_ids[over]] = False
         self.frame[env_ids] = np.where(over & ~shown.first, 0, realtime["frame"])  # 0: it was cut, and none begins
         self.episode[env_ids] += shown.first + realtime["unreported_episodes"]
@@ -179,7 +183,9 @@ class Rows:
             return stacks[at]
 
         inputs = each_array(push, self._stacks, self._spec.without_tuples(shown.observation))
-        frame = self.num_envs * (self.frames[at] + start)
+        frame = np.full(len(start), self.training_frames)
+        if not self._eval_mode:
+            frame = self.num_envs * (self.frames[at] + start)
         eval_mode = np.full(len(env_ids), self._eval_mode)
         output = policy.act(inputs, (), Decisions(self.episode[at], start, frame, eval_mode, env_ids))
         if self._action is None:
@@ -318,7 +324,7 @@ class VectorAgent:
             self._closed.append(block)
         waiting = []
         for each in self._closed:
-            known = each.closed <= self._known[each.columns["env_id"]]
+            known = each.closed <= self._known[each.columns["env_ids"]]
             if known.all():
                 self._extend(each)
                 continue
