@@ -22,7 +22,10 @@ from async_wrappers.agents.experiment.episode import Episode, Phase, Played, epi
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner, factory, portable
 from async_wrappers.agents.spec import Spec, check_flags
 from async_wrappers.agents.vector import Ended, Meters, Rows, VectorAgent
-from async_wrappers.batched import BatchedEnvs, DoubleBuffered, ProcessEnvs, Shown, VectorEnvs
+from async_wrappers.batched import BatchedEnvs, Shown
+from async_wrappers.batched.double_buffered import DoubleBuffered
+from async_wrappers.batched.processes import ProcessEnvs
+from async_wrappers.batched.vector import VectorEnvs
 
 __all__ = ["NumberedEpisodes", "VectorRunner"]
 
@@ -314,7 +317,7 @@ class VectorRunner(Runner):
     def _fill(self) -> dict[str, float]:
         """Return how full the replay is, if the learner has one."""
         replay = getattr(self._agent.learner, "replay", None)
-        return {} if replay is None else {"ReplayFill": replay.fill}
+        return {} if replay is None else {"ReplayFill": len(replay) / replay.facts()["capacity"]}
 
     def run_experiment(self) -> None:
         """Run the iterations that are still to do, and print a table of rates."""
