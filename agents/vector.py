@@ -122,7 +122,7 @@ class Rows:
 
         Where no episode has ended the observations are views of the stacks, as they are until `decide`.
         """
-        applied = shown.realtime["applied"] & self._acted[shown.env_ids]
+        applied = shown.realtime["applied"].astype(bool) & self._acted[shown.env_ids]
         if not applied.any():
             return None
         rows = slice(None) if applied.all() else np.flatnonzero(applied)
@@ -138,9 +138,7 @@ class Rows:
             "interval": shown.realtime["interval"][rows],
             "terminal": shown.terminal[rows],
             "truncated": shown.truncated[rows],
-            "final": {
-                env_id: self._spec.without_tuples(shown.final[env_id]) for env_id in env_ids[ended].tolist()
-            },
+            "final": {env_id: self._spec.without_tuples(shown.final[env_id]) for env_id in env_ids[ended].tolist()},
         }
         if self._extras:
             columns["extras"] = {name: values[at] for name, values in self._extras.items()}
@@ -180,7 +178,8 @@ class Rows:
                 stacks[first] = 0
                 stacks[at, :-1] = stacks[at, 1:]
             stacks[at, -1] = observation
-            return stacks[at]
+            now: npt.NDArray[Any] = stacks[at]
+            return now
 
         inputs = each_array(push, self._stacks, self._spec.without_tuples(shown.observation))
         frame = np.full(len(start), self.training_frames)
@@ -196,7 +195,8 @@ class Rows:
                 self._extras[name] = np.zeros((self.num_envs, *values.shape[1:]), values.dtype)
             self._extras[name][at] = values
         self._acted[at] = True
-        return output.action
+        action: npt.NDArray[Any] = output.action
+        return action
 
     def state_dict(self) -> dict[str, list[int]]:
         """Return the counts between two episodes."""
@@ -299,7 +299,7 @@ class VectorAgent:
         self._known[env_ids] = np.where(over, _EVER, shown.realtime["start"])
         self._store(block)
         if over.any():
-            for i in env_ids[over & ~shown.realtime["applied"]].tolist():
+            for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
                 self.learner.cut(i, self.spec.without_tuples(shown.final[i]))
             self._known[env_ids[over]] = shown.realtime["start"][over]
         return ended
@@ -312,11 +312,10 @@ class VectorAgent:
         self.meters.acted += len(shown.env_ids)
         return self.rows.decide(shown, self.policy)
 
-    def end(self, shown: Shown) -> list[Ended]:
-        """Take note that all episodes are over, as `BatchedEnvs.cut` shows them."""
-        ended = self.observe(shown)
-        self._join()
-        return ended
+    def finish_update(self) -> None:
+        """Let the update that is under way beside the environments, if one is, come to its end."""
+        if self._overlap is not None and (scalars := self._overlap.join()) is not None:
+            self._write_scalars(scalars)
 
     def _store(self, block: _Block | None) -> None:
         """Let the learner observe the transitions that are known by now, each environment's in their order."""
@@ -347,7 +346,7 @@ class VectorAgent:
             if self._overlap is None:
                 self._write_scalars(self.learner.update())
             else:
-                self._join()
+                self.finish_update()
                 self._overlap.start()
         self.meters.updates += owed
         self.meters.sampled += owed * self.spec.batch_size
@@ -357,10 +356,6 @@ class VectorAgent:
         if self._ratio is None:
             return -(-decisions // self.spec.update_period)
         return math.ceil(decisions * self._ratio / self.spec.batch_size)
-
-    def _join(self) -> None:
-        if self._overlap is not None and (scalars := self._overlap.join()) is not None:
-            self._write_scalars(scalars)
 
     def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
         if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
@@ -381,7 +376,7 @@ class VectorAgent:
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return all state where no episode runs; the replay goes into files of its own in `checkpoint_dir`."""
-        self._join()
+        self.finish_update()
         self.learner.save_replay(checkpoint_dir / "replay", iteration)
         return {
             "learner": self.learner.state_dict(),
@@ -391,7 +386,7 @@ class VectorAgent:
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
         """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
-        self._join()
+        self.finish_update()
         self.learner.check_state(bundle["learner"])
         lost: int = self.learner.load_replay(checkpoint_dir / "replay", iteration, partial)
         self.learner.load_state_dict(bundle["learner"])
@@ -406,7 +401,7 @@ class VectorAgent:
 
     def load_policy(self, bundle: Mapping[str, Any]) -> None:
         """Take over the weights alone, for acting and as the target's."""
-        self._join()
+        self.finish_update()
         self.learner.load_policy(bundle["learner"])
         self._publish()
 

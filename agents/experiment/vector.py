@@ -98,8 +98,8 @@ class VectorRunner(Runner):
         processes: Spread the environments over so many processes; 0 plays them in this one. For environments that are
             slow and written in Python.
         checkpoint_every: Iterations between two checkpoints; the last iteration always writes one.
-        replay_ratio: Transitions learnt from for each one lived; None for an update every ``update_period`` decisions of
-            all environments together.
+        replay_ratio: Transitions learnt from for each one lived; None for an update every ``update_period`` decisions
+            of all environments together.
 
     Raises:
         ValueError: An agent that plays one environment at a time, or an argument out of range.
@@ -208,8 +208,8 @@ class VectorRunner(Runner):
     def _seeds(self, phase: Phase, numbers: Sequence[int]) -> list[int]:
         """Return what begins the episodes of these numbers, one in each environment."""
         if self._create_vector is None:
-            return [int(number) * len(numbers) + env_id for env_id, number in enumerate(numbers)]
-        return [episode_seed(self.seed, phase, int(number), env_id) for env_id, number in enumerate(numbers)]
+            return [number * len(numbers) + env_id for env_id, number in enumerate(numbers)]
+        return [episode_seed(self.seed, phase, number, env_id) for env_id, number in enumerate(numbers)]
 
     # Phases.
 
@@ -227,7 +227,7 @@ class VectorRunner(Runner):
         over: list[Ended] = []
         actions = shown_at = 0.0
         if not self._running:
-            envs.begin(self._seeds(Phase.TRAIN, agent.rows.episode + 1))
+            envs.begin(self._seeds(Phase.TRAIN, (agent.rows.episode + 1).tolist()))
             self._running = True
         while True:
             shown = self._shown
@@ -246,11 +246,12 @@ class VectorRunner(Runner):
             envs.send(shown.env_ids, agent.act(shown))
         if self._writes:
             cut = envs.cut()
-            ended = agent.end(cut)
+            ended = agent.observe(cut)
             actions += int(cut.realtime["applied"].sum())
             over += [episode for episode in ended if episode.terminal]
             self._cut_frames += sum(episode.frames for episode in ended if not episode.terminal)
             self._running, self._shown = False, None
+        agent.finish_update()
         self._frames = agent.rows.frames_of_all
         self._episodes[Phase.TRAIN] += len(over)
         frames = self._frames - frames_before
