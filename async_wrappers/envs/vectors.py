@@ -147,6 +147,8 @@ class AtariVector(_VectorEnv):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode in each game."""
+        if seed is not None and not isinstance(seed, int):
+            seed = np.asarray(seed)
         observations, info = self._vector.reset(seed=seed, options=options)
         self._return = np.zeros(self.num_envs)
         return observations[:, 0], {**info, "episode_return": self._return.copy()}
