@@ -13,6 +13,7 @@ from gymnasium.spaces import Box
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.contracts.lanes_contract import LanesContract, block_of
 from tests.contracts.replay_contract import SPACE, Config, Episode, Transition, damage, some_stream, transitions
 from tests.worlds.plain_data import assert_identical
@@ -209,6 +210,10 @@ class TestEnteringPriorities:
 class TestPacked:
     """A replay of packed observations is one of plain observations."""
 
+    @pytest.fixture(autouse=True)
+    def need_lz4(self) -> None:
+        pytest.importorskip("lz4")
+
     SPACE = gym.spaces.Dict(image=Box(0, 255, (16, 20), np.uint8), speed=Box(-np.inf, np.inf, (), np.float32))
 
     def replays(self, num_envs: int = 2, **arguments: Any) -> tuple[Replay, Replay]:
@@ -288,5 +293,14 @@ class TestPacked:
         for _ in range(300):
             packed.extend(self.block(rng, 2))
         assert empty < packed.nbytes < 0.6 * plain.nbytes
-        small = {"capacity": 100, "compression": "lz4"}
+        small: dict[str, Any] = {"capacity": 100, "compression": "lz4"}
         assert create_replay(Box(-1, 1, (4,)), **small).nbytes == create_replay(Box(-1, 1, (4,)), capacity=100).nbytes
+
+    def test_an_agents_replay_is_packed_where_its_gin_says_so(self) -> None:
+        space = Box(0, 255, (84, 84), np.uint8)
+        plain, packed = (
+            DQN(space, gym.spaces.Discrete(2), replay_compression=each).make_replay(100, 0, num_envs=2)
+            for each in (None, "lz4")
+        )
+        assert packed.nbytes < 0.1 * plain.nbytes
+        assert plain.num_envs == packed.num_envs == 2
