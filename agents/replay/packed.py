@@ -43,7 +43,8 @@ class Packed:
         self._unpack: Callable[[bytes], bytes] = partial(lz4.block.decompress, uncompressed_size=size)
         self._blank = self._pack(np.zeros(self._shape, self._dtype))
         # An array of objects, not a list: the garbage collector would walk through a list of a million again and again.
-        self._rows = np.full(capacity, self._blank, object)
+        self._rows = np.empty(capacity, object)
+        self._rows.fill(self._blank)  # np.full would cut off its zeros at the end
 
     @staticmethod
     def is_worth_it(column: Column) -> bool:

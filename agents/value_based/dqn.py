@@ -83,6 +83,7 @@ class DQN(Spec):
         replay_capacity: Observations kept.
         replay_eviction: What goes when the replay is full: the ``"oldest"``, or a random transition (``"reservoir"``,
             for stacks of one and without priorities).
+        replay_compression: ``"lz4"`` keeps observations packed (needs the extra ``lz4``); None as they are.
         batch_size: Transitions per update.
         optimizer: From parameters to an optimiser.
         loss_type: ``"huber"`` or ``"mse"``.
@@ -135,6 +136,7 @@ class DQN(Spec):
         priority_epsilon: float = 1e-10,
         replay_capacity: int = 1_000_000,
         replay_eviction: str = "oldest",
+        replay_compression: str | None = None,
         batch_size: int = 32,
         optimizer: Callable[..., torch.optim.Optimizer] = create_optimizer,
         loss_type: str = "huber",
@@ -192,6 +194,12 @@ class DQN(Spec):
             raise ValueError(
                 f"replay_eviction must be 'oldest' where replay_scheme={replay_scheme!r}, got {replay_eviction!r}"
             )
+        if replay_compression not in (None, "lz4"):
+            raise ValueError(f"replay_compression must be 'lz4' or None, got {replay_compression!r}")
+        if replay_eviction != "oldest" and replay_compression is not None:
+            raise ValueError(
+                f"replay_compression must be None where replay_eviction={replay_eviction!r}, got {replay_compression!r}"
+            )
         if one_step_loss and replay_eviction != "oldest":
             raise ValueError(f"replay_eviction must be 'oldest' where one_step_loss=True, got {replay_eviction!r}")
         check_factories(
@@ -220,6 +228,7 @@ class DQN(Spec):
             "discount_by": discount_by,
             "batch_size": batch_size,
             "eviction": replay_eviction,
+            "compression": replay_compression,
             "selector": replay_scheme,
         }
         if replay_scheme == "prioritized":
