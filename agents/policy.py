@@ -541,6 +541,8 @@ class EpsilonGreedyPolicy:
         first_action: Number of the first action.
         read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
         values_draw: Whether `values` draws from its generator; each row then has a forward pass of its own.
+        leaves_values: Leave ``value``, Q(o, a) of the chosen action, and ``max_value``, the largest Q(o, .), as extras,
+            float32 [R] each.
     """
 
     def __init__(
@@ -554,6 +556,7 @@ class EpsilonGreedyPolicy:
         first_action: int = 0,
         read: Callable[[Any], Any] | None = None,
         values_draw: bool = False,
+        leaves_values: bool = False,
     ) -> None:
         """See the class."""
         self.network = network
@@ -566,10 +569,11 @@ class EpsilonGreedyPolicy:
         self._first_action = first_action
         self._read = read or self.compute.tensor
         self._row_by_row = values_draw or bool(self._noisy_layers)
+        self._leaves_values = leaves_values
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Return the chosen actions [R] for stacks [R, k, *shape], or for a dict of them."""
-        if len(decisions) == 1:
+        if len(decisions) == 1 and not self._leaves_values:
             return PolicyOutput(np.array([self._first_action + self._act_on_one(inputs, decisions[0])]))
         rows = Decisions.of(decisions)
         # A worker's warm-up inference belongs to no episode and has the number -1.
@@ -578,6 +582,8 @@ class EpsilonGreedyPolicy:
             self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id
         )
         greedy = uniforms >= self._epsilons(rows)
+        if self._leaves_values:
+            return self._act_with_values(inputs, rows, greedy, actions)
         chosen = np.flatnonzero(greedy)
         if self._row_by_row:  # what a row draws besides is of its own stream
             for row in chosen:
@@ -590,6 +596,23 @@ class EpsilonGreedyPolicy:
             actions[chosen] = self._greedy_actions(each_array(lambda array: array[chosen], inputs))
         return PolicyOutput(actions + self._first_action)
 
+    def _act_with_values(
+        self, inputs: Any, rows: Decisions, greedy: npt.NDArray[np.bool_], actions: npt.NDArray[np.int64]
+    ) -> PolicyOutput:
+        """Return the actions with their values: the given ones where a row is not greedy."""
+        if self._row_by_row:
+            each = [
+                self._values_of_row(each_array(lambda array, row=row: array[row : row + 1], inputs), rows[row])
+                for row in range(len(rows))
+            ]
+            values = torch.cat(each)
+        else:
+            values = self.q_values(inputs)
+        q = values.float().cpu().numpy()
+        actions = np.where(greedy, q.argmax(axis=1), actions)
+        extras = {"value": q[np.arange(len(q)), actions], "max_value": q.max(axis=1)}
+        return PolicyOutput(actions + self._first_action, extras=extras)
+
     def _greedy_actions(self, inputs: Any) -> npt.NDArray[np.int64]:
         actions: npt.NDArray[np.int64] = self.q_values(inputs).argmax(dim=1).cpu().numpy()
         return actions
@@ -601,12 +624,19 @@ class EpsilonGreedyPolicy:
 
     def _act_on_one(self, one: Any, decision: Decision) -> int:
         """Return an action for a stack [1, k, *shape]."""
-        rng = self._random.draw(max(decision.episode, 0), decision.start, decision.eval_mode, decision.env_id)
-        uniform, random_action = rng.random(), int(rng.integers(self._num_actions))
+        rng, uniform, random_action = self._coin(decision)
         if uniform < self.epsilon(decision):
             return random_action
-        # The generator is at the place after this decision's coin: noise and quantiles are drawn from there.
         return int(self._q_values(one, rng, noisy=not decision.eval_mode)[0].argmax())
+
+    def _values_of_row(self, one: Any, decision: Decision) -> Tensor:
+        """Return the values [1, A] that `_act_on_one` chooses by."""
+        return self._q_values(one, self._coin(decision)[0], noisy=not decision.eval_mode)
+
+    def _coin(self, decision: Decision) -> tuple[np.random.Generator, float, int]:
+        """Return a decision's coin, and before it its generator: noise and quantiles are drawn after the coin."""
+        rng = self._random.draw(max(decision.episode, 0), decision.start, decision.eval_mode, decision.env_id)
+        return rng, rng.random(), int(rng.integers(self._num_actions))
 
     def q_values(self, inputs: Any) -> Tensor:
         """Return the Q-values [R, A] of stacks [R, k, *shape], without noise."""

@@ -199,6 +199,10 @@ class Spec:
         """
         raise ValueError(self._one_environment())
 
+    def make_actor_priorities(self, num_envs: int) -> Any:
+        """Make what gives transitions their first priorities (`ActorPriorities`); None for the largest one so far."""
+        return None
+
     def _one_environment(self) -> str:
         return (
             f"agent {self.name!r} plays one environment at a time: give {type(self).__name__} the methods "

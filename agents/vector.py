@@ -31,6 +31,7 @@ from torch import Tensor
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import Decisions, Policy
+from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import Overlap
@@ -72,15 +73,30 @@ class _Block:
 
     def rows(self, chosen: npt.NDArray[np.bool_]) -> _Block:
         """Return a copy of some rows."""
-        final = self.columns["final"]
         kept = set(self.columns["env_ids"][chosen].tolist())
-        columns = {
-            name: each_array(lambda array: array[chosen], column)
-            for name, column in self.columns.items()
-            if name != "final"
-        }
-        columns["final"] = {env_id: each for env_id, each in final.items() if env_id in kept}
+        columns: dict[str, Any] = {}
+        for name, column in self.columns.items():
+            if name in _BY_ENVIRONMENT:
+                columns[name] = {env_id: each for env_id, each in column.items() if env_id in kept}
+            else:
+                columns[name] = each_array(lambda array: array[chosen], column)
         return _Block(columns, self.closed[chosen])
+
+
+_BY_ENVIRONMENT = ("final", "final_priority")  # of the rows whose episode ended
+
+
+def _with_priorities(block: _Block, priorities: ActorPriorities) -> _Block:
+    """Return a block with the priorities that its transitions enter with, in the place of the values they come from."""
+    columns = dict(block.columns)
+    extras = dict(columns.pop("extras"))
+    columns["priority"], columns["final_priority"] = priorities.enter(
+        columns["env_ids"],
+        extras.pop("value"),
+        extras.pop("max_value"),
+        *(columns[name] for name in ("reward", "interval", "terminal", "truncated")),
+    )
+    return _Block({**columns, "extras": extras} if extras else columns, block.closed)
 
 
 class Rows:
@@ -280,6 +296,7 @@ class VectorAgent:
         self.spec, self.num_envs, self._ratio = spec, num_envs, replay_ratio
         self.learner = spec.make_vector_learner(num_envs)
         self.policy: Policy = spec.make_vector_policy(self.learner, num_envs)
+        self._priorities: ActorPriorities | None = spec.make_actor_priorities(num_envs)
         self.rows = Rows(spec, num_envs, eval_mode=False)
         self.meters = Meters()
         self._closed: list[_Block] = []  # transitions that no decision could know yet
@@ -293,6 +310,8 @@ class VectorAgent:
     def observe(self, shown: Shown) -> list[Ended]:
         """Learn what became of the last decision of each row; return the episodes that are over."""
         block, env_ids = self.rows.close(shown), shown.env_ids
+        if block is not None and self._priorities is not None:
+            block = _with_priorities(block, self._priorities)
         ended = self.rows.note(shown)
         over = shown.terminal | shown.truncated
         # An episode's end is a barrier: nothing of it is on its way any more.
@@ -301,6 +320,8 @@ class VectorAgent:
         if over.any():
             for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
                 self.learner.cut(i, self.spec.without_tuples(shown.final[i]))
+                if self._priorities is not None:
+                    self._priorities.forget(i)
             self._known[env_ids[over]] = shown.realtime["start"][over]
         return ended
 
