@@ -23,7 +23,7 @@ from async_wrappers.wrappers.vector import VectorRealtimeDelay
 
 __all__ = ["CONFIGURABLES", "WRAPPERS"]
 
-_ENVIRONMENTS = (create_atari_environment, create_gym_environment, create_atari_vector, create_gym_vector)
+_ENVIRONMENTS = (create_atari_environment, create_atari_vector, create_gym_environment, create_gym_vector)
 _WRAPPERS = (AppliedActions, CommittedActions, DecisionDelay, RealtimeDelay)
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
@@ -40,7 +40,7 @@ _STRATEGIES = (ExpectedTime, MaxTime, NoStagger, Sequential, Tickets)
 # In the order of the alphabet, in which a message names several of them.
 CONFIGURABLES = tuple(
     sorted(
-        (*_ENVIRONMENTS, *_WRAPPERS, VectorRealtimeDelay, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES, AsyncRunner),
+        (*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES, AsyncRunner, VectorRealtimeDelay),
         key=attrgetter("__name__"),
     )
 )

@@ -39,11 +39,11 @@ Make = Callable[[], Any]
 
 
 def pong(num_envs: int) -> Any:
-    return create_atari_vector(num_envs, "Pong", threads=1)
+    return create_atari_vector("Pong", num_envs, num_threads=1)
 
 
 def cartpole(num_envs: int) -> Any:
-    return create_gym_vector(num_envs, "CartPole-v1")
+    return create_gym_vector("CartPole-v1", num_envs)
 
 
 def make_agent(vector: Any, stack: int, network: Callable[..., Any] | None) -> VectorAgent:

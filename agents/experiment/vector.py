@@ -90,7 +90,7 @@ class VectorRunner(Runner):
         base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
         num_envs: Environments of training, N.
         evaluation_envs: Environments of evaluation phases; None means at most 8, and at most `num_envs`.
-        create_vector_fn: From a number of environments to a vector of Gymnasium's, such as ``@create_atari_vector`` or
+        create_vector_fn: From ``num_envs=`` to a vector of Gymnasium's, such as ``@create_atari_vector`` or
             ``@create_gym_vector``. None puts environments of ``Runner.create_environment_fn`` side by side. Such
             episodes are seeded one by one, those of a vector where it begins: at the start and after each checkpoint;
             and ``Runner.max_steps_per_episode`` does not reach into a vector.
@@ -110,7 +110,7 @@ class VectorRunner(Runner):
         base_dir: str | Path,
         num_envs: int = 16,
         evaluation_envs: int | None = None,
-        create_vector_fn: Callable[[int], Any] | None = None,
+        create_vector_fn: Callable[..., Any] | None = None,
         double_buffered: bool = False,
         processes: int = 0,
         checkpoint_every: int = 1,
@@ -198,7 +198,7 @@ class VectorRunner(Runner):
     def _make_part(self, phase: Phase, size: int, count: int) -> VectorEnvs:
         """Make `size` of `count` environments."""
         if self._create_vector is not None:
-            return VectorEnvs(self._create_vector(size))
+            return VectorEnvs(self._create_vector(num_envs=size))
         if self._processes:
             make = _Numbered(portable(self._create_environment), self.seed, phase, count, self.max_steps_per_episode)
             return ProcessEnvs(make, size, min(self._processes, size))

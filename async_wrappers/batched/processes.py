@@ -63,7 +63,7 @@ class ProcessEnvs(VectorEnvs):
 
     A process that dies (memory ran out, a library crashed) is replaced. The episodes of its environments are *cut*:
     their rows are truncated, with reward 0 and the observation that was shown last as final one, and a new episode
-    begins, with a seed derived from the first one. If a process dies before it has finished a step, that is an error.
+    begins, with a seed derived from the first one. It is an error if the new process dies before it has finished a step.
 
     Args:
         make: A function that makes an environment; it travels to the processes by cloudpickle.
@@ -159,7 +159,9 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]:
         """Reset all; `seed` is one for each."""
-        assert seed is not None and options is None
+        assert seed is not None
+        assert options is None
+        self._check_open()
         self._board.seeds[:] = self._seeds = np.asarray(seed)
         self._place, self.final_infos = 0, {}
         for process in self._all:
@@ -179,6 +181,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Wait for the end of the step."""
+        self._check_open()
         board, self.final_infos, self.lost = self._board, {}, set()
         # All of them are waited for before any is replaced: what they have done is not to be done again.
         dead: list[_Process] = []
@@ -198,6 +201,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         """End the processes."""
         for process in self._all:
             process.say(_END)
+            process.child.pipe.close()  # it may wait there for the memory's layout
         for process in self._all:
             if not process.child.join(_PATIENCE):
                 process.child.kill()
@@ -205,6 +209,10 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             process.close()
         self._all.clear()
         self._block.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise RuntimeError("the environments are closed: make new ones")
 
     def _times(self) -> Info:
         return {"realtime": dict(zip(_TIMES, self._board.times.copy(), strict=True))} if self._board.delayed[0] else {}
@@ -241,9 +249,9 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         """Start another process in the place of one that has died, and cut its episodes.
 
         Raises:
-            RuntimeError: An environment of it has raised an exception, or it died before its first step.
+            RuntimeError: An environment of it has raised an exception, or it was new and died before its first step was done.
         """
-        if process.failure is not None or not process.steps:
+        if process.failure is not None or (process.incarnation and not process.steps):
             raise self._over(process)
         incarnation, number = process.incarnation + 1, self._all.index(process)
         process.close()
@@ -276,7 +284,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
                 "`if __name__ == '__main__':`"
             )
         if failure is None:
-            return RuntimeError(f"{child.name} of ProcessEnvs {how} before it had finished a step")
+            return RuntimeError(f"{child.name} of ProcessEnvs {how}, before it had finished a step")
         _, pickled, traceback = failure
         error: BaseException | None = None
         with suppress(Exception):

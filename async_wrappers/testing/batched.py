@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -158,7 +159,7 @@ class BatchedEnvsContract:
     def test_frames_are_counted_from_the_beginning_of_the_episode(self, envs: BatchedEnvs) -> None:
         rows, _ = self.play(envs, self.seeds(envs), self.actions(envs))
         for of_it in rows:
-            for before, row in zip(of_it, of_it[1:], strict=False):
+            for before, row in pairwise(of_it):
                 assert 0 <= row.realtime["start"] <= row.realtime["frame"]
                 if not row.over:
                     assert row.realtime["start"] > before.realtime["start"]
@@ -292,7 +293,9 @@ def _rows(envs: BatchedEnvs, shown: Shown) -> list[Row]:
         Row(
             _row(shown.observation, place),
             float(shown.reward[place]),
-            *(bool(each[place]) for each in (shown.first, shown.terminal, shown.truncated)),
+            bool(shown.first[place]),
+            bool(shown.terminal[place]),
+            bool(shown.truncated[place]),
             shown.final.get(i),
             shown.info.get(i),
             {key: value[place].item() for key, value in shown.realtime.items()},
