@@ -230,6 +230,14 @@ class Spec:
         """Return the attributes; functions that gin binds come with their values, for a process whose gin is empty."""
         return {name: _value(value) for name, value in self.__dict__.items()}
 
+    def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
+        """Refuse a delay that the agent cannot play under, with a ValueError.
+
+        Args:
+            delay: Frames from a decision's start to its effect; None where they vary.
+            decision_interval: Frames from one decision to the next; None where they vary.
+        """
+
     def check_warmup(self) -> None:
         """Refuse settings that need a fixed number of frames per decision, with a ValueError."""
 

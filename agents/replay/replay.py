@@ -86,6 +86,11 @@ class Replay:
         return self._storage.count
 
     @property
+    def drawable(self) -> bool:
+        """Whether a batch can be drawn."""
+        return self._storage.count > 0
+
+    @property
     def add_count(self) -> int:
         """Transitions ever observed."""
         return self._storage.add_count
