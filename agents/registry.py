@@ -9,6 +9,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
+from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -26,6 +27,7 @@ AGENTS: Mapping[str, type[Spec]] = {
     "full_rainbow": FullRainbow,
     "quantile": Quantile,
     "implicit_quantile": ImplicitQuantile,
+    "vtrace": VTrace,
 }
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
 

@@ -364,6 +364,11 @@ def check_fit(network: nn.Module, inputs: Sequence[Any], output_shape: tuple[int
     """
     observation, training = inputs[0], network.training
     kind = type(network).__name__
+    if hasattr(network, "initial_state"):
+        raise ValueError(
+            f"agent {agent!r} remembers nothing from decision to decision, and {kind} reads sequences: give it a "
+            "network such as @create_network's"
+        )
     try:
         output = network.eval()(*inputs)
     except Exception as error:  # a user's network may raise anything

@@ -13,7 +13,7 @@ The core reads the previous action and reward beside the features, as in IMPALA 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -38,6 +38,7 @@ __all__ = [
     "GRUCore",
     "LSTMCore",
     "SequenceNetwork",
+    "check_sequence_fit",
     "create_actor_critic",
     "create_recurrent_q_network",
 ]
@@ -337,3 +338,41 @@ def _create(
     whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
     remembers = None if core is None else resolved("core", core, CORES)
     return SequenceNetwork(observation_shape, num_actions, whole, head, remembers, feed_previous, initializer)
+
+
+@torch.no_grad()
+def check_sequence_fit(
+    network: nn.Module, observation: Any, output_shapes: Sequence[tuple[int, ...]], agent: str
+) -> None:
+    """Call a network once, on a sequence of one observation, without gradients.
+
+    Args:
+        network: Any module; its mode, training or evaluation, is left as it was.
+        observation: [1, k, *shape], or a dict of such.
+        output_shapes: The shapes of what it gives for one observation, without time and batch.
+        agent: The agent's name, for the message.
+
+    Raises:
+        ValueError: The network is none over sequences, raises an error, or gives something else.
+    """
+    kind, training = type(network).__name__, network.training
+    if not hasattr(network, "initial_state"):
+        raise ValueError(
+            f"network must be one over sequences with agent {agent!r}, such as @create_actor_critic's or "
+            f"@create_recurrent_q_network's, got {kind}"
+        )
+    rows = torch.zeros((1, 1))
+    arguments = rows.long() - 1, rows, rows == 0
+    try:
+        stacks = each_array(lambda tensor: tensor.unsqueeze(0), observation)
+        outputs, _ = network.eval()(stacks, *arguments, network.initial_state(1))  # type: ignore[operator]
+    except Exception as error:  # a user's network may raise anything
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"network must take sequences of observations, and {kind} does not: {what}") from error
+    network.train(training)
+    given = [tuple(each.shape) for each in (outputs if isinstance(outputs, tuple) else (outputs,))]
+    wanted = [(1, 1, *shape) for shape in output_shapes]
+    if given != wanted:
+        raise ValueError(
+            f"network must give {wanted} to agent {agent!r} for a sequence of one observation, got {given} from {kind}"
+        )

@@ -36,7 +36,7 @@ first                       bool [T + 1, B]
 action, reward, discount    int64, float32, float32 [T, B]
 mask                        float32 [T, B], 1 where a decision was made, else 0
 extras                      what the policy left beside its action, [T, B, ...] by name; zeros in final rows
-state                       float32 [B, S]; left out where the policy remembers nothing
+state                       float32 [B, S]; left out where the policy remembers nothing, S = 0
 index                       int64 [B], the sequence's number
 ==========================  =============================================================================
 """
@@ -351,6 +351,8 @@ def sequence_tensors(
         elif name not in ("observation", "index"):
             tensors[name] = tensor(array)
     rows, first = np.shape(batch["first"]), tensors["first"]
+    if STATE not in tensors:
+        tensors[STATE] = tensor(np.zeros((rows[1], 0), np.float32))
 
     def stacks(frames: Tensor) -> Tensor:
         return _stacked(frames.unflatten(0, (rows[0] + stack_size - 1, rows[1])).squeeze(2), first, stack_size)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +29,7 @@ from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector
 from async_wrappers.agents.schema import Compute, Reader, each_array
 from async_wrappers.agents.spec import (
+    ReadyMade,
     Spec,
     check_at_least,
     check_choice,
@@ -40,6 +38,9 @@ from async_wrappers.agents.spec import (
     check_numbers,
     check_shares,
     discrete_actions,
+    own_seed,
+    reader_of,
+    seeded,
     with_gin_values,
 )
 
@@ -232,7 +233,7 @@ class DQN(Spec):
         self.gamma, self.discount_by = gamma, discount_by
         self.double_dqn = double_dqn
         self.compute = Compute(device, channels_last, bf16, compile)
-        self.reader = _reader(observation_space, stack_size, self.compute, self.name)
+        self.reader = reader_of(observation_space, stack_size, self.compute, self.name)
         self._network, self._optimizer, self._loss_type = network, optimizer, loss_type
         self._priority, self._actor_priorities = priority, actor_priorities
         self._replay: dict[str, Any] = {
@@ -400,7 +401,7 @@ class DQN(Spec):
         return Learner(
             self.make_network(),
             self.loss,
-            self.make_replay(self._replay_capacity, _own_seed(self._replay_seed, number), num_envs),
+            self.make_replay(self._replay_capacity, own_seed(self._replay_seed, number), num_envs),
             kind=self.learner_kind,
             optimizer=self._optimizer,
             min_replay_history=self._min_replay_history,
@@ -408,7 +409,7 @@ class DQN(Spec):
             first_action=self.first_action,
             read=self.reader,
             monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
-            seed=_own_seed(self._learning_seed, number),
+            seed=own_seed(self._learning_seed, number),
             **self._learning,
         )
 
@@ -418,9 +419,9 @@ class DQN(Spec):
         Raises:
             ValueError: The network does not fit the observations, or gives what the agent cannot use.
         """
-        if isinstance(self._network, _ReadyMade):
+        if isinstance(self._network, ReadyMade):
             return self.compute.place(self._network())
-        with _seeded(self._weights_seed):
+        with seeded(self._weights_seed):
             network = self.build_network(self._network)
             blank = Reader(self.observation_space, self.stack_size, Compute("cpu"))(self.reader.blank_stacks())
             check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
@@ -486,40 +487,10 @@ class DQN(Spec):
         """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
         return {
             **self.__dict__,
-            "_network": _ReadyMade(self.make_network().cpu()),
+            "_network": ReadyMade(self.make_network().cpu()),
             "_optimizer": with_gin_values(self._optimizer),
             "_replay": {
                 name: with_gin_values(value) if callable(value) else value for name, value in self._replay.items()
             },
             "_epsilon": self._epsilon.map_schedule(with_gin_values),
         }
-
-
-@dataclass(frozen=True)
-class _ReadyMade:
-    """A network that was made where gin had its values."""
-
-    network: nn.Module
-
-    def __call__(self) -> nn.Module:
-        return copy.deepcopy(self.network)
-
-
-def _own_seed(seed: int, number: int) -> int:
-    """Return the seed of learner `number`; the first one's is that of an agent with one learner."""
-    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0]) if number else seed
-
-
-def _reader(space: gym.Space[Any], stack_size: int, compute: Compute, agent: str) -> Reader:
-    try:
-        return Reader(space, stack_size, compute)
-    except ValueError as error:
-        raise ValueError(f"agent {agent!r}: {error}") from None
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Draw from `seed` inside, and leave torch's generator as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
