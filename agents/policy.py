@@ -731,9 +731,7 @@ class RecurrentPolicy:
         rows = Decisions.of(decisions)
         # A worker's warm-up inference belongs to no episode and has the number -1.
         episodes = np.maximum(rows.episode, 0)
-        drawn = self._random.uniforms_and_actions(
-            self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id
-        )
+        drawn = self._random.uniforms_and_actions(self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id)
         outputs, core = self._forward(inputs, state if self.remembers else self._blank(len(rows)))
         actions, extras = self._choose(outputs, rows, *drawn)
         if self.network.state_size:

@@ -193,7 +193,9 @@ class UnrollQueue:
         """
         for name, value in self.facts().items():
             if (saved := state["facts"].get(name)) != value:
-                raise ValueError(f"{name} must be as in the saved queue, {saved!r}, got {value!r}, make the queue alike")
+                raise ValueError(
+                    f"{name} must be as in the saved queue, {saved!r}, got {value!r}, make the queue alike"
+                )
         self._head, self._tail, self.dropped = state["head"], state["tail"], state["dropped"]
         positions = np.arange(self._tail, self._head) % self._capacity
         for name, column in self._columns.items():
