@@ -236,8 +236,8 @@ class VTrace(Spec):
     @cached_property
     def state_size(self) -> int:
         """Numbers that the network's core remembers; 0 without one."""
-        size: int = self.make_network().state_size
-        return size
+        network: Any = self.make_network()
+        return int(network.state_size)
 
     @property
     def extras(self) -> Dict:  # type: ignore[override]

@@ -216,8 +216,8 @@ class SequenceNetwork(nn.Module):
         self.torso = torso(self.observation_shape)
         self.feed_previous = feed_previous
         features = output_size(self.torso) + (self.num_actions + 1 if feed_previous else 0)
-        self.core: Any = (core or _NoCore)(features)
-        self.state_size: int = self.core.state_size
+        made: Any = (core or _NoCore)(features)
+        self.core, self.state_size = made, int(made.state_size)
         self.head = head(output_size(self.core), self.num_actions)
         initialize(self, initializer)
 
@@ -248,11 +248,11 @@ class SequenceNetwork(nn.Module):
             chosen = (previous_action.reshape(-1, 1) == actions).to(features.dtype)
             reward = previous_reward.reshape(-1, 1).clamp(-1.0, 1.0).to(features.dtype)
             features = torch.cat([features, chosen, reward], dim=1)
-        outputs, state = self.core(features.unflatten(0, rows), state, first)
+        outputs, state = self.core(features.view(*rows, -1), state, first)
         heads = self.head(outputs.flatten(0, 1))
         if isinstance(heads, tuple):
-            return tuple(each.float().unflatten(0, rows) for each in heads), state.float()
-        return heads.float().unflatten(0, rows), state.float()
+            return tuple(each.float().view(*rows, *each.shape[1:]) for each in heads), state.float()
+        return heads.float().view(*rows, *heads.shape[1:]), state.float()
 
     def encode(self, observation: Any) -> Tensor:
         """Map observations `[N, *observation_shape]` to the torso's features `[N, F]`."""

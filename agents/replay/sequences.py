@@ -16,12 +16,12 @@ across episodes without padding::
     discount         g     g     0 or g  0     |  g     g     g
 
 `discount` is gamma per decision or gamma ** interval, 0 where the episode terminated, and g where it was truncated or
-cut: the value of the final observation, in the next row, is what such a step bootstraps on. A final row has no decision:
-mask and discount are 0, no step is learnt there and nothing is carried across it. It runs through a network's core as
-any other row, which gives its value, and what the core remembers of it is thrown away, for the next row is a first one.
+cut: such a step bootstraps on the value of the final observation, in the next row. A final row has no decision: mask
+and discount are 0, no step is learnt there and nothing is carried across it. It runs through a network's core as any
+other row, which gives its value, and what the core remembers of it is thrown away, for the next row is a first one.
 
 A sequence is L rows and the observation of row L, on which the last step bootstraps; row L is the first row of the next
-sequence where they do not overlap. So each step lies in one sequence. `state` is what the core had left before row 0,
+sequence, where they do not overlap. So each step lies in one sequence. `state` is what the core had left before row 0,
 with the weights that acted.
 
 The batch
@@ -159,7 +159,7 @@ class Assembly:
         if not 0 <= env_id < self.num_envs:
             raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
         ended = transition["terminal"] or transition["truncated"]
-        block = {name: np.asarray(transition[name])[None] for name in _NUMBERS}
+        block: dict[str, Any] = {name: np.asarray(transition[name])[None] for name in _NUMBERS}
         block["env_ids"] = np.array([env_id])
         block["observation"] = each_array(lambda array: np.asarray(array)[None], transition["observation"])
         block["final"] = {env_id: transition["next_observation"]} if ended else {}
@@ -183,7 +183,7 @@ class Assembly:
         ended = env_ids[terminal | np.asarray(block["truncated"], bool)]
         observation = self._schema.observation.check_rows(block["observation"], rows)
         extras: list[Rows] = []
-        state = None
+        state: Any = None
         if self._extra_names or self._state_size is not None:
             given = dict(block["extras"])
             state = given.pop(STATE, None)
@@ -355,7 +355,7 @@ def sequence_tensors(
         tensors[STATE] = tensor(np.zeros((rows[1], 0), np.float32))
 
     def stacks(frames: Tensor) -> Tensor:
-        return _stacked(frames.unflatten(0, (rows[0] + stack_size - 1, rows[1])).squeeze(2), first, stack_size)
+        return _stacked(frames.view(rows[0] + stack_size - 1, rows[1], *frames.shape[2:]), first, stack_size)
 
     frames = read(each_array(lambda array: array.reshape(-1, 1, *array.shape[2:]), batch["observation"]))
     tensors["observation"] = each_array(stacks, frames)

@@ -470,7 +470,7 @@ class KeepEntries(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstru
             raise ValueError(f"scale must be a number > 0 for each of {len(self._entries)} entries, got {scale!r}")
         self._scale = factors.astype(space.dtype)
         low, high = (bound[self._entries] * self._scale for bound in (space.low, space.high))
-        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype.type)  # type: ignore[union-attr]
+        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype.type)
 
     def observation(self, observation: Any) -> Any:
         """Return the entries."""

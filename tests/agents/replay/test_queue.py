@@ -321,9 +321,9 @@ def test_a_dict_of_observations_is_kept_by_key() -> None:
 
 def test_a_queue_holds_nothing_twice() -> None:
     queue = make()
-    with pytest.raises(ValueError, match="^a batch is 2 unrolls, and 0 wait"):
+    with pytest.raises(ValueError, match=r"^a batch is 2 unrolls, and 0 wait"):
         queue.sample()
-    with pytest.raises(ValueError, match="^a queue holds no transition twice"):
+    with pytest.raises(ValueError, match=r"^a queue holds no transition twice"):
         queue.transitions(np.array([0]))
-    with pytest.raises(ValueError, match="^a queue has no priorities"):
+    with pytest.raises(ValueError, match=r"^a queue has no priorities"):
         queue.set_priorities([0], [1.0])
