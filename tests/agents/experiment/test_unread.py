@@ -171,6 +171,15 @@ class TestWhatMayBeRead:
         everything += [f"{key} = [@{', @'.join(names)}]" for key, names in referred_to.items()]
         choices = [everything, *([AGENT(agent)] for agent in AGENTS)]
         choices += [[f"create_runner.schedule = {name!r}"] for name in SCHEDULES]
+        vectors = ("create_gym_vector", "create_atari_vector")
+        choices += [
+            [
+                "create_runner.schedule = 'vector'",
+                f"VectorRunner.create_vector_fn = @{name}",
+                f"{name}.wrappers = [@VectorRealtimeDelay]",
+            ]
+            for name in vectors
+        ]
         choices += [[f"create_network.torso = {name!r}"] for name in ("mlp", "nature", "1m")]
         choices += [["create_network.initializer = 'variance_scaling'"]]
         first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}
