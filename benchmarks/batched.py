@@ -1,9 +1,9 @@
 """Many environments at once: frames per second, as ratios within one run.
 
-* ``light``: 64 pure Python CartPoles in 2 processes of `ProcessEnvs`, against Gymnasium's `SyncVectorEnv` and
+* ``light``: 128 pure Python CartPoles in 2 processes of `ProcessEnvs`, against Gymnasium's `SyncVectorEnv` and
   `AsyncVectorEnv` (32 processes). Hold: >= 1.3x `SyncVectorEnv`, on two idle cores.
-* ``heavy``: 16 environments of 1 ms of processor time per step in 2 processes, against two processes that step 8 of them
-  each and talk to nobody. Hold: >= 0.9.
+* ``heavy``: 16 environments of 1 ms of processor time per step in 2 processes, against two processes that step 8 of
+  them each and talk to nobody. Hold: >= 0.9.
 * ``delay``: `VectorRealtimeDelay` around 8 and 1,000 of `CartPoleVectorEnv`, against the bare vector (processor time).
   Hold: >= 0.7 with 8.
 * ``rows``: `VectorEnvs` around the same vectors, against the bare vector, in processor time; and frames per second.
@@ -32,7 +32,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from async_wrappers import ProcessEnvs, VectorEnvs, VectorRealtimeDelay
 from benchmarks.interleave import interleave, median_ratio, print_hold, print_load, print_table
 
-LIGHT, ASYNC, HEAVY = 64, 32, 16  # environments
+LIGHT, ASYNC, HEAVY = 128, 32, 16  # environments
 SCHEDULES = {"bare": None, "VectorRealtimeDelay(8, noops=0)": (8, 0), "VectorRealtimeDelay(8, noops=3)": (8, 3)}
 
 
