@@ -63,7 +63,7 @@ class ProcessEnvs(VectorEnvs):
 
     A process that dies (memory ran out, a library crashed) is replaced. The episodes of its environments are *cut*:
     their rows are truncated, with reward 0 and the observation that was shown last as final one, and a new episode
-    begins, with a seed derived from the first one. It is an error if the new process dies before it has finished a step.
+    begins, with a seed derived from the first one. A new process that dies before its first step is done is an error.
 
     Args:
         make: A function that makes an environment; it travels to the processes by cloudpickle.
@@ -249,7 +249,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         """Start another process in the place of one that has died, and cut its episodes.
 
         Raises:
-            RuntimeError: An environment of it has raised an exception, or it was new and died before its first step was done.
+            RuntimeError: An environment of it has raised an exception, or it was new and died before its first step
+                was done.
         """
         if process.failure is not None or (process.incarnation and not process.steps):
             raise self._over(process)

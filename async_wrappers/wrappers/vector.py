@@ -44,6 +44,18 @@ class _Final(NamedTuple):
 class _Report:
     """The values that a step returns, for each sub-environment."""
 
+    __slots__ = (
+        "applied",
+        "default_frames",
+        "finals",
+        "interval",
+        "rewards",
+        "terminated",
+        "truncated",
+        "unreported_episodes",
+        "unreported_reward",
+    )
+
     def __init__(self, num_envs: int) -> None:
         self.applied = np.zeros(num_envs, bool)
         self.rewards = np.zeros(num_envs)
@@ -189,6 +201,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._default_actions = _default_actions(default_action, env, line) if self._delayed else []
         self._sees_observations = callable(default_action)
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
+        self._delays = np.full(env.num_envs, self._delay)
+        self._standing = self._stand_by() if self._delayed else None
         self._running = False
 
     def reset(
@@ -217,10 +231,10 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             self._forget()
         for default_action, its_seed in zip(self._default_actions, _seeds(seed, chosen), strict=False):
             default_action.reset(its_seed)
-        for i in np.flatnonzero(chosen).tolist():
-            self._reported_in[i] = NO_STEP
-            self._begin_episode(i, self._frame)
-        self._newest = _Frame(observations, np.zeros(self.num_envs), info, [])
+        which = np.flatnonzero(chosen)
+        self._reported_in[which] = NO_STEP
+        self._begin_episodes(which, self._frame)
+        self._newest = _Frame(observations, np.zeros(self.num_envs), info)
         self._see_again(observations, info, chosen)
         self._running = True
         _, observations, observation_info = self._seen[0]
@@ -250,8 +264,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._step_frame(actions)
         while self._frame < self._effect + self._interval:
             self._step_frame(None)
-        # Rows whose episode ended in this step have been credited by `_end`.
-        self._close(report.applied & (self._reported_in < self._step))
+        self._close()
         self._step += 1
         while self._seen[0].boundary < self._step:
             self._seen.popleft()
@@ -269,31 +282,77 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._since = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
         self._carried = np.zeros(n)  # reward since then
         self._last_actions: list[Any] = [None] * n
+        self._defaults = None if self._standing is None else self._standing.copy()
         self._reported_in = np.full(n, NO_STEP)  # last step that reported an end
+        self._all_running_from = 0  # the frame on which the last one of the running episodes begins
 
-    def _begin_episode(self, i: int, frame: int) -> None:
-        self._begin[i] = self._since[i] = frame
-        self._first[i] = -(-frame // self._interval)
+    def _begin_episodes(self, which: NDArray[np.int64], frame: int) -> None:
+        self._begin[which] = self._since[which] = frame
+        self._all_running_from = max(self._all_running_from, frame)
+        first: Any = -(-frame // self._interval)
         # The step after a reported end is the reset's in this mode: its action does not count.
         if self._mode is AutoresetMode.NEXT_STEP:
-            self._first[i] = max(self._first[i], self._reported_in[i] + 2)
-        self._carried[i] = 0.0
-        self._last_actions[i] = None
+            first = np.maximum(first, self._reported_in[which] + 2)
+        self._first[which] = first
+        self._carried[which] = 0.0
+        if self._standing is None:
+            for i in which.tolist():
+                self._last_actions[i] = None
+        else:
+            assert self._defaults is not None
+            self._defaults[which] = self._standing[which]
 
     def _step_frame(self, actions: Any) -> None:
         """Run one frame, on which the agent's `actions` are applied unless they are None."""
         # On the frame on which a NEXT_STEP environment resets, its next episode has not begun: the reward is no
         # episode's.
-        running = self._begin <= self._frame
-        self._newest = self._lockstep.step(self._sent(actions, running) if self._delayed else actions)
-        self._carried += np.where(running, self._newest.rewards, 0.0)
+        running = None if self._all_running_from <= self._frame else self._begin <= self._frame
+        if self._delayed:
+            sends = self._sent if self._standing is None else self._sent_at_once
+            actions = sends(actions, running)
+        newest = self._newest = self._lockstep.step(actions)
+        self._carried += newest.rewards if running is None else np.where(running, newest.rewards, 0.0)
         self._frame += 1
-        for end in self._newest.ends:
-            self._end(end)
-        self._see(self._newest.observations, self._newest.info)
+        if newest.over is not None:
+            self._end(newest)
+        if self._frame % self._interval == 0:  # decisions start on it
+            self._see(newest.observations, newest.info)
 
-    def _sent(self, actions: Any, running: NDArray[np.bool_]) -> Any:
-        """Return the batch of actions that the environment receives on this frame."""
+    def _stand_by(self) -> NDArray[Any] | None:
+        """Return the batch of default actions before the agent's first ones.
+
+        None where actions are no arrays, or where the default action must be asked on every frame.
+        """
+        rules = [default_action.rule() for default_action in self._default_actions]
+        if any(rule is None for rule in rules):
+            return None
+        standing = batch(self.single_action_space, [rule.action for rule in rules if rule is not None])
+        self._repeats = all(rule.repeats for rule in rules if rule is not None)
+        return standing if type(standing) is np.ndarray and not standing.dtype.hasobject else None
+
+    def _sent_at_once(self, actions: Any, running: NDArray[np.bool_] | None) -> Any:
+        """Return the batch of actions that the environment receives on this frame, where it is made as an array."""
+        defaults = self._defaults
+        assert defaults is not None
+        sent = defaults.copy()
+        if actions is not None:
+            given = np.asarray(actions)
+            if not given.shape or len(given) != self.num_envs:
+                got = len(given) if given.shape else "none"
+                raise ValueError(f"actions must be one for each of {self.num_envs} sub-environments, got {got}")
+            applied = self._report.applied
+            mask = applied if given.ndim == 1 else applied.reshape(-1, *(1,) * (given.ndim - 1))
+            if self._repeats:
+                np.copyto(defaults, given, where=mask)
+            if np.count_nonzero(applied) == self.num_envs:
+                return actions
+            np.copyto(sent, given, where=mask)
+        if running is not None:
+            sent[~running] = self._ignored_action
+        return sent
+
+    def _sent(self, actions: Any, running: NDArray[np.bool_] | None) -> Any:
+        """Return the batch of actions that the environment receives on this frame, one by one."""
         n = self.num_envs
         applied = np.zeros(n, bool)
         if actions is not None:
@@ -313,62 +372,85 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         for i, last_action in enumerate(self._last_actions):
             if applied[i]:
                 sent.append(last_action)
-            elif running[i]:
+            elif running is None or running[i]:
                 sent.append(self._default_actions[i](observations[i], last_action))
             else:
                 sent.append(self._ignored_action)
         return batch(self.single_action_space, sent)
 
     def _see(self, observations: Any, info: Info) -> None:
-        """Keep this frame, if decisions start on it."""
-        if self._frame % self._interval == 0:
-            self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), own_info(info)))
+        """Keep this frame, on which decisions start."""
+        self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), own_info(info)))
 
     def _see_again(self, observations: Any, info: Info, chosen: NDArray[np.bool_]) -> None:
         """Look at this frame once more: some sub-environments have been reset on it, and `info` is of those."""
-        if self._seen and self._frame % self._interval == 0:
+        if self._frame % self._interval != 0:
+            return
+        if self._seen:
             seen_info = self._seen.pop().info
             for i in np.flatnonzero(chosen).tolist():
                 put(self.env, seen_info, i, row(info, i, self.num_envs))
             info = seen_info
         self._see(observations, info)
 
-    def _end(self, end: _End) -> None:
-        """Report an end, if the step has not reported one yet, and wait for the next episode."""
-        i, report = end.env, self._report
-        if self._reported_in[i] + self._steps_without_report < self._step:
-            self._reported_in[i] = self._step
-            applied = bool(report.applied[i])
-            report.finals[i] = self._final(end)
-            report.rewards[i] = self._carried[i]
-            report.terminated[i], report.truncated[i] = end.terminated, end.truncated
-            report.interval[i] = self._frame - self._effect if applied else 0
-            report.default_frames[i] = self._frame - self._since[i] - applied
-        else:
-            report.unreported_episodes[i] += 1
-            report.unreported_reward[i] += self._carried[i]
+    def _end(self, frame: _Frame) -> None:
+        """Report the ends of a frame where the step has not reported one yet, and wait for the next episodes."""
+        over, report = frame.over, self._report
+        assert over is not None
+        may = self._reported_in[over] + self._steps_without_report < self._step
+        reported, others = (over, over[:0]) if may.all() else (over[may], over[~may])
+        if len(reported):
+            self._reported_in[reported] = self._step
+            applied = report.applied[reported]
+            report.rewards[reported] = self._carried[reported]
+            report.terminated[reported], report.truncated[reported] = (
+                frame.terminated[reported],
+                frame.truncated[reported],
+            )
+            report.interval[reported] = np.where(applied, self._frame - self._effect, 0)
+            report.default_frames[reported] = self._frame - self._since[reported] - applied
+            begins, firsts = self._begin[reported].tolist(), self._first[reported].tolist()
+            for i, begin, first in zip(reported.tolist(), begins, firsts, strict=True):
+                report.finals[i] = self._final(frame, i, begin, first)
+        if len(others):
+            report.unreported_episodes[others] += 1
+            report.unreported_reward[others] += self._carried[others]
         resets = self._mode is not AutoresetMode.DISABLED
-        self._begin_episode(i, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
+        self._begin_episodes(over, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
 
-    def _final(self, end: _End) -> _Final:
+    def _final(self, frame: _Frame, i: int, begin: int, first: int) -> _Final:
         """Return the sight of the next decision: at its boundary, or at the end if the episode ended before it."""
-        i, begin = end.env, int(self._begin[end.env])
-        boundary = max(self._step, int(self._first[i])) + 1
+        boundary = max(self._step, first) + 1
         start, frames = boundary * self._interval - begin, self._frame - begin
+        observation, last_info = frame.last(i)
         if start >= frames:
-            return _Final(end.observation, end.info, end.info, frames, frames)
+            return _Final(observation, last_info, last_info, frames, frames)
         _, observations, info = self._seen[boundary - self._step]
-        observation = own_copy(rows(self.observation_space, observations)[i])
-        return _Final(observation, own_info(row(info, i, self.num_envs)), end.info, frames, start)
+        return _Final(
+            _row_of(self.observation_space, observations, i), self._info_of(info, i), last_info, frames, start
+        )
 
-    def _close(self, going_on: NDArray[np.bool_]) -> None:
+    def _info_of(self, info: Info, i: int) -> Info:
+        """Return a copy of the info of sub-environment `i` alone."""
+        return own_info(row(info, i, self.num_envs)) if info else {}
+
+    def _close(self) -> None:
         """Credit the rewards of the frames since the last report to decisions of episodes that go on."""
         report = self._report
-        report.rewards[going_on] = self._carried[going_on]
-        report.interval[going_on] = self._interval
-        report.default_frames[going_on] = (self._frame - self._since - 1)[going_on]
-        self._carried[going_on] = 0.0
-        self._since[going_on] = self._frame
+        applied = report.applied
+        if not report.finals and np.count_nonzero(applied) == self.num_envs:
+            report.rewards, self._carried = self._carried, np.zeros(self.num_envs)
+            report.interval += self._interval
+            report.default_frames = self._frame - 1 - self._since
+            self._since[:] = self._frame
+            return
+        # Rows whose episode ended in this step have been credited by `_end`.
+        going_on = applied & (self._reported_in < self._step) if report.finals else applied
+        np.copyto(report.rewards, self._carried, where=going_on)
+        np.copyto(report.interval, self._interval, where=going_on)
+        np.copyto(report.default_frames, self._frame - 1 - self._since, where=going_on)
+        np.copyto(self._carried, 0.0, where=going_on)
+        np.copyto(self._since, self._frame, where=going_on)
 
     def _now(self, observation_info: Info) -> Info:
         """Return what goes with the returned observations."""
@@ -386,7 +468,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             rewards = rewards.astype(np.asarray(self._newest.rewards).dtype)
         _, observations, observation_info = self._seen[0]
         realtime = {
-            "delay": np.full(self.num_envs, self._delay),
+            "delay": self._delays.copy(),
             "applied": report.applied,
             "interval": report.interval,
             "default_frames": report.default_frames,
@@ -487,23 +569,16 @@ def _default_actions(default_action: Any, env: VectorEnv, line: str) -> list[Def
 # being in info["final_obs"]). `_Lockstep` reports ends in one form.
 
 
-class _End(NamedTuple):
-    """An episode of one sub-environment has ended."""
-
-    env: int
-    terminated: bool
-    truncated: bool
-    observation: Any  # the last one
-    info: Info  # the last one, of this sub-environment alone
-
-
 class _Frame(NamedTuple):
     """The result of a frame. Rows of sub-environments that begin a new episode hold its first observation."""
 
     observations: Any
     rewards: Any
     info: Info
-    ends: list[_End]
+    over: NDArray[np.int64] | None = None  # whose episode has ended
+    terminated: Any = None
+    truncated: Any = None
+    last: Any = None  # a function that returns copies of the last observation and info of one of them
 
 
 class _Lockstep:
@@ -527,30 +602,42 @@ class _Lockstep:
         """Run one frame."""
         observations, rewards, terminated, truncated, info = self._env.step(actions)
         over = np.logical_or(terminated, truncated)
-        if not over.any():
-            return _Frame(observations, rewards, info, [])
-        ends = [
-            _End(i, bool(terminated[i]), bool(truncated[i]), *self._last(observations, info, i))
-            for i in np.flatnonzero(over).tolist()
-        ]
-        info = {key: value for key, value in info.items() if key not in _FINALS}
+        if not np.count_nonzero(over):
+            return _Frame(observations, rewards, info)
+        of_the_end, at_the_end = info, observations
+        if self._mode is AutoresetMode.SAME_STEP:
+            if "final_obs" not in info:
+                raise ValueError(
+                    f"env must give info['final_obs'] at an end, as it resets in the same step: {self._env}"
+                )
+            at_the_end, of_the_end = info["final_obs"], info.get("final_info", {})
+            self.batches_finals = isinstance(at_the_end, np.ndarray) and not at_the_end.dtype.hasobject
+        if info:
+            info = {key: value for key, value in info.items() if key not in _FINALS}
+        which = np.flatnonzero(over)
         if self._resets:
+            # What it showed at the end may be gone once it is reset.
+            at_the_end, of_the_end = own_copy(at_the_end), own_info(of_the_end)
             observations, reset_info = self._env.reset(options={"reset_mask": over})
             info = own_info(info)
-            for i in np.flatnonzero(over).tolist():
+            for i in which.tolist():
                 put(self._env, info, i, row(reset_info, i, self._env.num_envs))
-        return _Frame(observations, rewards, info, ends)
 
-    def _last(self, observations: Any, info: Info, i: int) -> tuple[Any, Info]:
-        """Return copies of the last observation and info of sub-environment `i`, which has ended."""
-        n = self._env.num_envs
-        if self._mode is not AutoresetMode.SAME_STEP:
-            return own_copy(rows(self._env.observation_space, observations)[i]), own_info(row(info, i, n))
-        if "final_obs" not in info:
-            raise ValueError(f"env must give info['final_obs'] at an end, as it resets in the same step: {self._env}")
-        finals = info["final_obs"]
-        self.batches_finals = isinstance(finals, np.ndarray) and not finals.dtype.hasobject
-        return own_copy(finals[i]), own_info(row(info.get("final_info", {}), i, n))
+        def last(i: int) -> tuple[Any, Info]:
+            info = own_info(row(of_the_end, i, self._env.num_envs)) if of_the_end else {}
+            if self._mode is AutoresetMode.SAME_STEP:
+                # The observations of a Dict space are a dictionary of arrays there, like an info.
+                return own_copy(row({"final": at_the_end}, i, self._env.num_envs)["final"]), info
+            return _row_of(self._env.observation_space, at_the_end, i), info
+
+        return _Frame(observations, rewards, info, which, terminated, truncated, last)
+
+
+def _row_of(space: gym.Space[Any], batched: Any, i: int) -> Any:
+    """Return a copy of element `i` of a batch."""
+    if type(batched) is np.ndarray and not batched.dtype.hasobject:
+        return batched[i].copy()
+    return own_copy(rows(space, batched)[i])
 
 
 _FINALS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
