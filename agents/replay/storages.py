@@ -192,6 +192,10 @@ class Ring:
         self.steps = np.zeros(capacity, np.int32)
         # Of each lane: slots ever written, which is the next one's number in the lane, and the age of the next one.
         self._heads, self._next_age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        # The same memory, for one number at a time: that is twice as fast as through an array.
+        self._head_of, self._next_age_of = self._heads.data, self._next_age.data
+        self._age_at, self._steps_at = self.age.data, self.steps.data
+        self._numbers_at: list[Any] = [each.data for each in (self.action, self.reward, self.interval, self.kind)]
         self.clear()
 
     def _derive(self) -> None:
@@ -253,7 +257,7 @@ class Ring:
         if not 0 <= env_id < self.num_envs:
             raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
         final = self._check_observation(observation)
-        if self._next_age.item(env_id):
+        if self._next_age_of[env_id]:
             self._append(env_id, final, 0, 0.0, 0, FINAL)
 
     def _append(
@@ -269,7 +273,7 @@ class Ring:
         tails: Sequence[float] | None = None,
     ) -> None:
         """Write the next slot of a lane; the priorities are those of the transitions that it completes."""
-        slot, age, lane = self._heads.item(env_id), self._next_age.item(env_id), self._lane
+        slot, age, lane = self._head_of[env_id], self._next_age_of[env_id], self._lane
         begin = env_id * lane
         position = begin + slot % lane
         if slot >= lane:
@@ -282,17 +286,18 @@ class Ring:
         else:
             for array, value in zip(self.observation, observation, strict=True):
                 array[position] = value
-        self.action[position] = action
-        self.reward[position] = reward
-        self.interval[position] = interval
-        self.age[position] = age
-        self.kind[position] = kind
+        actions, rewards, intervals, kinds = self._numbers_at
+        actions[position] = action
+        rewards[position] = reward
+        intervals[position] = interval
+        kinds[position] = kind
+        self._age_at[position] = age
         if self.extras:
             # A final slot has no decision: zeros, so that the columns hold no rest of an overwritten one.
             values: list[Any] = list(extras) or [0] * len(self.extras)
             for array, value in zip(self.extras, values, strict=True):
                 array[position] = value
-        self._heads[env_id] = slot + 1
+        self._head_of[env_id] = slot + 1
         # The slot completes the transition n before it; a final slot those between as well, with what is left of them.
         horizon = self._horizon
         if age >= horizon:
@@ -300,12 +305,12 @@ class Ring:
         if kind == FINAL:
             for steps in range(1, min(horizon - 1, age) + 1):
                 self._make_valid(begin + (slot - steps) % lane, steps, tails[steps - 1] if tails else None)
-            self._next_age[env_id] = 0
+            self._next_age_of[env_id] = 0
         else:
-            self._next_age[env_id] = age + 1
+            self._next_age_of[env_id] = age + 1
 
     def _make_valid(self, position: int, steps: int, priority: float | None = None) -> None:
-        self.steps[position] = steps
+        self._steps_at[position] = steps
         self.count += 1
         if priority is None:
             self.selector.became_valid(position)
@@ -319,14 +324,14 @@ class Ring:
             oldest: the position of that slot.
             begin: the first position of its lane.
         """
-        lane, steps = self._lane, self.steps
-        age = self.age.item(oldest)
+        lane, steps_at, age_at = self._lane, self._steps_at, self._age_at
+        age = age_at[oldest]
         # The first observation of an episode is in k stacks; of those with any other, only the newest is still valid.
         for later in range(0 if age == 0 else self._stack - 1, self._stack):
             position = begin + (oldest - begin + later) % lane
-            same_episode = self.age.item(position) == age + later
-            if same_episode and steps.item(position):
-                steps[position] = 0
+            same_episode = age_at[position] == age + later
+            if same_episode and steps_at[position]:
+                steps_at[position] = 0
                 self.count -= 1
                 self.selector.became_invalid(position)
 
