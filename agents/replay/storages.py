@@ -87,6 +87,16 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Reservoir", "Ring"
 # instead of the arrays' end. Slot g of lane e gets the number g E + e, which is g for one environment. A lane that is
 # never written again, for demonstrations, is a part that is never evicted. In files each lane is a log of its own.
 # The price: every environment has the same share of the memory, however fast it plays.
+#
+# Rows of several environments come as a block, and are written in arrays (`extend`): lanes do not touch each other, so
+# all rows are written at once, then the final slots of those that end. What this changes is what the same rows change
+# one by one (`observe`); the selector hears of all that became valid in the order of the rows.
+#
+# A transition's priority at entry
+# --------------------------------
+# A transition becomes valid n slots after its own, so its priority comes with the slot that completes it. An actor has
+# by then all that the priority takes: the values of the observation in that slot, which it acts on, and those of the
+# decision n steps ago. A final slot completes up to n transitions, and brings a priority for each.
 
 
 # What a slot holds: a decision, one that terminated the episode, no decision, nothing (its file was damaged).
@@ -121,8 +131,8 @@ class Ring:
     Args:
         schema: what a transition is made of.
         assembler: puts batches together; how far it reads decides what is valid.
-        capacity: slots of all lanes together, rounded down to a multiple of `num_envs`; an episode of T decisions takes
-            T + 1.
+        capacity: slots of all lanes together, rounded down to a multiple of `num_envs`: lanes are of one length; an
+            episode of T decisions takes T + 1.
         num_envs: environments, E.
         compression: "lz4" keeps observations packed (`Packed`); None keeps them as they are.
 
