@@ -4,8 +4,8 @@ Each contestant plays the same number of steps of all environments, one after th
 
 * bare loops: the vector alone with actions drawn beforehand, and the network alone on a batch of as many rows. What
   both together allow is 1 / (1 / environments + 1 / forward).
-* acting: `VectorAgent` with DQN on `VectorEnvs`, which chooses actions with epsilon-greedy and stores every transition in
-  a replay of a lane for each environment. Nothing is learnt.
+* acting: `VectorAgent` with DQN on `VectorEnvs`, which chooses actions with epsilon-greedy and stores every transition
+  in a replay of a lane for each environment. Nothing is learnt.
 
 Pong has 32 games of ale-py's vector with frame skip 4 and the Nature network on stacks of 4; CartPole 1,000
 environments of Gymnasium's own vector and a network of 64 x 64. A frame is one step of one environment. Time is
