@@ -17,6 +17,7 @@ from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
 from async_wrappers.agents.experiment.vector import NumberedEpisodes
 from async_wrappers.agents.policy import Decision, Decisions, PolicyOutput, identity_epsilon, per_actor_epsilon
+from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.replay.storages import FINAL, TERMINAL
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import LearnerInterface, Spec
@@ -26,10 +27,12 @@ from async_wrappers.agents.vector import Ended, VectorAgent
 from async_wrappers.batched import Shown
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.vector import VectorEnvs
-from tests.worlds.agents import tiny
+from tests.worlds.agents import FAMILY, hyperparameters, tiny
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical
+
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
 
 HYPERPARAMETERS: dict[str, Any] = {
     "stack_size": 3,
@@ -67,10 +70,13 @@ def play(agent: VectorAgent, envs: Any, calls: int, seeds: Any = None) -> list[E
     return over + [episode for episode in agent.observe(cut) if episode.terminal]
 
 
-@pytest.mark.parametrize("delays", [{}, {"delay": 2}, {"delay": 5, "noops": 1}, {"noops": 3}], ids=str)
-@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize(
+    ("delays", "halves"),
+    [({}, False), ({"delay": 2}, True), ({"delay": 5, "noops": 1}, False), ({"noops": 3}, False)],
+    ids=str,
+)
 def test_each_environment_stores_what_it_would_store_alone(delays: dict[str, int], halves: bool) -> None:
-    count = 4
+    count = 3 + halves
     if halves:
         makes = [lambda: NumberedEpisodes(drifting(**delays), 5, 0, count)] * 2
         each = [VectorEnvs(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.SAME_STEP)) for _ in range(2)]
@@ -78,7 +84,7 @@ def test_each_environment_stores_what_it_would_store_alone(delays: dict[str, int
     else:
         envs = numbered(count, **delays)
     agent = VectorAgent(make_spec(envs), count)
-    over = play(agent, envs, 150)
+    over = play(agent, envs, 80)
     lanes = agent.learner.replay.state_dict()["slots"]
     for env_id in range(count):
         alone = TurnBasedAgent.playing(DQN, drifting(**delays), **HYPERPARAMETERS)
@@ -89,10 +95,51 @@ def test_each_environment_stores_what_it_would_store_alone(delays: dict[str, int
             assert ended.score == pytest.approx(episode.score)
         slots = alone.learner.replay.state_dict()["slots"]
         kept = len(slots["kind"])
-        assert len(mine) > 3 and kept > 20
+        assert len(mine) > 2 and kept > 10
         assert_identical({name: column[:kept] for name, column in lanes[env_id].items()}, slots)
         assert lanes[env_id]["kind"][-1] == FINAL
     envs.close()
+
+
+@pytest.mark.parametrize(("member", "overlap"), [*((member, False) for member in FAMILY), ("rainbow", True)])
+def test_one_environment_ends_in_the_weights_of_turn_based_play(member: str, overlap: bool) -> None:
+    terms = {**hyperparameters(member), "update_period": 3}
+    alone = TurnBasedAgent.playing(DQN if "dqn" in member else AGENTS[member.partition(",")[0]], drifting(2), **terms)
+    envs = numbered(1, delay=2)
+    agent = VectorAgent(type(alone.spec)(envs.observation_space, envs.action_space, **terms), 1)
+    if overlap:
+        alone.overlap_learning()
+        agent.overlap_learning()
+    episodes = 8
+    envs.begin([0])
+    over = 0
+    while over < episodes:
+        shown = envs.recv()
+        over += len(agent.observe(shown))
+        if shown.first.any():
+            agent.finish_update()  # in turn an episode's end joins it
+        if over < episodes:
+            envs.send(shown.env_ids, agent.act(shown))
+    for number in range(episodes):
+        play_episode(alone, drifting(2), episode_seed(5, 0, number))
+    assert agent.updates > 5
+    assert_identical(agent.learner.state_dict(), alone.learner.state_dict())
+    assert_identical(agent.learner.replay.state_dict(), alone.learner.replay.state_dict())
+
+
+@pytest.mark.parametrize("member", [member for member in FAMILY if "reservoir" not in member])
+def test_every_agent_of_values_plays_rows(member: str) -> None:
+    envs = numbered(3)
+    kind = DQN if "dqn" in member else AGENTS[member.partition(",")[0]]
+    agent = VectorAgent(kind(envs.observation_space, envs.action_space, **hyperparameters(member)), 3)
+    play(agent, envs, 40)
+    assert agent.updates > 5
+
+
+def test_a_reservoir_is_of_one_environment() -> None:
+    env = DriftingEnv()
+    with pytest.raises(ValueError, match="num_envs must be 1 where eviction='reservoir', got 3"):
+        VectorAgent(make_spec(env, stack_size=1, replay_eviction="reservoir"), 3)
 
 
 def test_a_vector_in_lockstep_loses_no_reward() -> None:

@@ -72,12 +72,16 @@ def state(runner: VectorRunner) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("agent", ["dqn", "rainbow"])
-@pytest.mark.parametrize("wrapping", ["[]", "[@RealtimeDelay]"], ids=["in turn", "delayed"])
-@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize(
+    ("agent", "wrapping", "processes"),
+    [
+        ("dqn", "[]", 0),
+        ("rainbow", "[]", 0),
+        ("rainbow", "[@RealtimeDelay]", 0),
+        pytest.param("dqn", "[@RealtimeDelay]", 1, marks=pytest.mark.slow),  # a process imports PyTorch
+    ],
+)
 def test_one_environment_is_the_turn_based_run(tmp_path: Path, agent: str, wrapping: str, processes: int) -> None:
-    if processes and (agent, wrapping) != ("dqn", "[@RealtimeDelay]"):
-        pytest.skip("one is enough")
     bindings = (
         f"create_gym_environment.wrappers = {wrapping}",
         "RealtimeDelay.delay = 3",
@@ -121,8 +125,8 @@ RUNS = {
 
 @pytest.mark.parametrize("bindings", RUNS.values(), ids=RUNS)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Sequence[str]) -> None:
-    every = ("Runner.training_steps = 150", "Runner.evaluation_steps = 30", "VectorRunner.checkpoint_every = 2")
-    whole = make_vector(tmp_path / "whole", *every, "Runner.num_iterations = 6", *bindings)
+    every = ("Runner.training_steps = 120", "Runner.evaluation_steps = 20", "VectorRunner.checkpoint_every = 2")
+    whole = make_vector(tmp_path / "whole", *every, "Runner.num_iterations = 4", *bindings)
     whole.run_experiment()
 
     class Stopped(Exception):
@@ -131,7 +135,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Se
     def stop(*arguments: Any) -> None:
         raise Stopped
 
-    stopped = make_vector(tmp_path / "parts", *every, "Runner.num_iterations = 6", *bindings)
+    stopped = make_vector(tmp_path / "parts", *every, "Runner.num_iterations = 4", *bindings)
     run_phase, phases = stopped._run_phase, []
 
     def run_some_phases(*arguments: Any) -> Any:
@@ -142,7 +146,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Se
     with pytest.raises(Stopped):
         stopped.run_experiment()
     assert stopped.iterations_done == 2
-    resumed = make_vector(tmp_path / "parts", *every, "Runner.num_iterations = 6", *bindings)
+    resumed = make_vector(tmp_path / "parts", *every, "Runner.num_iterations = 4", *bindings)
     assert resumed.resume() and resumed.start_iteration == 2
     resumed.run_experiment()
     assert whole.agent.updates > 20
