@@ -380,7 +380,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
 
     def _see(self, observations: Any, info: Info) -> None:
         """Keep this frame, on which decisions start."""
-        self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), own_info(info)))
+        self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), own_info(info) if info else {}))
 
     def _see_again(self, observations: Any, info: Info, chosen: NDArray[np.bool_]) -> None:
         """Look at this frame once more: some sub-environments have been reset on it, and `info` is of those."""
@@ -455,10 +455,15 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     def _now(self, observation_info: Info) -> Info:
         """Return what goes with the returned observations."""
         deciding = self._first <= self._step
+        frame, start = self._frame - self._begin, self._step * self._interval - self._begin
+        if self._all_running_from > self._frame:
+            np.maximum(frame, 0, out=frame)
+        if np.count_nonzero(deciding) < self.num_envs:
+            np.copyto(start, -1, where=~deciding)
         return {
             "deciding": deciding,
-            "frame": np.maximum(self._frame - self._begin, 0),
-            "start": np.where(deciding, self._step * self._interval - self._begin, -1),
+            "frame": frame,
+            "start": start,
             "observation_info": observation_info,
         }
 
@@ -485,8 +490,10 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             for i, final in report.finals.items():
                 observations = with_row(self.env, observations, i, final.observation)
                 realtime["frame"][i], realtime["start"][i] = final.frame, final.start
-                put(self.env, observation_info, i, final.observation_info)
-                put(self.env, info, i, final.info)
+                if observation_info or final.observation_info:
+                    put(self.env, observation_info, i, final.observation_info)
+                if info or final.info:
+                    put(self.env, info, i, final.info)
         return observations, rewards, report.terminated, report.truncated, {**info, "realtime": realtime}
 
     def _add_finals(self, info: Info, realtime: Info) -> None:
