@@ -81,6 +81,34 @@ def test_a_process_that_dies_is_replaced_and_its_episodes_are_cut() -> None:
     envs.close()
 
 
+def test_a_process_that_dies_between_episodes_is_replaced_and_nothing_is_lost() -> None:
+    envs = ProcessEnvs(SeededEnv, 1, processes=1)
+    envs.begin([5])
+    expected = step(envs, [1]).observation, envs.cut().observation
+    os.kill(pids(envs)[0], signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pids(envs)[0])], timeout=10)
+    envs.begin([5])
+    np.testing.assert_array_equal((step(envs, [1]).observation, envs.cut().observation), expected)
+    assert (envs.restarts, envs.lost_episodes) == (1, 0)
+    envs.close()
+
+
+def test_after_an_interrupted_wait_all_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    envs = ProcessEnvs(SeededEnv, 2, processes=1)
+    envs.begin([5, 6])
+    first = step(envs, [1, 1])
+
+    def interrupted(self: Any, infos: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(processes._Process, "hear", interrupted)
+        envs.recv()
+    envs.begin([5, 6])
+    np.testing.assert_array_equal(step(envs, [1, 1]).observation, first.observation)
+    envs.close()
+
+
 def test_a_process_that_dies_again_and_again_is_an_error() -> None:
     envs = ProcessEnvs(lambda: Acts(crash), 2, processes=1)
     envs.begin([0, 1])
