@@ -190,6 +190,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         # All of them are waited for before any is replaced: what they have done is not to be done again.
         dead: list[_Process] = []
         for process in self._all:
+            if not process.owed:  # it was heard before the wait was interrupted
+                continue
             if process.hear(self.final_infos):
                 process.steps += 1
             else:

@@ -104,6 +104,8 @@ def test_after_an_interrupted_wait_all_begins_anew(monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(processes._Process, "hear", interrupted)
         envs.recv()
+    with pytest.raises(RuntimeError, match="no episodes are running"):
+        envs.recv()
     envs.begin([5, 6])
     np.testing.assert_array_equal(step(envs, [1, 1]).observation, first.observation)
     envs.close()
