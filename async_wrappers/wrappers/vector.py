@@ -31,14 +31,14 @@ class _Sight(NamedTuple):
     info: Info
 
 
-class _Final(NamedTuple):
-    """The end of an episode, as the step in which it ended reports it."""
+class _Finals(NamedTuple):
+    """The ends of episodes on one frame, as the step in which they ended reports them."""
 
-    observation: Any  # o_min(s_{j+1}, T)
-    observation_info: Info
-    info: Info  # the episode's last
-    frame: int  # T
-    start: int  # min(s_{j+1}, T)
+    which: NDArray[np.int64]  # sub-environments
+    observations: Any  # of each, o_min(s_{j+1}, T): a batch of arrays, or a list
+    frames: NDArray[np.int64]  # T
+    starts: NDArray[np.int64]  # min(s_{j+1}, T)
+    infos: list[tuple[Info, Info]] | None  # with the observation, and the episode's last; None where all are empty
 
 
 class _Report:
@@ -65,7 +65,7 @@ class _Report:
         self.default_frames = np.zeros(num_envs, np.int64)
         self.unreported_episodes = np.zeros(num_envs, np.int64)
         self.unreported_reward = np.zeros(num_envs)
-        self.finals: dict[int, _Final] = {}
+        self.finals: list[_Finals] = []
 
 
 if TYPE_CHECKING:
@@ -284,6 +284,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._last_actions: list[Any] = [None] * n
         self._defaults = None if self._standing is None else self._standing.copy()
         self._reported_in = np.full(n, NO_STEP)  # last step that reported an end
+        self._infos = False  # whether the environment has shown any info since then
         self._all_running_from = 0  # the frame on which the last one of the running episodes begins
 
     def _begin_episodes(self, which: NDArray[np.int64], frame: int) -> None:
@@ -380,7 +381,9 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
 
     def _see(self, observations: Any, info: Info) -> None:
         """Keep this frame, on which decisions start."""
-        self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), own_info(info)))
+        info = own_info(info) if info else {}
+        self._infos = self._infos or bool(info)
+        self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), info))
 
     def _see_again(self, observations: Any, info: Info, chosen: NDArray[np.bool_]) -> None:
         """Look at this frame once more: some sub-environments have been reset on it, and `info` is of those."""
@@ -398,7 +401,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         over, report = frame.over, self._report
         assert over is not None
         may = self._reported_in[over] + self._steps_without_report < self._step
-        reported, others = (over, over[:0]) if may.all() else (over[may], over[~may])
+        reported, others = (over, over[:0]) if np.count_nonzero(may) == len(over) else (over[may], over[~may])
         if len(reported):
             self._reported_in[reported] = self._step
             applied = report.applied[reported]
@@ -409,30 +412,47 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             )
             report.interval[reported] = np.where(applied, self._frame - self._effect, 0)
             report.default_frames[reported] = self._frame - self._since[reported] - applied
-            begins, firsts = self._begin[reported].tolist(), self._first[reported].tolist()
-            for i, begin, first in zip(reported.tolist(), begins, firsts, strict=True):
-                report.finals[i] = self._final(frame, i, begin, first)
+            report.finals.append(self._finals(frame, reported))
         if len(others):
             report.unreported_episodes[others] += 1
             report.unreported_reward[others] += self._carried[others]
         resets = self._mode is not AutoresetMode.DISABLED
         self._begin_episodes(over, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
 
-    def _final(self, frame: _Frame, i: int, begin: int, first: int) -> _Final:
-        """Return the sight of the next decision: at its boundary, or at the end if the episode ended before it."""
-        boundary = max(self._step, first) + 1
-        start, frames = boundary * self._interval - begin, self._frame - begin
-        observation, last_info = frame.last(i)
-        if start >= frames:
-            return _Final(observation, last_info, last_info, frames, frames)
-        _, observations, info = self._seen[boundary - self._step]
-        return _Final(
-            _row_of(self.observation_space, observations, i), self._info_of(info, i), last_info, frames, start
-        )
+    def _finals(self, frame: _Frame, which: NDArray[np.int64]) -> _Finals:
+        """Return the sights of the next decisions: at their boundary, or at the end if the episode ended before it."""
+        begin = self._begin[which]
+        boundary = np.maximum(self._first[which], self._step) + 1
+        starts, frames = boundary * self._interval - begin, self._frame - begin
+        # Of the sight, among those seen; 0: at the end.
+        ages = np.where(starts < frames, boundary - self._step, 0).tolist()
+        observations = self._sights(frame, which, ages)
+        infos = None
+        if frame.of_the_end or self._infos:
+            infos = []
+            for i, age in zip(which.tolist(), ages, strict=True):
+                last = own_info(row(frame.of_the_end, i, self.num_envs))
+                infos.append((own_info(row(self._seen[age].info, i, self.num_envs)) if age else last, last))
+        return _Finals(which, observations, frames, np.minimum(starts, frames), infos)
 
-    def _info_of(self, info: Info, i: int) -> Info:
-        """Return a copy of the info of sub-environment `i` alone."""
-        return own_info(row(info, i, self.num_envs)) if info else {}
+    def _sights(self, frame: _Frame, which: NDArray[np.int64], ages: list[int]) -> Any:
+        """Return copies of the observations of some sub-environments, each at its age; see `_elements`."""
+        of_each = set(ages)
+        if len(of_each) == 1:
+            (age,) = of_each
+            if age:
+                return _elements(self.observation_space, self._seen[age].observations, which)
+            return self._lockstep.last_observations(frame, which)
+        observations = self._lockstep.last_observations(frame, which)
+        for age in of_each - {0}:
+            places = np.flatnonzero(np.equal(ages, age))
+            some = _elements(self.observation_space, self._seen[age].observations, which[places])
+            if type(observations) is np.ndarray:
+                observations[places] = some
+            else:
+                for place, observation in zip(places.tolist(), some, strict=True):
+                    observations[place] = observation
+        return observations
 
     def _close(self) -> None:
         """Credit the rewards of the frames since the last report to decisions of episodes that go on."""
@@ -455,10 +475,15 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     def _now(self, observation_info: Info) -> Info:
         """Return what goes with the returned observations."""
         deciding = self._first <= self._step
+        frame, start = self._frame - self._begin, self._step * self._interval - self._begin
+        if self._all_running_from > self._frame:
+            np.maximum(frame, 0, out=frame)
+        if np.count_nonzero(deciding) < self.num_envs:
+            np.copyto(start, -1, where=~deciding)
         return {
             "deciding": deciding,
-            "frame": np.maximum(self._frame - self._begin, 0),
-            "start": np.where(deciding, self._step * self._interval - self._begin, -1),
+            "frame": frame,
+            "start": start,
             "observation_info": observation_info,
         }
 
@@ -482,24 +507,34 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             self._add_finals(info, realtime)
         elif report.finals:
             info = own_info(info)
-            for i, final in report.finals.items():
-                observations = with_row(self.env, observations, i, final.observation)
-                realtime["frame"][i], realtime["start"][i] = final.frame, final.start
-                put(self.env, observation_info, i, final.observation_info)
-                put(self.env, info, i, final.info)
+            for finals in report.finals:
+                realtime["frame"][finals.which], realtime["start"][finals.which] = finals.frames, finals.starts
+                if type(finals.observations) is np.ndarray:
+                    observations[finals.which] = finals.observations
+                else:
+                    for i, observation in zip(finals.which.tolist(), finals.observations, strict=True):
+                        observations = with_row(self.env, observations, i, observation)
+                if finals.infos or observation_info or info:
+                    for place, i in enumerate(finals.which.tolist()):
+                        of_the_observation, last = finals.infos[place] if finals.infos else ({}, {})
+                        put(self.env, observation_info, i, of_the_observation)
+                        put(self.env, info, i, last)
         return observations, rewards, report.terminated, report.truncated, {**info, "realtime": realtime}
 
     def _add_finals(self, info: Info, realtime: Info) -> None:
         """Put the ends of episodes where Gymnasium puts them in SAME_STEP mode."""
-        for i, final in self._report.finals.items():
-            ended: Info = {key: realtime[key][i].item() for key in ("delay", "applied", "interval", "default_frames")}
-            ended |= {"frame": final.frame, "start": final.start, "observation_info": final.observation_info}
-            final_info = {**final.info, "realtime": ended}
-            self._add_info(info, {"final_obs": final.observation, "final_info": final_info}, i)
+        keys = ("delay", "applied", "interval", "default_frames")
+        for finals in self._report.finals:
+            for place, i in enumerate(finals.which.tolist()):
+                of_the_observation, last = finals.infos[place] if finals.infos else ({}, {})
+                ended: Info = {key: realtime[key][i].item() for key in keys}
+                ended |= {"frame": int(finals.frames[place]), "start": int(finals.starts[place])}
+                final_info = {**last, "realtime": {**ended, "observation_info": of_the_observation}}
+                self._add_info(info, {"final_obs": finals.observations[place], "final_info": final_info}, i)
         if self._report.finals and self._lockstep.batches_finals:
-            finals = info["final_obs"]
-            some = finals[next(iter(self._report.finals))]
-            info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in finals])
+            given = info["final_obs"]
+            some = given[self._report.finals[0].which[0]]
+            info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in given])
 
 
 def _seeds(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
@@ -578,7 +613,8 @@ class _Frame(NamedTuple):
     over: NDArray[np.int64] | None = None  # whose episode has ended
     terminated: Any = None
     truncated: Any = None
-    last: Any = None  # a function that returns copies of the last observation and info of one of them
+    at_the_end: Any = None  # the last observations, as the environment gave them
+    of_the_end: Info = {}  # the last infos
 
 
 class _Lockstep:
@@ -623,21 +659,23 @@ class _Lockstep:
             for i in which.tolist():
                 put(self._env, info, i, row(reset_info, i, self._env.num_envs))
 
-        def last(i: int) -> tuple[Any, Info]:
-            info = own_info(row(of_the_end, i, self._env.num_envs)) if of_the_end else {}
-            if self._mode is AutoresetMode.SAME_STEP:
-                # The observations of a Dict space are a dictionary of arrays there, like an info.
-                return own_copy(row({"final": at_the_end}, i, self._env.num_envs)["final"]), info
-            return _row_of(self._env.observation_space, at_the_end, i), info
+        return _Frame(observations, rewards, info, which, terminated, truncated, at_the_end, of_the_end)
 
-        return _Frame(observations, rewards, info, which, terminated, truncated, last)
+    def last_observations(self, frame: _Frame, which: NDArray[np.int64]) -> Any:
+        """Return copies of last observations, see `_elements`."""
+        given = frame.at_the_end
+        if self._mode is AutoresetMode.SAME_STEP and not self.batches_finals:
+            # Those of a Dict space are a dictionary of arrays there, like an info.
+            return [own_copy(row({"last": given}, i, self._env.num_envs)["last"]) for i in which.tolist()]
+        return _elements(self._env.observation_space, given, which)
 
 
-def _row_of(space: gym.Space[Any], batched: Any, i: int) -> Any:
-    """Return a copy of element `i` of a batch."""
+def _elements(space: gym.Space[Any], batched: Any, which: NDArray[np.int64]) -> Any:
+    """Return copies of some elements of a batch: a batch, where it is an array, or a list."""
     if type(batched) is np.ndarray and not batched.dtype.hasobject:
-        return batched[i].copy()
-    return own_copy(rows(space, batched)[i])
+        return batched[which]
+    elements = rows(space, batched)
+    return [own_copy(elements[i]) for i in which.tolist()]
 
 
 _FINALS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})

@@ -159,6 +159,8 @@ def test_an_exception_of_an_environment_passes_through_and_the_next_beginning_is
         envs.send(first.env_ids, np.array([2]))
         with pytest.raises(KeyError, match="shut"):
             envs.recv()
+        with pytest.raises(RuntimeError, match="no episodes are running"):
+            envs.recv()
         envs.begin([3])
         np.testing.assert_array_equal(envs.recv().observation, first.observation)
         envs.close()
