@@ -241,8 +241,7 @@ class Ring:
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
         """Store one transition; see `Replay.observe`."""
         # All is read and checked before anything is written, so that a refused transition leaves no trace.
-        if not 0 <= env_id < self.num_envs:
-            raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
+        env_id = self._check_env_id(env_id) if env_id else 0
         terminal = bool(transition["terminal"])
         ended = terminal or bool(transition["truncated"])
         observation = self._check_observation(transition["observation"])
@@ -264,8 +263,7 @@ class Ring:
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
         """End the running episode, if one runs, as a truncation would have; see `Replay.cut`."""
-        if not 0 <= env_id < self.num_envs:
-            raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
+        env_id = self._check_env_id(env_id)
         final = self._check_observation(observation)
         if self._next_age_of[env_id]:
             self._append(env_id, final, 0, 0.0, 0, FINAL)
@@ -344,6 +342,11 @@ class Ring:
                 steps_at[position] = 0
                 self.count -= 1
                 self.selector.became_invalid(position)
+
+    def _check_env_id(self, env_id: int) -> int:
+        if not 0 <= env_id < self.num_envs:
+            raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
+        return int(env_id)
 
     def _check_priority(self, name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
         priority = np.asarray(value, np.float64)

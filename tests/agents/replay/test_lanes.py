@@ -242,6 +242,12 @@ class TestPacked:
             },
         }
 
+    def row(self, block: dict[str, Any]) -> Transition:
+        """A transition of one environment, which may end its episode."""
+        shown = each_array(lambda array: array[0], block["observation"])
+        numbers = {"action": 1, "reward": 0.5, "interval": 1, "terminal": False, "truncated": block["action"][0] == 0}
+        return {"observation": shown, "next_observation": shown, **numbers}
+
     @pytest.mark.parametrize("update_horizon", [1, 3])
     def test_same_batches_states_and_files(self, tmp_path: Path, update_horizon: int) -> None:
         plain, packed = self.replays(update_horizon=update_horizon, selector="prioritized")
@@ -250,6 +256,7 @@ class TestPacked:
             block = self.block(rng, 2)
             for replay in (plain, packed):
                 replay.extend(block)
+                replay.observe(self.row(block), block["env_ids"][number % 2])
             if len(plain):
                 assert_identical(plain.sample(8), packed.sample(8))
                 assert_identical(plain.transitions(plain.valid_slots()), packed.transitions(packed.valid_slots()))
