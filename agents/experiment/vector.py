@@ -17,7 +17,7 @@ import gin
 import gymnasium as gym
 import numpy as np
 
-from async_wrappers.agents.experiment.episode import Episode, Phase, Played, episode_seed
+from async_wrappers.agents.experiment.episode import Episode, Phase, Played, encounter_of, episode_seed
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner, factory, portable
 from async_wrappers.agents.spec import Spec, check_flags
 from async_wrappers.agents.vector import Ended, Meters, Rows, ShownRows, VectorAgent
@@ -142,6 +142,11 @@ class VectorRunner(Runner):
                 "Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
                 f"{self._pretraining.dataset!r}"
             )
+        if encounter_of(self.environment) is not None:
+            raise ValueError(
+                "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: "
+                "many environments have no common order of them; bind 'continuous_train_and_eval'"
+            )
         self.num_envs, self.checkpoint_every = num_envs, checkpoint_every
         self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
         agent = VectorAgent(spec, num_envs, replay_ratio)
@@ -221,7 +226,7 @@ class VectorRunner(Runner):
         agent.meters = meters = Meters()
         updates, frames_before = agent.updates, self._frames
         over: list[Ended] = []
-        actions = shown_at = 0.0
+        actions, shown_at = 0, 0.0
         if not self._running:
             envs.begin(self._seeds(Phase.TRAIN, (agent.rows.episode + 1).tolist()))
             self._running = True
@@ -252,7 +257,7 @@ class VectorRunner(Runner):
         self._episodes[Phase.TRAIN] += len(over)
         frames = self._frames - frames_before
         self._show(Phase.TRAIN, over, frames, meters)
-        return Played(_episodes(over), int(actions), agent.updates - updates, None, frames)
+        return Played(_episodes(over), actions, agent.updates - updates, None, frames)
 
     def _evaluate(self, phase: Phase, length: Length) -> Played:
         """Let each environment play its share, in episodes that no other phase knows of."""

@@ -19,6 +19,7 @@ from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.experiment.vector import NumberedEpisodes, VectorRunner
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.vector import VectorAgent
+from tests.worlds.duels_env import Duels
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -275,6 +276,14 @@ def test_a_vector_of_other_environments_is_refused(tmp_path: Path) -> None:
     runner = make_vector(tmp_path, vector, "create_gym_environment.environment_id = 'Acrobot-v1'")
     with pytest.raises(ValueError, match="must make environments with the observation space of Runner"):
         runner.run_experiment()
+
+
+def test_an_order_of_encounters_is_refused(tmp_path: Path) -> None:
+    load_gin("configs/dqn/cartpole.gin", bindings=SMALL)
+    with gin.unlock_config():
+        gin.bind_parameter("Runner.create_environment_fn", Duels)
+    with pytest.raises(ValueError, match=r"must not be 'vector' where an environment goes from"):
+        create_runner(tmp_path, "vector")
 
 
 def test_numbered_episodes_are_functions_of_their_number() -> None:
