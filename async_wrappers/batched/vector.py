@@ -203,10 +203,9 @@ class VectorEnvs:
 
     def send(self, env_ids: NDArray[np.int64], actions: Any) -> None:
         """See `BatchedEnvs`."""
+        actions = mapped(_of_its_type, self._filler, actions)
         self._turns.answer(env_ids, actions)
-        if len(env_ids) == self.num_envs:
-            actions = mapped(lambda leaf, given: np.asarray(given, leaf.dtype), self._filler, actions)
-        else:
+        if len(env_ids) < self.num_envs:
             answered, actions = actions, own_copy(self._filler)
             put_rows(actions, env_ids, answered)
         self._acting = self._deciding
@@ -396,6 +395,11 @@ class VectorEnvs:
                 "unreported_reward": taken_now("_unreported_reward"),
             },
         )
+
+
+def _of_its_type(leaf: NDArray[Any], given: Any) -> NDArray[Any]:
+    """Return given actions as an array of the type of `leaf`; numbers with a fraction are no whole ones."""
+    return np.asarray(given).astype(leaf.dtype, casting="same_kind", copy=False)
 
 
 def _sides(vector: VectorEnv) -> tuple[Callable[[Any], Any] | None, Callable[[], Any] | None]:
