@@ -145,6 +145,7 @@ class Spec:
         update_period: Decisions between two updates.
         batch_size: Transitions of an update.
         summary_writing_frequency: Updates between two reports of the scalars.
+        learns_once: Whether the learner takes what it learns from out of a queue, so that no step is learnt twice.
         extras: What the policy leaves for the learner beside its action, a Dict space; None for nothing, which then
             takes no byte anywhere.
     """
@@ -154,6 +155,7 @@ class Spec:
     update_period: int = 1
     batch_size: int = 1
     summary_writing_frequency: int = 500
+    learns_once: ClassVar[bool] = False
     extras: gym.spaces.Dict | None = None
 
     def __init__(

@@ -257,7 +257,7 @@ class Rows:
         action: npt.NDArray[Any] = output.action
         return action
 
-    def _memory(self, shown: Shown, at: Any, policy: Policy) -> Any:
+    def _memory(self, shown: ShownRows, at: Any, policy: Policy) -> Any:
         """Return what a policy with memory is given as its state; () for one without."""
         if not getattr(policy, "remembers", False):
             return ()
@@ -336,7 +336,8 @@ class VectorAgent:
         meters: What has passed; whoever reads it makes a new one.
 
     Raises:
-        ValueError: The agent plays one environment at a time, or `replay_ratio` is not above 0.
+        ValueError: The agent plays one environment at a time, or `replay_ratio` is not above 0, or given to an agent
+            that learns from each step once.
     """
 
     learns = True
@@ -345,6 +346,11 @@ class VectorAgent:
         """See the class."""
         if replay_ratio is not None and not 0 < replay_ratio < math.inf:
             raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition lived, got {replay_ratio}")
+        if replay_ratio is not None and spec.learns_once:
+            raise ValueError(
+                f"VectorRunner.replay_ratio must be None with agent {spec.name!r}, which learns from each step once, "
+                f"got {replay_ratio}"
+            )
         self.spec, self.num_envs, self._ratio = spec, num_envs, replay_ratio
         self.learner = spec.make_vector_learner(num_envs)
         self.policy: Policy = spec.make_vector_policy(self.learner, num_envs)

@@ -92,6 +92,7 @@ class VTrace(Spec):
     """
 
     name: ClassVar[str] = "vtrace"
+    learns_once: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -39,7 +39,6 @@ from async_wrappers.agents.networks.torsos import (
 from async_wrappers.agents.schema import at, leaves
 
 __all__ = [
-    "HEADS",
     "PRESETS",
     "TORSOS",
     "DictTorso",
@@ -303,7 +302,7 @@ def create_network(
         TypeError: If `torso`, `head` or `initializer` is neither a name nor a factory.
         ValueError: If a name is unknown, or a size does not suit the torso or head.
     """
-    torso, head = resolved("torso", torso, TORSOS), resolved("head", head, HEADS)
+    torso, head = resolved("torso", torso, TORSOS), resolved("head", head, _HEADS)
     whole = partial(DictTorso, torso=torso) if isinstance(observation_shape, Mapping) else torso
     return QNetwork(observation_shape, num_actions, whole, head, outputs, initializer)
 
@@ -320,7 +319,7 @@ def _auto_torso(observation_shape: tuple[int, ...]) -> nn.Module:
 
 
 TORSOS: Mapping[str, TorsoFactory] = {"auto": _auto_torso, "nature": NatureTorso, "mlp": MLPTorso, **PRESETS}
-HEADS: Mapping[str, HeadFactory] = {"linear": LinearHead, "dueling": DuelingHead}
+_HEADS: Mapping[str, HeadFactory] = {"linear": LinearHead, "dueling": DuelingHead}
 
 
 def checked_shapes(observation_shape: Any) -> Any:

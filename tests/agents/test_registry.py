@@ -8,6 +8,7 @@ import gin
 import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
+from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import NoopAgent, RandomAgent
 from async_wrappers.agents.registry import AGENTS, BASELINES, create_agent
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -35,6 +36,7 @@ def no_bindings() -> Iterator[None]:
         ("full_rainbow", FullRainbow),
         ("quantile", Quantile),
         ("implicit_quantile", ImplicitQuantile),
+        ("vtrace", VTrace),
     ],
 )
 def test_a_name_makes_its_agent(name: str, kind: type) -> None:

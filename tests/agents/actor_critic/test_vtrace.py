@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gin
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -29,6 +30,13 @@ from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    gin.clear_config()
+    yield
+    gin.clear_config()
 
 
 def tiny(shape: Any, actions: int, core: Any = None, feed_previous: bool = True) -> torch.nn.Module:
@@ -359,6 +367,11 @@ def test_memory_is_refused_where_latencies_vary_and_live() -> None:
     spec = VTrace(env.observation_space, env.action_space, **hyperparameters(stack_size=1))
     with pytest.raises(ValueError, match="got latencies that vary: give it a network without core"):
         spec.make_policy()
+
+
+def test_a_replay_ratio_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^VectorRunner.replay_ratio must be None with agent 'vtrace', which learns"):
+        make(tmp_path, "VectorRunner.replay_ratio = 2.0")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from async_wrappers.agents.networks.sequence_network import (
     SequenceNetwork,
     check_sequence_fit,
     create_actor_critic,
-    create_recurrent_q_network,
 )
 from async_wrappers.agents.networks.torsos import MLPTorso
 
@@ -115,12 +114,6 @@ def test_a_dict_of_observations_is_read_by_key() -> None:
     observation = {"a": torch.rand(4, 2, 1, 2), "b": torch.rand(4, 2, 1, 3)}
     (logits, values), _ = network(observation, *rows(4, 2)[1:], network.initial_state(2))
     assert logits.shape == (4, 2, ACTIONS) and values.shape == (4, 2)
-
-
-def test_a_q_network_with_memory_gives_values_of_every_action() -> None:
-    network = create_recurrent_q_network((1, 2), ACTIONS, torso=lambda shape: MLPTorso(shape, (5,)))
-    q_values, state = network(*rows(4, 2), network.initial_state(2))
-    assert q_values.shape == (4, 2, ACTIONS) and state.shape == (2, 512)
 
 
 def test_agents_without_memory_refuse_a_network_over_sequences() -> None:
