@@ -80,6 +80,23 @@ def test_a_missing_library_is_one_sentence_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["metadata.json"]
 
 
+def test_a_sweep_without_parquet_says_so_and_goes_on_but_leaves_no_old_table_behind(
+    hide: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hide("pyarrow")
+    remedy = r"needs the extra 'parquet' \([^\n]*pyarrow[^\n]*\): pip install 'async-wrappers\[parquet\]'"
+    table = sweep(play, GRID, 1, tmp_path)
+    assert re.match(rf"results\.parquet {remedy}\n", capsys.readouterr().out)
+    written, parquet = table.read_bytes(), tmp_path / "results.parquet"
+    assert not parquet.exists()
+
+    parquet.write_text("of an earlier start")
+    with pytest.raises(DependencyNotInstalled) as raised:
+        sweep(play, GRID, 2, tmp_path)
+    assert re.fullmatch(rf"going on with {re.escape(str(parquet))} {remedy}", str(raised.value))
+    assert (table.read_bytes(), parquet.read_text()) == (written, "of an earlier start")
+
+
 def test_a_game_of_the_game_boy_by_its_id_says_it_too(hide: Callable[[str], None]) -> None:
     hide("cv2")
     for name in [each for each in sys.modules if each.startswith("async_wrappers.envs.gameboy")]:
