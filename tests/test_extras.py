@@ -118,6 +118,23 @@ def test_agents_without_one_of_its_libraries_is_refused_in_one_sentence(library:
     assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {sentence}: pip install 'async-wrappers[agents]'"
 
 
+@pytest.mark.parametrize(
+    ("library", "module", "what"),
+    [
+        ("pytest", "environments", "async_wrappers.testing"),
+        ("hypothesis", "staggers", "StaggerContract"),
+        ("psutil", "backends", "BackendContract"),
+    ],
+)
+def test_a_contract_without_one_of_its_libraries_is_refused_in_one_sentence(
+    library: str, module: str, what: str
+) -> None:
+    done = hidden((library,), f"import async_wrappers.testing.{module}")
+    sentence = f"{what} needs the extra 'testing' (import of {library} halted; None in sys.modules)"
+    error = "gymnasium.error.DependencyNotInstalled"
+    assert done.stderr.splitlines()[-1] == f"{error}: {sentence}: pip install 'async-wrappers[testing]'"
+
+
 @pytest.mark.parametrize("words", [(), ("list",), ("evaluate", "--base_dir", "x"), ("--help",)], ids=str)
 def test_the_commands_on_a_bare_install_are_refused_in_one_line(words: tuple[str, ...]) -> None:
     code = "import runpy; sys.argv[0] = 'train.py'; runpy.run_path(sys.path[0] + '/train.py', run_name='__main__')"
@@ -147,8 +164,8 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras: dict[str, Any] = dict(setup["options.extras_require"])
-    assert {extra for extra, _, _ in WAYS} | {"agents", "all", "dev", "docs", "parquet"} == extras.keys()
+    assert {extra for extra, _, _ in WAYS} | {"agents", "all", "dev", "docs", "parquet", "testing"} == extras.keys()
     core = setup["options"]["install_requires"].split()
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
     assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,play,plot,video]"
-    assert "async-wrappers[all]" in extras["dev"].split()
+    assert "async-wrappers[all,testing]" in extras["dev"].split()
