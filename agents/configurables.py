@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from async_wrappers.agents.experiment.live import LiveRunner, create_runner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
+from async_wrappers.agents.experiment.vector import VectorRunner
 from async_wrappers.agents.learner import create_optimizer
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
@@ -24,6 +25,7 @@ CONFIGURABLES = (
     Runner,
     Sweep,
     TrainRunner,
+    VectorRunner,
     create_agent,
     create_network,
     create_optimizer,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, final
 
@@ -137,8 +137,14 @@ Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
 """From networks, a batch of tensors on the device and a generator, another one for each batch, to `LossOutput`."""
 
 
+_MONITORED = ("reward", "interval", "terminal", "truncated")
+
+
 class Monitor(Protocol):
-    """Watches the transitions that a learner observes."""
+    """Watches the transitions that a learner observes of one environment.
+
+    Where there are many environments a transition holds its reward, interval, terminal and truncated alone.
+    """
 
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Look at a transition; within an episode each follows the one before."""
@@ -190,7 +196,7 @@ class Learner:
         seed: Of what a loss draws: noise, quantiles.
         diverged_dir: Where the batch goes whose loss is not finite; None for the working directory.
         read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
-        monitor: Watches what is observed.
+        monitors: Watch what is observed, one for each environment; none if nobody watches.
 
     Attributes:
         diverged_dir: As given.
@@ -219,7 +225,7 @@ class Learner:
         seed: int = 0,
         diverged_dir: str | Path | None = None,
         read: Callable[[Any], Any] | None = None,
-        monitor: Monitor | None = None,
+        monitors: Sequence[Monitor] = (),
     ) -> None:
         """See the class."""
         if target_update_period is not None and target_update_period < 1:
@@ -246,7 +252,7 @@ class Learner:
         self._random = DecisionRandom(seed)
         self.diverged_dir = diverged_dir
         self._read = read or self.compute.tensor
-        self._monitor = monitor
+        self._monitors = monitors
         self._batches = 0
         self._unfinished: _Unfinished | None = None
         self._following: Any = None  # what the last transition led to, where that is known
@@ -283,14 +289,27 @@ class Learner:
         ended = transition["terminal"] or transition["truncated"]
         self._following = None if ended else transition["next_observation"]
         self.replay.observe({**transition, "action": transition["action"] - self._first_action})
-        if self._monitor is not None:
-            self._monitor.observe(transition)
+        if self._monitors:
+            self._monitors[0].observe(transition)
 
     def _truncate_episode(self, observation: Any) -> None:
         """End the running episode with the observation that its last transition led to."""
-        self.replay.cut(observation)
-        if self._monitor is not None:
-            self._monitor.cut()
+        self.cut(0, observation)
+
+    def extend(self, block: Mapping[str, Any]) -> None:
+        """Store transitions of several environments, whose actions are the environment's; see `Replay.extend`.
+
+        Each must continue the last one of its environment.
+        """
+        self.replay.extend({**block, "action": block["action"] - self._first_action})
+        for row, env_id in enumerate(block["env_ids"].tolist() if self._monitors else ()):
+            self._monitors[env_id].observe({name: block[name][row] for name in _MONITORED})
+
+    def cut(self, env_id: int, observation: Any) -> None:
+        """End the running episode of an environment, if one runs, with the observation that it led to."""
+        self.replay.cut(observation, env_id)
+        if self._monitors:
+            self._monitors[env_id].cut()
 
     @property
     def ready(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import gin
@@ -27,6 +27,7 @@ from async_wrappers.agents.schema import Compute, batch_of_one, each_array, stac
 __all__ = [
     "Decision",
     "DecisionRandom",
+    "Decisions",
     "EpisodeClock",
     "Epsilon",
     "EpsilonGreedyPolicy",
@@ -56,12 +57,42 @@ class Decision(NamedTuple):
         start: Frame of the episode whose observation is read.
         frame: Training frames played before the decision starts, over all episodes; exploration schedules use it.
         eval_mode: True in evaluation.
+        env_id: Number of the environment among those that are played side by side.
     """
 
     episode: int
     start: int
     frame: int
     eval_mode: bool
+    env_id: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions(Sequence[Decision]):
+    """R decisions in arrays [R], each with the attribute of `Decision` of the same name; read as a sequence of them."""
+
+    episode: npt.NDArray[np.int64]
+    start: npt.NDArray[np.int64]
+    frame: npt.NDArray[np.int64]
+    eval_mode: npt.NDArray[np.bool_]
+    env_id: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision]) -> Decisions:
+        """Return any sequence of decisions in arrays."""
+        if isinstance(decisions, Decisions):
+            return decisions
+        episode, start, frame, eval_mode, env_id = (np.array(column) for column in zip(*decisions, strict=True))
+        return cls(episode, start, frame, eval_mode, env_id)
+
+    def __len__(self) -> int:
+        """Return R."""
+        return len(self.start)
+
+    def __getitem__(self, row: Any) -> Any:
+        """Return one decision."""
+        columns = self.episode, self.start, self.frame, self.eval_mode, self.env_id
+        return Decision(*(column[row].item() for column in columns))
 
 
 class Outcome(NamedTuple):
@@ -247,6 +278,8 @@ class Epsilon:
         train: Final epsilon in training.
         evaluation: Epsilon in evaluation.
         per_actor: Whether the schedule takes the keywords ``actor`` and ``actors``.
+        environments: How many environments the policy plays, each of which is an actor of the schedule; None where
+            the actor is fixed.
     """
 
     schedule: Callable[..., float]
@@ -255,12 +288,17 @@ class Epsilon:
     train: float
     evaluation: float
     per_actor: bool = False
+    environments: int | None = None
 
     def of_actor(self, actor: int, actors: int) -> Epsilon:
         """Return the epsilon of one of several actors: another one where the schedule takes the number of its actor."""
         if not self.per_actor:
             return self
         return replace(self, schedule=partial(self.schedule, actor=actor, actors=actors))
+
+    def of_environments(self, environments: int) -> Epsilon:
+        """Return the epsilon of several environments: each its own where the schedule takes the number of its actor."""
+        return replace(self, environments=environments) if self.per_actor else self
 
     def map_schedule(self, function: Callable[..., Any]) -> Epsilon:
         """Return the same with what `function` makes of the schedule."""
@@ -270,15 +308,43 @@ class Epsilon:
         """Return epsilon for a decision."""
         if decision.eval_mode:
             return self.evaluation
-        return self.schedule(self.decay_period, decision.frame, self.warmup, self.train)
+        return self._in_training(decision.frame, decision.env_id)
+
+    def of_rows(self, decisions: Decisions) -> npt.NDArray[np.float64]:
+        """Return epsilon for R decisions `[R]`; the schedule is called once for each (frame, actor) among them."""
+        epsilons = np.full(len(decisions), float(self.evaluation))
+        training = np.flatnonzero(~decisions.eval_mode)
+        if not training.size:
+            return epsilons
+        if self.environments is not None and not has_warmup(self.schedule):  # not a function of the frame
+            epsilons[training] = self._each_environments[decisions.env_id[training]]
+            return epsilons
+        frames = decisions.frame[training]
+        actors = decisions.env_id[training] if self.environments is not None else np.zeros_like(frames)
+        if (frames == frames[0]).all() and (actors == actors[0]).all():  # as where all go in step
+            epsilons[training] = self._in_training(int(frames[0]), int(actors[0]))
+            return epsilons
+        distinct, which = np.unique(np.stack([frames, actors]), axis=1, return_inverse=True)
+        values = [self._in_training(int(frame), int(actor)) for frame, actor in distinct.T]
+        epsilons[training] = np.array(values)[which.reshape(-1)]
+        return epsilons
+
+    def _in_training(self, frame: int, actor: int) -> float:
+        of_actor = {} if self.environments is None else {"actor": actor, "actors": self.environments}
+        return self.schedule(self.decay_period, frame, self.warmup, self.train, **of_actor)
+
+    @cached_property
+    def _each_environments(self) -> npt.NDArray[np.float64]:
+        """Each environment's epsilon, where it is the same on every frame."""
+        return np.array([self._in_training(0, actor) for actor in range(self.environments or 1)])
 
 
 class DecisionRandom:
-    """Random numbers of each decision as a pure function of (seed, episode, start, eval_mode).
+    """Random numbers of each decision as a pure function of (seed, episode, start, eval_mode, env_id).
 
     The generator is counter-based: Philox (Salmon et al. 2011), keyed by the seed. A decision's stream begins at the
-    256-bit counter whose 64-bit words are (0, start, episode, eval_mode), lowest first, so that it would run into
-    another decision's stream only after 2^64 steps.
+    256-bit counter whose 64-bit words are (0, start, episode, 2^32 env_id + eval_mode), lowest first, so that it would
+    run into another decision's stream only after 2^64 steps. Environment 0 draws alike however many there are.
     """
 
     def __init__(self, seed: int) -> None:
@@ -293,6 +359,7 @@ class DecisionRandom:
         if seed < 0:
             raise ValueError(f"seed must be >= 0, got {seed}")
         key = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+        self._key = key
         self._philox = np.random.Philox(key=key)
         self._generator = np.random.Generator(self._philox)
         self._counter = np.zeros(4, np.uint64)
@@ -300,28 +367,32 @@ class DecisionRandom:
         self._state = self._philox.state
         self._state["state"] = {"counter": self._counter, "key": key}
 
-    def draw(self, episode: int, start: int, eval_mode: bool) -> np.random.Generator:
+    def draw(self, episode: int, start: int, eval_mode: bool, env_id: int = 0) -> np.random.Generator:
         """The generator of one decision, at the beginning of its stream.
 
         Args:
             episode: number of the episode.
             start: where in the episode the decision falls, such as its first frame.
             eval_mode: whether the decision belongs to an evaluation.
+            env_id: number of the environment.
 
         Returns:
             A generator that this object owns: the next call moves it to another stream.
 
         Raises:
-            ValueError: `episode` or `start` lies outside [0, 2^64).
+            ValueError: `episode` or `start` lies outside [0, 2^64), or `env_id` outside [0, 2^32).
         """
-        for name, value in (("episode", episode), ("start", start)):
-            if not 0 <= value < 2**64:
-                raise ValueError(f"{name} must lie in [0, 2**64), got {value}")
-        self._counter[1], self._counter[2], self._counter[3] = start, episode, eval_mode
+        for name, value, bits in (("episode", episode, 64), ("start", start, 64), ("env_id", env_id, _ENV_ID_BITS)):
+            if not 0 <= value < 1 << bits:
+                raise ValueError(f"{name} must lie in [0, 2**{bits}), got {value}")
+        # The number of an environment stands above the bit of the evaluation.
+        self._counter[1], self._counter[2], self._counter[3] = start, episode, (env_id << _ENV_ID_BITS) + eval_mode
         self._philox.state = self._state
         return self._generator
 
-    def uniform_and_action(self, num_actions: int, episode: int, start: int, eval_mode: bool) -> tuple[float, int]:
+    def uniform_and_action(
+        self, num_actions: int, episode: int, start: int, eval_mode: bool, env_id: int = 0
+    ) -> tuple[float, int]:
         """What an epsilon-greedy decision needs: a uniform number in [0, 1) and an action in [0, num_actions).
 
         Args:
@@ -329,6 +400,7 @@ class DecisionRandom:
             episode: as in `draw`.
             start: as in `draw`.
             eval_mode: as in `draw`.
+            env_id: as in `draw`.
 
         Returns:
             The two draws, independent and uniform.
@@ -338,8 +410,82 @@ class DecisionRandom:
         """
         if num_actions < 1:
             raise ValueError(f"num_actions must be >= 1, got {num_actions}")
-        generator = self.draw(episode, start, eval_mode)
+        generator = self.draw(episode, start, eval_mode, env_id)
         return generator.random(), int(generator.integers(num_actions))
+
+    def uniforms_and_actions(
+        self,
+        num_actions: int,
+        episodes: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        eval_mode: bool | npt.NDArray[np.bool_],
+        env_ids: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """`uniform_and_action` of R decisions at once, bit for bit.
+
+        Args:
+            num_actions: number of actions, at least 1.
+            episodes: number of each decision's episode, >= 0, `[R]`.
+            starts: where in its episode each falls, >= 0, `[R]`.
+            eval_mode: as in `draw`, of all of them or `[R]`.
+            env_ids: number of each decision's environment, in [0, 2^32), `[R]`.
+
+        Returns:
+            The uniform numbers `[R]` and the actions `[R]`.
+
+        Raises:
+            ValueError: `num_actions` is less than 1, or a number is out of range.
+        """
+        if num_actions < 1:
+            raise ValueError(f"num_actions must be >= 1, got {num_actions}")
+        for name, values, bits in (
+            ("episodes", episodes, 63),
+            ("starts", starts, 63),
+            ("env_ids", env_ids, _ENV_ID_BITS),
+        ):
+            if values.size and (values.min() < 0 or values.max() >= 1 << bits):
+                raise ValueError(f"{name} must lie in [0, 2**{bits}), got {values.min()} to {values.max()}")
+        # NumPy's generator steps its counter before it draws: its first block belongs to the counter 1.
+        counters = np.empty((4, len(starts)), np.uint64)
+        counters[0], counters[1], counters[2] = 1, starts, episodes
+        counters[3] = (env_ids.astype(np.uint64) << np.uint64(_ENV_ID_BITS)) + np.asarray(eval_mode, np.uint64)
+        first, second = _philox_block(counters, self._key)
+        uniforms: npt.NDArray[np.float64] = (first >> np.uint64(11)) * np.float64(2.0**-53)
+        # An action is the upper half of (32 random bits) * num_actions. Where the lower half is small, NumPy may refuse
+        # the bits and draw others (Lemire 2019): once in 2^32 / num_actions draws, which its generator then does.
+        product = (second & _LOW) * np.uint64(num_actions) if num_actions < 2**32 else np.zeros_like(second)
+        actions = (product >> np.uint64(32)).astype(np.int64)
+        for row in np.flatnonzero((product & _LOW) < num_actions) if num_actions > 1 else ():
+            evaluates = bool(np.broadcast_to(eval_mode, len(starts))[row])
+            decision = int(episodes[row]), int(starts[row]), evaluates, int(env_ids[row])
+            actions[row] = self.uniform_and_action(num_actions, *decision)[1]
+        return uniforms, actions
+
+
+_ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins
+_LOW = np.uint64(2**32 - 1)
+# Multipliers of Philox 4x64 and what is added to its key from round to round (Salmon et al. 2011, random123).
+_MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], np.uint64)
+_HIGH_HALVES, _LOW_HALVES = _MULTIPLIERS >> np.uint64(32), _MULTIPLIERS & _LOW
+_KEY_STEPS = np.array([0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B], np.uint64)
+
+
+def _philox_block(
+    counters: npt.NDArray[np.uint64], key: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Return the first two words [R] of the Philox 4x64-10 blocks at R counters [4, R], word by word."""
+    # The two multiplications of a round are done at once: `x` holds words 0 and 2, `y` words 1 and 3. A 64-bit product
+    # has 128 bits, which are put together from products of 32-bit halves.
+    x, y, shift = counters[0::2], counters[1::2], np.uint64(32)
+    keys = key[:, None]
+    for _ in range(10):
+        low, high = x & _LOW, x >> shift
+        middle = _HIGH_HALVES * low + (_LOW_HALVES * low >> shift)
+        upper = _HIGH_HALVES * high + (middle >> shift) + ((middle & _LOW) + _LOW_HALVES * high >> shift)
+        lower = _MULTIPLIERS * x
+        x, y = upper[::-1] ^ y ^ keys, lower[::-1]
+        keys = keys + _KEY_STEPS[:, None]
+    return x[0], y[0]
 
 
 Values = Callable[[nn.Module, Any, np.random.Generator], Tensor]
@@ -395,6 +541,8 @@ class EpsilonGreedyPolicy:
         first_action: Number of the first action.
         read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
         values_draw: Whether `values` draws from its generator; each row then has a forward pass of its own.
+        leaves_values: Leave ``value``, Q(o, a) of the chosen action, and ``max_value``, the largest Q(o, .), as extras,
+            float32 [R] each.
     """
 
     def __init__(
@@ -408,6 +556,7 @@ class EpsilonGreedyPolicy:
         first_action: int = 0,
         read: Callable[[Any], Any] | None = None,
         values_draw: bool = False,
+        leaves_values: bool = False,
     ) -> None:
         """See the class."""
         self.network = network
@@ -420,35 +569,74 @@ class EpsilonGreedyPolicy:
         self._first_action = first_action
         self._read = read or self.compute.tensor
         self._row_by_row = values_draw or bool(self._noisy_layers)
+        self._leaves_values = leaves_values
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Return the chosen actions [R] for stacks [R, k, *shape], or for a dict of them."""
-        if len(decisions) == 1:
-            action, _ = self._draw_or_choose(inputs, decisions[0])
-            return PolicyOutput(np.array([self._first_action + action]))
-        actions = np.empty(len(decisions), np.int64)
-        greedy: list[int] = []
-        for row, decision in enumerate(decisions):
-            one = each_array(lambda array, row=row: array[row : row + 1], inputs) if self._row_by_row else None
-            actions[row], is_greedy = self._draw_or_choose(one, decision)
-            if is_greedy and not self._row_by_row:
-                greedy.append(row)
-        if greedy:
-            chosen = each_array(lambda array: array[greedy], inputs)
-            actions[greedy] = self.q_values(chosen).argmax(dim=1).cpu().numpy()
+        if len(decisions) == 1 and not self._leaves_values:
+            return PolicyOutput(np.array([self._first_action + self._act_on_one(inputs, decisions[0])]))
+        rows = Decisions.of(decisions)
+        # A worker's warm-up inference belongs to no episode and has the number -1.
+        episodes = np.maximum(rows.episode, 0)
+        uniforms, actions = self._random.uniforms_and_actions(
+            self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id
+        )
+        greedy = uniforms >= self._epsilons(rows)
+        if self._leaves_values:
+            return self._act_with_values(inputs, rows, greedy, actions)
+        chosen = np.flatnonzero(greedy)
+        if self._row_by_row:  # what a row draws besides is of its own stream
+            for row in chosen:
+                one = each_array(lambda array, row=row: array[row : row + 1], inputs)
+                actions[row] = self._act_on_one(one, rows[row])
+        elif 2 * len(chosen) > len(rows):
+            # A few values that nobody reads cost less than to pick the other rows out.
+            np.copyto(actions, self._greedy_actions(inputs), where=greedy)
+        elif len(chosen):
+            actions[chosen] = self._greedy_actions(each_array(lambda array: array[chosen], inputs))
         return PolicyOutput(actions + self._first_action)
 
-    def _draw_or_choose(self, one: Any, decision: Decision) -> tuple[int, bool]:
-        """Return an action, and whether it is the greedy one: 0 where no stack [1, k, *shape] is given."""
-        # A worker's warm-up inference belongs to no episode and has the number -1.
-        rng = self._random.draw(max(decision.episode, 0), decision.start, decision.eval_mode)
-        uniform, random_action = rng.random(), int(rng.integers(self._num_actions))
+    def _act_with_values(
+        self, inputs: Any, rows: Decisions, greedy: npt.NDArray[np.bool_], actions: npt.NDArray[np.int64]
+    ) -> PolicyOutput:
+        """Return the actions with their values: the given ones where a row is not greedy."""
+        if self._row_by_row:
+            each = [
+                self._values_of_row(each_array(lambda array, row=row: array[row : row + 1], inputs), rows[row])
+                for row in range(len(rows))
+            ]
+            values = torch.cat(each)
+        else:
+            values = self.q_values(inputs)
+        q = values.float().cpu().numpy()
+        actions = np.where(greedy, q.argmax(axis=1), actions)
+        extras = {"value": q[np.arange(len(q)), actions], "max_value": q.max(axis=1)}
+        return PolicyOutput(actions + self._first_action, extras=extras)
+
+    def _greedy_actions(self, inputs: Any) -> npt.NDArray[np.int64]:
+        actions: npt.NDArray[np.int64] = self.q_values(inputs).argmax(dim=1).cpu().numpy()
+        return actions
+
+    def _epsilons(self, rows: Decisions) -> npt.NDArray[np.float64]:
+        if isinstance(self.epsilon, Epsilon):
+            return self.epsilon.of_rows(rows)
+        return np.array([self.epsilon(decision) for decision in rows], np.float64)
+
+    def _act_on_one(self, one: Any, decision: Decision) -> int:
+        """Return an action for a stack [1, k, *shape]."""
+        rng, uniform, random_action = self._coin(decision)
         if uniform < self.epsilon(decision):
-            return random_action, False
-        if one is None:
-            return 0, True
-        # The generator is at the place after this decision's coin: noise and quantiles are drawn from there.
-        return int(self._q_values(one, rng, noisy=not decision.eval_mode)[0].argmax()), True
+            return random_action
+        return int(self._q_values(one, rng, noisy=not decision.eval_mode)[0].argmax())
+
+    def _values_of_row(self, one: Any, decision: Decision) -> Tensor:
+        """Return the values [1, A] that `_act_on_one` chooses by."""
+        return self._q_values(one, self._coin(decision)[0], noisy=not decision.eval_mode)
+
+    def _coin(self, decision: Decision) -> tuple[np.random.Generator, float, int]:
+        """Return a decision's coin, and before it its generator: noise and quantiles are drawn after the coin."""
+        rng = self._random.draw(max(decision.episode, 0), decision.start, decision.eval_mode, decision.env_id)
+        return rng, rng.random(), int(rng.integers(self._num_actions))
 
     def q_values(self, inputs: Any) -> Tensor:
         """Return the Q-values [R, A] of stacks [R, k, *shape], without noise."""

@@ -171,6 +171,21 @@ class ArrayTree:
         _check(name or self.name, self._tree, value, found)
         return found
 
+    def check_rows(self, value: Any, rows: int) -> list[npt.NDArray[Any]]:
+        """Return the arrays `[rows, *shape]` of as many values, in the order of `columns`.
+
+        Args:
+            value: an array `[rows, *shape]`, or a dict or tuple of such.
+            rows: how many there must be.
+
+        Raises:
+            ValueError: it has other keys, another shape or another kind of numbers than the space.
+        """
+        found: list[npt.NDArray[Any]] = []
+        tree = each_array(lambda column: Column((rows, *column.shape), column.dtype), self._tree)
+        _check(self.name, tree, value, found)
+        return found
+
 
 class TransitionSchema:
     """The fields of a transition that depend on the environment and the agent.

@@ -179,6 +179,37 @@ class Spec:
             )
         return _Following(self.make_policy(), learner)
 
+    def make_vector_learner(self, num_envs: int) -> Any:
+        """Make a learner for `num_envs` environments.
+
+        It is a `LearnerInterface` with two further methods. ``extend(block)`` stores transitions of several
+        environments, columns [R] by name as `Replay.extend` takes them, which are views and may be kept in copies only;
+        ``cut(env_id, observation)`` ends an episode that is under way.
+
+        Raises:
+            ValueError: This method is not overridden.
+        """
+        raise ValueError(self._one_environment())
+
+    def make_vector_policy(self, learner: Any, num_envs: int) -> Policy:
+        """Make the policy of `num_envs` environments, which acts on R rows at a time on the learner's weights.
+
+        Raises:
+            ValueError: This method is not overridden.
+        """
+        raise ValueError(self._one_environment())
+
+    def make_actor_priorities(self, num_envs: int) -> Any:
+        """Make what gives transitions their first priorities (`ActorPriorities`); None for the largest one so far."""
+        return None
+
+    def _one_environment(self) -> str:
+        return (
+            f"agent {self.name!r} plays one environment at a time: give {type(self).__name__} the methods "
+            "make_vector_learner(num_envs) and make_vector_policy(learner, num_envs), or bind another "
+            "create_runner.schedule than 'vector'"
+        )
+
     def identity(self, learner: Any) -> dict[str, Any]:
         """Return plain facts that two runs must share to continue one another."""
         shapes = {name: list(weight.shape) for name, weight in learner.weights().items()}

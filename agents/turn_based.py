@@ -329,6 +329,11 @@ class Overlap:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="learner")
         self._update: Future[Mapping[str, Tensor]] | None = None
 
+    @property
+    def under_way(self) -> bool:
+        """Whether an update was begun and not joined."""
+        return self._update is not None
+
     def start(self) -> None:
         """Draw a batch, and begin to learn from it; the update before must have been joined."""
         self._update = self._thread.submit(self._learner.learn, self._learner.draw())

@@ -6,6 +6,8 @@
 * `DecisionDelay`: shows the policy how late its actions land.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
+* `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once, of which each row needs a decision; `Shown`,
+  `BatchedEnvs`: the rows, and who shows them. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `Constant`, `Uniform`, `LogNormal`, `Gamma`, `Trace`, `Spikes`, `Correlated`: latency models; `measure` makes one of a
@@ -31,7 +33,17 @@ if TYPE_CHECKING:
     from async_wrappers.analysis.probing import ProbeResult, probe_delay
     from async_wrappers.analysis.regret import Decomposition, decompose
     from async_wrappers.analysis.timeline import timeline
-    from async_wrappers.envs.factories import ClipReward, create_atari_environment, create_gym_environment
+    from async_wrappers.batched.double_buffered import DoubleBuffered
+    from async_wrappers.batched.processes import ProcessEnvs
+    from async_wrappers.batched.protocol import BatchedEnvs, Shown
+    from async_wrappers.batched.vector import VectorEnvs
+    from async_wrappers.envs.factories import (
+        ClipReward,
+        create_atari_environment,
+        create_atari_vector,
+        create_gym_environment,
+        create_gym_vector,
+    )
     from async_wrappers.envs.falling_blocks import FallingBlocksEnv
     from async_wrappers.latency import (
         Constant,
@@ -65,6 +77,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AppliedActions",
     "AsyncRunner",
+    "BatchedEnvs",
     "ClipReward",
     "CommittedActions",
     "Constant",
@@ -72,6 +85,7 @@ __all__ = [
     "Decision",
     "DecisionDelay",
     "Decomposition",
+    "DoubleBuffered",
     "ExpectedTime",
     "FallingBlocksEnv",
     "Gamma",
@@ -83,9 +97,11 @@ __all__ = [
     "Plan",
     "Policy",
     "ProbeResult",
+    "ProcessEnvs",
     "RealtimeDelay",
     "RunFailed",
     "Sequential",
+    "Shown",
     "SimulatedSchedule",
     "Spikes",
     "Stagger",
@@ -93,11 +109,14 @@ __all__ = [
     "TimingReport",
     "Trace",
     "Uniform",
+    "VectorEnvs",
     "VectorRealtimeDelay",
     "__version__",
     "as_latency",
     "create_atari_environment",
+    "create_atari_vector",
     "create_gym_environment",
+    "create_gym_vector",
     "decompose",
     "make_stagger",
     "measure",
@@ -123,10 +142,19 @@ _LAZY = {
         "decompose",
     ),
     "analysis.timeline": ("timeline",),
+    "batched.double_buffered": ("DoubleBuffered",),
+    "batched.processes": ("ProcessEnvs",),
+    "batched.protocol": (
+        "BatchedEnvs",
+        "Shown",
+    ),
+    "batched.vector": ("VectorEnvs",),
     "envs.factories": (
         "ClipReward",
         "create_atari_environment",
+        "create_atari_vector",
         "create_gym_environment",
+        "create_gym_vector",
     ),
     "envs.falling_blocks": ("FallingBlocksEnv",),
     "latency": (
@@ -162,7 +190,7 @@ _LAZY = {
     "wrappers.vector": ("VectorRealtimeDelay",),
 }
 _WHERE = {name: module for module, names in _LAZY.items() for name in names}
-_PACKAGES = ("analysis", "envs", "latency", "live", "schedule", "testing", "wrappers")
+_PACKAGES = ("analysis", "batched", "envs", "latency", "live", "schedule", "testing", "wrappers")
 
 # Ids such as "async_wrappers/PokemonBlue-battles-v0"; an environment's module is imported when one is made.
 _GAME_BOY_GAMES = (

@@ -8,16 +8,23 @@ import gin
 import gymnasium as gym
 import gymnasium.wrappers
 
-from async_wrappers.envs import create_atari_environment, create_gym_environment
+from async_wrappers.batched.factory import create_batched_envs
+from async_wrappers.envs import (
+    create_atari_environment,
+    create_atari_vector,
+    create_gym_environment,
+    create_gym_vector,
+)
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.live import AsyncRunner
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.delay import RealtimeDelay
+from async_wrappers.wrappers.vector import VectorRealtimeDelay
 
 __all__ = ["CONFIGURABLES", "WRAPPERS"]
 
-_ENVIRONMENTS = (create_atari_environment, create_gym_environment)
+_ENVIRONMENTS = (create_atari_environment, create_atari_vector, create_gym_environment, create_gym_vector)
 _WRAPPERS = (AppliedActions, CommittedActions, DecisionDelay, RealtimeDelay)
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
@@ -34,7 +41,8 @@ _STRATEGIES = (ExpectedTime, MaxTime, NoStagger, Sequential, Tickets)
 # In the order of the alphabet, in which a message names several of them.
 CONFIGURABLES = tuple(
     sorted(
-        (*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES, AsyncRunner), key=attrgetter("__name__")
+        (*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES, AsyncRunner, VectorRealtimeDelay),
+        key=attrgetter("__name__"),
     )
 )
 
@@ -43,3 +51,6 @@ WRAPPERS = tuple(sorted((*_WRAPPERS, *_GYMNASIUMS), key=attrgetter("__name__")))
 
 for _configurable in CONFIGURABLES:
     gin.external_configurable(_configurable, module="async_wrappers")
+
+# The vector runner's parameters are its arguments, so that nothing of it is bound.
+gin.external_configurable(create_batched_envs, module="async_wrappers")

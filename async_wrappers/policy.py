@@ -16,12 +16,14 @@ class Decision(NamedTuple):
         start: Frame of the episode whose observation is read.
         frame: Frames played before the decision starts, over all episodes.
         eval_mode: True in evaluation.
+        env_id: Number of the environment among those that are played side by side; a runner has one.
     """
 
     episode: int
     start: int
     frame: int
     eval_mode: bool
+    env_id: int = 0
 
 
 class Policy(Protocol):

@@ -19,6 +19,7 @@ from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_dem
 from async_wrappers.agents.demonstrations.players import Keyboard
 from async_wrappers.agents.experiment.video import check_recordable
 from async_wrappers.agents.extras import AGENTS
+from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.sweep.run import sweep
 from async_wrappers.analysis.scaling import processes_needed, scaling_picture
 from async_wrappers.analysis.timeline import timeline
@@ -38,6 +39,7 @@ WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("atari", "cv2", lambda _: create_atari_environment("Pong")),
     ("gameboy", "cv2", lambda _: import_module("async_wrappers.envs.gameboy.console")),
     ("gameboy", "pyboy", lambda _: import_module("async_wrappers.envs.gameboy.console").Console(bytes(2**15))),
+    ("lz4", "lz4", lambda _: create_replay(gym.spaces.Box(0, 255, (84, 84), "uint8"), compression="lz4", capacity=9)),
     ("minari", "h5py", lambda folder: DatasetWriter(str(folder / "new"), SPACE, SPACE)),
     ("minari", "minari", lambda folder: list(read_demonstrations(str(folder)))),
     ("play", "pygame", lambda _: Keyboard(RecordingEnv(render_mode="rgb_array"))),
@@ -168,4 +170,4 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     core = setup["options"]["install_requires"].split()
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
     assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,play,plot,video]"
-    assert "async-wrappers[all,testing]" in extras["dev"].split()
+    assert "async-wrappers[all,lz4,testing]" in extras["dev"].split()

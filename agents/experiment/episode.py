@@ -26,6 +26,7 @@ __all__ = [
     "encounter_of",
     "episode_seed",
     "facts",
+    "frames_of",
     "go_to_encounter",
     "note_standing",
     "play_episode",
@@ -56,12 +57,14 @@ class Episode(NamedTuple):
     won: bool | None = None
 
 
-def episode_seed(seed: int, phase: int, number: int) -> int:
+def episode_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:
     """Return the environment seed of episode `number` of `phase` in a run with seed `seed`.
 
+    Where many environments are played at once the number is of the episodes of environment `env_id` alone.
     No environment state is ever saved: a resumed run seeds its episodes as an uninterrupted one does.
     """
-    return int(np.random.SeedSequence((seed, int(phase), number)).generate_state(1)[0]) & 0x7FFFFFFF
+    entropy = (seed, int(phase), number, env_id) if env_id else (seed, int(phase), number)
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0]) & 0x7FFFFFFF
 
 
 def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None) -> Episode:
@@ -90,12 +93,21 @@ def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_fr
 
 
 class Played(NamedTuple):
-    """A phase: its episodes, the actions of the agent's that took effect, updates, and the next encounter."""
+    """A phase: its episodes, the actions of the agent's that took effect, updates, and the next encounter.
+
+    `frames` are the frames stepped, where they are others than those of the episodes that have ended.
+    """
 
     episodes: list[Episode]
     actions: int
     updates: int
     encounter: int | None = None
+    frames: int | None = None
+
+
+def frames_of(played: Played) -> int:
+    """Return the frames of a phase."""
+    return sum(episode.frames for episode in played.episodes) if played.frames is None else played.frames
 
 
 def note_standing(frame: int | None, status: Any) -> dict[str, Any] | None:
@@ -127,7 +139,7 @@ def go_to_encounter(environment: gym.Env[Any, Any], encounter: int | None = None
 
 def facts(played: Played) -> dict[str, Any]:
     """Return what a phase came to, by name; wins and losses where an episode was one, an encounter where there is."""
-    frames = sum(episode.frames for episode in played.episodes)
+    frames = frames_of(played)
     found: dict[str, Any] = {
         "actions": played.actions,
         "actions_per_frame": played.actions / max(frames, 1),
@@ -144,7 +156,7 @@ def facts(played: Played) -> dict[str, Any]:
 
 def closing_line(history: Sequence[Mapping[str, Any]]) -> str:
     """Say in a line what the training phases of a run came to, from the statistics of its iterations."""
-    frames = sum(map(sum, _each(history, "train_episode_lengths")))
+    frames = max(_each(history, "frames"), default=sum(map(sum, _each(history, "train_episode_lengths"))))
     actions, updates = sum(_each(history, "train_actions")), sum(_each(history, "train_updates"))
     episodes = sum(map(len, _each(history, "train_episode_lengths")))
     parts = [f"training: {episodes} episodes, {frames} frames"]

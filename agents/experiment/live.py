@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,6 @@ from absl import logging
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.episode import Episode, Phase, Played, note_standing
-from async_wrappers.agents.experiment.gin_text import code_in, strangers
 from async_wrappers.agents.experiment.runner import (
     DifferentExperiment,
     Length,
@@ -30,8 +26,10 @@ from async_wrappers.agents.experiment.runner import (
     TrainRunner,
     factory,
     newest_bundle,
+    portable,
 )
-from async_wrappers.agents.spec import Spec, with_gin_values
+from async_wrappers.agents.experiment.vector import VectorRunner
+from async_wrappers.agents.spec import Spec
 
 __all__ = ["SCHEDULES", "LiveRunner", "create_runner"]
 
@@ -198,7 +196,7 @@ class LiveRunner(Runner):
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
     def _make_async_runner(self, **terms: Any) -> Any:
-        make_env = _AfterImports(with_gin_values(self._create_environment), _own_modules())
+        make_env = portable(self._create_environment)
         return self._create_async_runner(
             make_env,
             self._spec.make_policy,
@@ -348,30 +346,11 @@ class LiveRunner(Runner):
             return
 
 
-@dataclass(frozen=True)
-class _AfterImports:
-    """Makes an environment in a process that has not imported the modules which register it."""
-
-    make_env: Callable[[], Any]
-    modules: tuple[str, ...]
-
-    def __call__(self) -> Any:
-        for module in self.modules:
-            import_module(module)
-        return self.make_env()
-
-
-def _own_modules() -> tuple[str, ...]:
-    """Return the modules that the configuration imports and that are not this project's."""
-    modules, _ = code_in(gin.config_str())
-    imported = {name for name in strangers(modules, ()) if name in sys.modules}
-    return tuple(sorted(imported))
-
-
 SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {
     "continuous_train_and_eval": Runner,
     "continuous_train": TrainRunner,
     "realtime": LiveRunner,
+    "vector": VectorRunner,
 }
 
 
@@ -381,8 +360,8 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
 
     Args:
         base_dir: Where checkpoints and metrics go.
-        schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`) or ``"realtime"``
-            (`LiveRunner`).
+        schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`), ``"realtime"``
+            (`LiveRunner`) or ``"vector"`` (`VectorRunner`).
 
     Raises:
         ValueError: An unknown schedule.

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,18 +36,21 @@ from async_wrappers.agents.experiment.episode import (
     encounter_of,
     episode_seed,
     facts,
+    frames_of,
     go_to_encounter,
     play_episode,
 )
 from async_wrappers.agents.experiment.evaluate import evaluate
+from async_wrappers.agents.experiment.gin_text import code_in, strangers
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import Metrics, write_facts
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.video import check_recordable, recorded
 from async_wrappers.agents.files import DamagedReplay
 from async_wrappers.agents.registry import create_agent
+from async_wrappers.agents.spec import with_gin_values
 
-__all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle"]
+__all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle", "portable"]
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]
@@ -140,6 +146,7 @@ class Runner:
             )
         self.agent = create_agent_fn(self.environment, seed=seed)
         self.agent.keep_diverged_in(self.base_dir)
+        self._overlap = overlap
         if overlap:
             self.agent.overlap_learning()
         self._episodes = dict.fromkeys(Phase, 0)
@@ -323,15 +330,17 @@ class Runner:
         """Add a phase to the iteration's statistics and scalars, under Dopamine's names."""
         name, episodes = phase.name.lower(), played.episodes
         scores = [episode.score for episode in episodes]
-        average, rate = statistics.fmean(scores), sum(episode.frames for episode in episodes) / seconds
+        rate = frames_of(played) / seconds
         line[f"{name}_episode_lengths"] = [episode.frames for episode in episodes]
         line[f"{name}_episode_returns"] = scores
-        line[f"{name}_average_return"] = average
+        if scores:  # of many environments none need have ended an episode
+            line[f"{name}_average_return"] = statistics.fmean(scores)
         line[f"{name}_average_steps_per_second"] = rate
         line |= {f"{name}_{fact}": value for fact, value in facts(played).items()}
         tag = name.capitalize()
         scalars[f"{tag}/NumEpisodes"] = len(episodes)
-        scalars[f"{tag}/AverageReturns"] = average
+        if scores:
+            scalars[f"{tag}/AverageReturns"] = statistics.fmean(scores)
         scalars[f"{tag}/AverageStepsPerSecond"] = rate
 
     def _save(self, iteration: int) -> None:
@@ -502,3 +511,28 @@ def factory(name: str, value: Any, example: str) -> None:
     """
     if not callable(value):
         raise ValueError(f"{name} must be a function or a class, such as {example} (without brackets), got {value!r}")
+
+
+def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what makes environments in another process too, whose gin is empty and which has imported nothing."""
+    return _AfterImports(with_gin_values(make_env), _own_modules())
+
+
+@dataclass(frozen=True)
+class _AfterImports:
+    """Makes an environment in a process that has not imported the modules which register it."""
+
+    make_env: Callable[[], Any]
+    modules: tuple[str, ...]
+
+    def __call__(self) -> Any:
+        for module in self.modules:
+            import_module(module)
+        return self.make_env()
+
+
+def _own_modules() -> tuple[str, ...]:
+    """Return the modules that the configuration imports and that are not this project's."""
+    modules, _ = code_in(gin.config_str())
+    imported = {name for name in strangers(modules, ()) if name in sys.modules}
+    return tuple(sorted(imported))

@@ -8,7 +8,9 @@ Storages are a `Ring` (the newest transitions) and a `Reservoir` (a uniform samp
 
 To the files a storage is a log of entries, numbered from 0 for ever, of which some are still live. An entry never
 changes once it is written. What does change, of old entries too, is the *snapshot*: a few arrays that are saved whole
-each time.
+each time. A ring of E environments is E logs: the numbers of one are E apart, and the remainder by E says which it is.
+
+Transitions come one by one (`observe`) or in *blocks*, a row for each of some environments at once (`extend`).
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ class Replay:
 
     Attributes:
         schema: what a transition is made of.
+        num_envs: environments whose transitions are kept apart, E.
 
     Raises:
         ValueError: the batch size is below 1.
@@ -72,10 +75,10 @@ class Replay:
         self._selector = selector
         self._batch_size = batch_size
         self._rng = np.random.Generator(np.random.PCG64(seed))
-        self.schema = storage.schema
+        self.schema, self.num_envs = storage.schema, storage.num_envs
         storage.selector = selector
         selector.attach(storage)
-        # The files that hold all live entries up to the last save or load.
+        # The files that hold all live entries up to the last save or load, one log's after another's.
         self._segments: list[Segment] = []
 
     def __len__(self) -> int:
@@ -89,34 +92,63 @@ class Replay:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all arrays take once the replay is full."""
+        """Bytes that all arrays take once the replay is full; of packed observations, those that are stored now."""
         return self._storage.nbytes + self._selector.nbytes
 
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """Store one transition; within an episode each must follow the one before.
+    def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
+        """Store one transition; within an environment's episode each must follow the one before.
+
+        Where transitions have priorities one may enter with its own (Horgan et al. 2018, section 3). An actor can give
+        the n-step transition that begins at decision t - n its priority
+
+            | R + gamma^n max_a Q(o_t, a) - Q(o_{t-n}, a_{t-n}) |
+
+        with the values that it has at decision t anyway, and it gives it together with that decision, whose observation
+        completes the transition. What is not given a priority enters with the largest one ever given.
 
         Args:
             transition: "observation" (the newest one alone, not a stack), "action" (int), "reward" (float), "interval"
                 (int, frames), "terminal" (bool: no bootstrap), "truncated" (bool: bootstrap on the final observation),
-                "next_observation", read only where the episode ends here, and "extras", where the schema has them.
+                "next_observation", read only where the episode ends here, and "extras", where the schema has them. If
+                an actor gives priorities: "priority" (float), of the transition that begins n decisions before this
+                one, without effect in an episode's first n decisions, NaN or None for none; and, where the episode ends
+                here, "final_priority" `[n]`, of the transitions that the final observation completes: entry m - 1 is of
+                that of the last m decisions, NaN for none.
+            env_id: the environment that it comes from, in [0, `num_envs`).
 
         Raises:
             KeyError: a key is missing; nothing is stored then.
-            ValueError: an array has another shape or kind than the schema's, or the interval is negative; nothing is
-                stored then.
+            ValueError: an array has another shape or kind than the schema's, a number is out of its range, or a
+                priority is given to a selector that has none; nothing is stored then.
         """
-        self._storage.observe(transition)
+        self._storage.observe(transition, env_id)
 
-    def cut(self, observation: Any) -> None:
-        """End the running episode, if one runs, as a truncation would have: what followed its last transition is lost.
+    def extend(self, block: Mapping[str, Any]) -> None:
+        """Store one transition of each of R environments: as `observe` called for each row in turn, but in arrays.
 
         Args:
-            observation: what the last transition led to.
+            block: "env_ids" (int `[R]`, distinct), and what `observe` takes, `[R, ...]`: "observation", "action",
+                "reward", "interval", "terminal", "truncated", "extras" and "priority". Of the rows whose episode ends,
+                by env_id: "final", the last observation of each; "final_priority", `[n]` of those that have it.
 
         Raises:
-            ValueError: it has another shape or kind than the schema's.
+            KeyError: a key is missing; nothing is stored then.
+            ValueError: as for `observe`, the environments are not distinct, or a final observation is missing; nothing
+                is stored then.
         """
-        self._storage.cut(observation)
+        self._storage.extend(block)
+
+    def cut(self, observation: Any, env_id: int = 0) -> None:
+        """End an environment's running episode, if one runs, as a truncation would have: what followed is lost.
+
+        Args:
+            observation: what its last transition led to.
+            env_id: the environment, in [0, `num_envs`).
+
+        Raises:
+            ValueError: the observation has another shape or kind than the schema's, or there is no such environment.
+        """
+        self._storage.cut(observation, env_id)
 
     def sample(self, batch_size: int | None = None, importance_exponent: float | None = None) -> dict[str, Any]:
         """Draw transitions as the selector chooses them.
@@ -201,7 +233,7 @@ class Replay:
         self._selector.clear()
 
     def end_running(self) -> None:
-        """End the episode that is under way, if one is: its last observation is its final one."""
+        """End every episode that is under way: its last observation is its final one."""
         self._storage.end_running()
 
     # Saving: into a dictionary, or into files that grow by what is new.
@@ -225,10 +257,15 @@ class Replay:
         self._selector.restore(counters, snapshot)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that `load_state_dict` needs to continue bit for bit, in copies, oldest entry first."""
-        log = self._storage
+        """Return all that `load_state_dict` needs to continue bit for bit, in copies, oldest entry first.
+
+        "first" and "slots", the live entries, are lists where there are several logs.
+        """
         snapshot = {name: array.copy() for name, array in self._snapshot().items()}
-        return {**self._counters(), "first": log.oldest, "slots": joined(log.pieces(log.oldest)), "snapshot": snapshot}
+        first = [first for first, _ in self._storage.logs()]
+        slots = [joined(self._storage.pieces(each)) for each in first]
+        of_logs = {"first": first, "slots": slots} if self.num_envs > 1 else {"first": first[0], "slots": slots[0]}
+        return {**self._counters(), **of_logs, "snapshot": snapshot}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called; the generators go on from the state's, whatever the replay's seed.
@@ -238,8 +275,10 @@ class Replay:
         """
         self._check_facts(state["facts"])
         self.clear()
-        if state["slots"]:
-            self._storage.put(state["first"], state["slots"])
+        of_logs = state["first"], state["slots"]
+        for first, slots in zip(*of_logs, strict=True) if self.num_envs > 1 else [of_logs]:
+            if slots:
+                self._storage.put(first, slots)
         self._restore(state, state["snapshot"])
 
     def save(self, directory: Path, number: int) -> list[str]:
@@ -250,7 +289,8 @@ class Replay:
             number: names the save; an index of the same number is replaced.
 
         Returns:
-            The names of the files that `load` needs: the segments, oldest first, and the index.
+            The names of the files that `load` needs: the segments, oldest first, one environment's after another's, and
+            the index.
 
         Raises:
             OSError: a file could not be written; the earlier indexes still load then.
@@ -258,13 +298,13 @@ class Replay:
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         log = self._storage
-        listed = log.still_listed(self._segments)
-        if not all(segment.is_whole(directory) for segment in listed):
-            listed = []
-        first = listed[-1].stop if listed else log.oldest
-        if first < log.head:
-            listed.append(write_segment(directory, first, log.head, log.pieces(first)))
-        self._segments = listed
+        segments: list[Segment] = []
+        for (oldest, head), listed in zip(log.logs(), self._by_log(log.still_listed(self._segments)), strict=True):
+            whole = listed if all(segment.is_whole(directory) for segment in listed) else []
+            first = whole[-1].stop if whole else oldest
+            new = [write_segment(directory, first, head, log.pieces(first))] if first < head else []
+            segments += whole + new
+        self._segments = listed = segments
         snapshot = []
         if arrays := self._snapshot():
             snapshot.append(write_segment(directory, log.oldest, log.head, [arrays]))
@@ -306,9 +346,10 @@ class Replay:
             with doing_without_damage(partial, on_refusal=self.clear):
                 self._put(directory, segment)
                 held.append(segment)
-        self._storage.head = counters["head"]
-        for first, stop in gaps(self._storage.oldest, self._storage.head, held):
-            self._storage.lose(first, stop)
+        self._storage.move_to(counters)
+        for (oldest, head), of_log in zip(self._storage.logs(), self._by_log(held), strict=True):
+            for first, stop in gaps(oldest, head, of_log):
+                self._storage.lose(first, stop)
         self._restore(counters, snapshot)
         lost: int = counters["transitions"] - len(self)
         self.end_running()
@@ -321,7 +362,14 @@ class Replay:
         for piece in read_segment(directory, segment):
             if piece.keys() != set(self._storage.names()):
                 raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
-            first += self._storage.put(first, piece)
+            first = self._storage.put(first, piece)
+
+    def _by_log(self, segments: Iterable[Segment]) -> list[list[Segment]]:
+        """Return the segments of each log."""
+        of_logs: list[list[Segment]] = [[] for _ in range(self.num_envs)]
+        for segment in segments:
+            of_logs[segment.first % self.num_envs].append(segment)
+        return of_logs
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """Delete the indexes in `directory` whose number is not in `keep`, and the segments that no kept index lists.
@@ -334,7 +382,8 @@ class Replay:
         prune(Path(directory), keep)
 
     def _check_facts(self, saved: Mapping[str, Any]) -> None:
-        own = self.facts()
+        # One environment is not among the facts.
+        own, saved = {"num_envs": 1, **self.facts()}, {"num_envs": 1, **saved}
         if differing := sorted(own.keys() ^ saved.keys()):
             raise ValueError(
                 "the saved replay must be of the same kind, but only one of the two has "
@@ -436,6 +485,7 @@ class NStep:
         around = positions[:, None] + self._window
         if self.update_horizon > 1:
             around[:, self.stack_size :] += steps[:, None]
+        around = ring.reached(around, positions[:, None])
         age = ring.age.take(positions)
         begins = age.min() < self.stack_size - 1
         windows = []
@@ -466,17 +516,19 @@ class NStep:
         reward = np.zeros(len(positions))
         discount = np.ones(len(positions))
         for step in range(self.update_horizon):
-            at, taken = positions + step, steps > step
+            at, taken = ring.reached(positions + step, positions), steps > step
             reward += np.where(taken, discount * ring.reward.take(at, mode="wrap"), 0.0)
             discount *= np.where(taken, self._step_discount(ring, at), 1.0)
-        terminal = ring.kind.take(positions + steps - 1, mode="wrap") == TERMINAL
+        last = ring.reached(positions + steps - 1, positions)
+        terminal = ring.kind.take(last, mode="wrap") == TERMINAL
         discount[terminal] = 0.0
         return reward.astype(np.float32), discount.astype(np.float32)
 
     def _step_discount(self, ring: Ring, positions: Positions) -> npt.NDArray[np.floating[Any]] | float:
         if self._discount_by == "decision":
             return self._gamma
-        return self._gamma ** ring.interval.take(positions, mode="wrap")
+        discount: npt.NDArray[np.floating[Any]] = self._gamma ** ring.interval.take(positions, mode="wrap")
+        return discount
 
 
 def create_replay(
@@ -486,6 +538,8 @@ def create_replay(
     selector: str | Callable[..., Selector] = "uniform",
     eviction: Literal["oldest", "reservoir"] = "oldest",
     capacity: int = 1_000_000,
+    num_envs: int = 1,
+    compression: Literal["lz4"] | None = None,
     stack_size: int = 1,
     update_horizon: int = 1,
     gamma: float = 0.99,
@@ -503,6 +557,11 @@ def create_replay(
         eviction: what goes when the replay is full, the "oldest" or a random transition ("reservoir": see `Reservoir`
             for what it costs).
         capacity: slots of a ring, of which an episode of T decisions takes T + 1; transitions of a reservoir.
+        num_envs: environments, each of which has an equal share of the capacity, which is rounded down to a multiple of
+            them; 1 in a reservoir.
+        compression: "lz4" keeps observations of 256 bytes and more packed, which takes Atari's frames a ninth to a
+            twenty-third of the memory and batches three times as long (benchmarks/README.md); batches, states and
+            files are those of a replay without. None in a reservoir.
         stack_size: observations in a stack, k; 1 in a reservoir.
         update_horizon: decisions in a return, n.
         gamma: discount of one decision or one frame, in [0, 1].
@@ -512,6 +571,7 @@ def create_replay(
         of_selector: the arguments of the selector, such as those of `Prioritized`.
 
     Raises:
+        DependencyNotInstalled: the library of the compression is missing.
         TypeError: an argument that the selector does not have.
         ValueError: a space that cannot be stored, an unknown selector or eviction, another selector than "uniform" in a
             reservoir, or an argument out of its range.
@@ -524,7 +584,12 @@ def create_replay(
     n_step = NStep(stack_size=stack_size, update_horizon=update_horizon, gamma=gamma, discount_by=discount_by)
     if eviction == "oldest":
         made = _make_selector(selector, of_selector)
-        return Replay(Ring(schema, n_step, capacity), made, batch_size=batch_size, seed=seed)
+        ring = Ring(schema, n_step, capacity, num_envs=num_envs, compression=compression)
+        return Replay(ring, made, batch_size=batch_size, seed=seed)
+    if num_envs != 1:
+        raise ValueError(f"num_envs must be 1 where eviction='reservoir', got {num_envs}")
+    if compression is not None:
+        raise ValueError(f"compression must be None where eviction='reservoir', got {compression!r}")
     if selector != "uniform":
         raise ValueError(f"eviction must be 'oldest' where selector={selector!r}, got 'reservoir'")
     draws, evictions = np.random.SeedSequence(seed).spawn(2)

@@ -20,6 +20,7 @@ from async_wrappers.agents.files import Arrays
 Positions = npt.NDArray[np.int64]
 
 _LARGEST = 1e290  # a priority: the sum of as many as fit into memory is finite
+_NO_PRIORITIES = "priorities are for a prioritised replay, and this one draws uniformly"
 
 
 class Drawable(Protocol):
@@ -27,7 +28,7 @@ class Drawable(Protocol):
 
     Attributes:
         capacity: positions are `0 <= position < capacity`.
-        written: positions `0 <= position < written` have been written to.
+        written: how many positions have been written to; with one environment, those `0 <= position < written`.
         count: how many transitions are valid.
     """
 
@@ -41,11 +42,14 @@ class Drawable(Protocol):
     def written(self) -> int:
         """See the class."""
 
+    def written_positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
+        """Return positions that have been written to by their numbers, `0 <= number < written`, `[B]`."""
+
     def marks(self, positions: Positions) -> npt.NDArray[Any]:
         """Return numbers `[B]`, not 0 where a valid transition lies at the position."""
 
     def live_positions(self) -> Positions:
-        """Return the positions of all entries that are still there, oldest first."""
+        """Return the positions of all entries that are still there, oldest first, of one environment after another."""
 
 
 class Selector:
@@ -65,6 +69,30 @@ class Selector:
 
     def became_invalid(self, position: int) -> None:
         """Take note that a transition is gone."""
+
+    def all_became_valid(self, positions: Positions, priority: npt.NDArray[np.float64] | None = None) -> None:
+        """Take note that transitions can be drawn from now on, one after the other.
+
+        Args:
+            positions: where they begin, `[B]`, distinct.
+            priority: what an actor has given them to enter with, `[B]`, checked by `check_entering`; NaN where it has
+                given none, None where it has for no one.
+        """
+        for position in positions.tolist():
+            self.became_valid(position)
+
+    def all_became_invalid(self, positions: Positions) -> None:
+        """Take note that the transitions at positions `[B]` are gone."""
+        for position in positions.tolist():
+            self.became_invalid(position)
+
+    def check_entering(self, priority: npt.NDArray[np.float64]) -> None:
+        """Check priorities that transitions are to enter with, NaN for none, before anything is stored.
+
+        Raises:
+            ValueError: one is out of its range, or the selector has none.
+        """
+        raise ValueError(_NO_PRIORITIES)
 
     def draw(
         self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
@@ -89,7 +117,7 @@ class Selector:
         Raises:
             ValueError: a priority is out of its range, or the selector has none; nothing is changed then.
         """
-        raise ValueError("priorities are for a prioritised replay, and this one draws uniformly")
+        raise ValueError(_NO_PRIORITIES)
 
     def clear(self) -> None:
         """Forget every transition."""
@@ -130,12 +158,12 @@ class Uniform(Selector):
             raise ValueError(f"importance_exponent must be None where draws are uniform, got {importance_exponent}")
         storage = self._storage
         written = storage.written
-        positions = rng.integers(written, size=batch_size)
+        positions = storage.written_positions(rng.integers(written, size=batch_size))
         if storage.count == written or storage.marks(positions).all():
             return positions, {}
         # Drawing anew what is not valid leaves each draw uniform over the valid positions.
         while (rejected := np.flatnonzero(storage.marks(positions) == 0)).size:
-            positions[rejected] = rng.integers(written, size=rejected.size)
+            positions[rejected] = storage.written_positions(rng.integers(written, size=rejected.size))
         return positions, {}
 
 
@@ -143,8 +171,9 @@ class Prioritized(Selector):
     """Prioritised experience replay (Schaul et al. 2016).
 
     A valid transition i is drawn with the probability P(i) = p_i^alpha / sum_k p_k^alpha (equation 1). It enters with
-    the largest priority ever given, 1 before any, so that each is drawn soon; later the learner gives it the priority
-    that its loss shows (`set_priorities`). The sums of p^alpha lie in a `SumTree`, where what is not valid is 0.
+    the largest priority ever given, 1 before any, so that each is drawn soon, or with the one that its actor found
+    (Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3); later the learner gives it the
+    priority that its loss shows (`set_priorities`). The values p^alpha lie in a `SumTree`, 0 where nothing is valid.
 
     Each drawn transition has the importance weight w_i = (N P(i))^-beta / max_j w_j (section 3.4): the expected
     gradient is that of uniform draws at beta = 1.
@@ -192,6 +221,29 @@ class Prioritized(Selector):
         """Let it never be drawn."""
         self._tree.set(position, 0.0)
 
+    def all_became_valid(self, positions: Positions, priority: npt.NDArray[np.float64] | None = None) -> None:
+        """Let each enter with its own priority or, where that is NaN, with the largest so far."""
+        if priority is None:
+            self._tree.set(positions, self._largest_priority**self._priority_exponent)
+            return
+        without = np.isnan(priority)
+        largest = np.maximum.accumulate(np.append(self._largest_priority, np.where(without, 0.0, priority)))
+        value = priority**self._priority_exponent
+        # As `became_valid` computes it: NumPy's power of an array may round otherwise.
+        for each in np.unique(largest[1:][without]).tolist():
+            value[without & (largest[1:] == each)] = each**self._priority_exponent
+        self._tree.set(positions, value)
+        self._largest_priority = largest.item(-1)
+
+    def all_became_invalid(self, positions: Positions) -> None:
+        """Let none of them ever be drawn."""
+        self._tree.set(positions, 0.0)
+
+    def check_entering(self, priority: npt.NDArray[np.float64]) -> None:
+        """See `Selector`."""
+        if (given := priority[~np.isnan(priority)]).size:
+            _largest(given)
+
     def draw(
         self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
     ) -> tuple[Positions, Arrays]:
@@ -225,16 +277,12 @@ class Prioritized(Selector):
         Raises:
             ValueError: a priority is NaN, infinite, negative or beyond 1e290; nothing is changed then.
         """
-        largest = priority.max()
-        # Written so that a NaN, which compares false with everything, is refused.
-        if not (priority.min() >= 0.0 and largest <= _LARGEST):
-            wrong = priority[~((priority >= 0.0) & (priority <= _LARGEST))][0]
-            raise ValueError(f"priority must be finite, >= 0 and <= {_LARGEST:g}, got {wrong}")
+        largest = _largest(priority)
         value = priority**self._priority_exponent
         if not valid.all():
             positions, value = positions[valid], value[valid]
         self._tree.set(positions, value)
-        self._largest_priority = max(self._largest_priority, largest.item())
+        self._largest_priority = max(self._largest_priority, largest)
 
     def clear(self) -> None:
         """See `Selector`."""
@@ -271,6 +319,16 @@ class Prioritized(Selector):
 
 
 SELECTORS: Mapping[str, Callable[..., Selector]] = {"uniform": Uniform, "prioritized": Prioritized}
+
+
+def _largest(priority: npt.NDArray[np.float64]) -> float:
+    """Return the largest of some priorities; refuse any that is out of range."""
+    largest: float = priority.max().item()
+    # Written so that a NaN, which compares false with everything, is refused.
+    if not (priority.min() >= 0.0 and largest <= _LARGEST):
+        wrong = priority[~((priority >= 0.0) & (priority <= _LARGEST))].flat[0]
+        raise ValueError(f"priority must be finite, >= 0 and <= {_LARGEST:g}, got {wrong}")
+    return largest
 
 
 def _in_unit_interval(name: str, value: float) -> None:

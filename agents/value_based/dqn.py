@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import gin
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +27,7 @@ from async_wrappers.agents.policy import (
     is_per_actor,
     linearly_decaying_epsilon,
 )
+from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector
 from async_wrappers.agents.schema import Compute, Reader, each_array
@@ -79,10 +81,17 @@ class DQN(Spec):
             a selector of your own, ``@MySelector`` in gin.
         priority_exponent: alpha of the priorities; Dopamine's square root of the loss is 0.5.
         importance_exponent: beta of the weights that undo the bias.
-        priority_epsilon: Added to the loss to make the priority.
+        priority: What makes a transition's priority: its ``"loss"``, or its ``"error"``, the size of the
+            temporal-difference error (Schaul et al. 2016, equation 1 with proportional priorities), for agents whose
+            network gives one value for an action.
+        priority_epsilon: Added to that to make the priority.
+        actor_priorities: Let transitions enter with the priority that the values show which the policy computed to act
+            (Horgan et al. 2018, Ape-X, section 3), not with the largest one. Without effect where one environment is
+            played in turn or live; for agents whose network gives one value for an action.
         replay_capacity: Observations kept.
         replay_eviction: What goes when the replay is full: the ``"oldest"``, or a random transition (``"reservoir"``,
             for stacks of one and without priorities).
+        replay_compression: ``"lz4"`` keeps observations packed (needs the extra ``lz4``); None as they are.
         batch_size: Transitions per update.
         optimizer: From parameters to an optimiser.
         loss_type: ``"huber"`` or ``"mse"``.
@@ -132,9 +141,12 @@ class DQN(Spec):
         replay_scheme: str | Callable[..., Selector] = "uniform",
         priority_exponent: float = 0.5,
         importance_exponent: float = 0.5,
+        priority: str = "loss",
         priority_epsilon: float = 1e-10,
+        actor_priorities: bool = False,
         replay_capacity: int = 1_000_000,
         replay_eviction: str = "oldest",
+        replay_compression: str | None = None,
         batch_size: int = 32,
         optimizer: Callable[..., torch.optim.Optimizer] = create_optimizer,
         loss_type: str = "huber",
@@ -157,7 +169,8 @@ class DQN(Spec):
         if max_gradient_norm is not None:
             check_numbers(max_gradient_norm=max_gradient_norm)
         check_flags(double_dqn=double_dqn, one_step_loss=one_step_loss, channels_last=channels_last, bf16=bf16)
-        check_flags(compile=compile)
+        check_flags(compile=compile, actor_priorities=actor_priorities)
+        check_choice("priority", priority, ("loss", "error"))
         check_choice("replay_eviction", replay_eviction, ("oldest", "reservoir"))
         for argument, text in (("discount_by", discount_by), ("loss_type", loss_type), ("device", device)):
             if not isinstance(text, str):
@@ -192,6 +205,12 @@ class DQN(Spec):
             raise ValueError(
                 f"replay_eviction must be 'oldest' where replay_scheme={replay_scheme!r}, got {replay_eviction!r}"
             )
+        if replay_compression is not None and not (isinstance(replay_compression, str) and replay_compression == "lz4"):
+            raise ValueError(f"replay_compression must be 'lz4' or None, got {replay_compression!r}")
+        if replay_eviction != "oldest" and replay_compression is not None:
+            raise ValueError(
+                f"replay_compression must be None where replay_eviction={replay_eviction!r}, got {replay_compression!r}"
+            )
         if one_step_loss and replay_eviction != "oldest":
             raise ValueError(f"replay_eviction must be 'oldest' where one_step_loss=True, got {replay_eviction!r}")
         check_factories(
@@ -200,6 +219,8 @@ class DQN(Spec):
             epsilon_fn=(epsilon_fn, "@linearly_decaying_epsilon"),
             optimizer=(optimizer, "@create_optimizer"),
         )
+        if actor_priorities and replay_scheme == "uniform":
+            raise ValueError("actor_priorities must be False where replay_scheme='uniform', which has no priorities")
         if not 0 <= priority_epsilon < float("inf"):
             raise ValueError(f"priority_epsilon must be >= 0 and finite, got {priority_epsilon}")
         super().__init__(observation_space, action_space, decision_interval=decision_interval, seed=seed)
@@ -213,6 +234,7 @@ class DQN(Spec):
         self.compute = Compute(device, channels_last, bf16, compile)
         self.reader = _reader(observation_space, stack_size, self.compute, self.name)
         self._network, self._optimizer, self._loss_type = network, optimizer, loss_type
+        self._priority, self._actor_priorities = priority, actor_priorities
         self._replay: dict[str, Any] = {
             "stack_size": stack_size,
             "update_horizon": update_horizon,
@@ -220,6 +242,7 @@ class DQN(Spec):
             "discount_by": discount_by,
             "batch_size": batch_size,
             "eviction": replay_eviction,
+            "compression": replay_compression,
             "selector": replay_scheme,
         }
         if replay_scheme == "prioritized":
@@ -265,7 +288,15 @@ class DQN(Spec):
         else:
             td_error = losses.td_error_double_q_learning(*step, q_t, q_t_selector)
         loss = LOSSES[self._loss_type](td_error)
-        return LossOutput(loss, priority=loss)
+        return LossOutput(loss, priority=loss if self._priority == "loss" else td_error.abs())
+
+    def priority_of_error(self, td_error: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the priorities that the learner would give transitions of these temporal-difference errors, [B]."""
+        if self._priority == "error":
+            worth = np.abs(td_error)
+        else:
+            worth = LOSSES[self._loss_type](torch.from_numpy(td_error)).numpy()
+        return worth + float(self._learning["priority_epsilon"])
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """Call the factory for the agent's network; its weights are drawn from torch's generator."""
@@ -281,7 +312,7 @@ class DQN(Spec):
         return (self.num_actions, *self.outputs)
 
     def make_monitor(self) -> Monitor | None:
-        """Make what watches the transitions of a learner."""
+        """Make what watches the transitions of one environment."""
         return None
 
     # Policies, learners, networks and replays.
@@ -307,16 +338,33 @@ class DQN(Spec):
 
     def make_policy_for(self, network: nn.Module, actor: int = 0, actors: int = 1) -> EpsilonGreedyPolicy:
         """Make a policy that reads `network` in place."""
+        return self._make_policy(network, self._epsilon.of_actor(actor, actors))
+
+    def make_vector_policy(self, learner: Any, num_envs: int) -> EpsilonGreedyPolicy:
+        """Make the policy of many environments, each of which is an actor for an `epsilon_fn` that takes one."""
+        return self._make_policy(
+            learner.network, self._epsilon.of_environments(num_envs), leaves_values=self._actor_priorities
+        )
+
+    def make_actor_priorities(self, num_envs: int) -> ActorPriorities | None:
+        """Make what gives transitions their first priorities, where they are not to enter with the largest one."""
+        if not self._actor_priorities:
+            return None
+        of_replay = {name: self._replay[name] for name in ("update_horizon", "gamma", "discount_by")}
+        return ActorPriorities(num_envs, self.priority_of_error, **of_replay)
+
+    def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> EpsilonGreedyPolicy:
         return EpsilonGreedyPolicy(
             network,
             self.values,
             num_actions=self.num_actions,
-            epsilon=self._epsilon.of_actor(actor, actors),
+            epsilon=epsilon,
             seed=self._exploration_seed,
             compute=self.compute,
             first_action=self.first_action,
             read=self.reader,
             values_draw=self.values_draw,
+            leaves_values=leaves_values,
         )
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
@@ -331,19 +379,35 @@ class DQN(Spec):
         """
         if not 0 <= number < learners:
             raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
+        return self._make_learner(number)
+
+    def make_vector_learner(self, num_envs: int) -> Learner:
+        """Make the learner of many environments, whose replay has a lane for each: together they have the capacity.
+
+        Raises:
+            ValueError: An argument is out of range.
+        """
+        return self._make_learner(0, num_envs)
+
+    def _make_learner(self, number: int, num_envs: int = 1) -> Learner:
         if self._loss_type not in LOSSES:
             raise ValueError(f"loss_type must be one of {', '.join(map(repr, LOSSES))}, got {self._loss_type!r}")
+        if self.outputs and (self._priority == "error" or self._actor_priorities):
+            raise ValueError(
+                f"priority must be 'loss' and actor_priorities False with agent {self.name!r}, whose loss is not a "
+                f"function of one error, got {self._priority!r} and {self._actor_priorities}"
+            )
         return Learner(
             self.make_network(),
             self.loss,
-            self.make_replay(self._replay_capacity, _own_seed(self._replay_seed, number)),
+            self.make_replay(self._replay_capacity, _own_seed(self._replay_seed, number), num_envs),
             kind=self.learner_kind,
             optimizer=self._optimizer,
             min_replay_history=self._min_replay_history,
             compute=self.compute,
             first_action=self.first_action,
             read=self.reader,
-            monitor=self.make_monitor(),
+            monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
             seed=_own_seed(self._learning_seed, number),
             **self._learning,
         )
@@ -362,9 +426,16 @@ class DQN(Spec):
             check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
         return self.compute.place(network)
 
-    def make_replay(self, capacity: int, seed: int) -> Replay:
-        """Make the replay memory."""
-        return create_replay(self.observation_space, capacity=capacity, seed=seed, extras=self.extras, **self._replay)
+    def make_replay(self, capacity: int, seed: int, num_envs: int = 1) -> Replay:
+        """Make the replay memory, with a lane for each environment."""
+        return create_replay(
+            self.observation_space,
+            capacity=capacity,
+            seed=seed,
+            extras=self.extras,
+            num_envs=num_envs,
+            **self._replay,
+        )
 
     # For the agent's surroundings: the runner, checkpoints, other processes.
 

@@ -1,5 +1,17 @@
 """Environments by name: any registered Gymnasium id, and Atari."""
 
-from async_wrappers.envs.factories import ClipReward, create_atari_environment, create_gym_environment
+from async_wrappers.envs.factories import (
+    ClipReward,
+    create_atari_environment,
+    create_atari_vector,
+    create_gym_environment,
+    create_gym_vector,
+)
 
-__all__ = ["ClipReward", "create_atari_environment", "create_gym_environment"]
+__all__ = [
+    "ClipReward",
+    "create_atari_environment",
+    "create_atari_vector",
+    "create_gym_environment",
+    "create_gym_vector",
+]

@@ -6,22 +6,39 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 
 from async_wrappers.checks import whole, whole_frames
 from async_wrappers.extras import extra
 
-__all__ = ["ClipReward", "create_atari_environment", "create_gym_environment", "find_atari_game"]
+__all__ = [
+    "ClipReward",
+    "create_atari_environment",
+    "create_atari_vector",
+    "create_gym_environment",
+    "create_gym_vector",
+    "find_atari_game",
+]
 
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018, section 5.2
 EMULATED_FRAMES_PER_SECOND = 60
+LONGEST_EPISODE = 108_000  # emulated frames, half an hour, as of a single game
 _ATARI_ID = re.compile(r"^ALE/|(NoFrameskip|Deterministic)-v\d+$")
+
+
+if TYPE_CHECKING:
+    _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
+else:
+    # It has no parameters in Gymnasium 1.3.
+    _VectorWrapper = gym.vector.VectorWrapper
 
 
 def create_gym_environment(
@@ -174,6 +191,171 @@ def create_atari_environment(
     return wrap(env, clip_rewards, wrappers)
 
 
+def create_atari_vector(
+    game_name: str,
+    num_envs: int,
+    frame_skip: int = 4,
+    sticky_actions: bool = True,
+    full_action_space: bool = False,
+    terminal_on_life_loss: bool = False,
+    obs_type: str = "grayscale",
+    screen_size: int = 84,
+    noop_max: int = 0,
+    clip_rewards: bool = True,
+    wrappers: Sequence[Callable[[VectorEnv], VectorEnv]] = (),
+    render_mode: str | None = None,
+    num_threads: int = 0,
+) -> VectorEnv:
+    """Make many copies of an Atari game as one vector, which steps them in threads of its own.
+
+    It is ``ale_py.AtariVectorEnv`` behind the parameters of `create_atari_environment`, and without sticky actions each
+    game gives that function's frames and rewards, bit for bit. Sticky actions are drawn by another generator, with the
+    same probability. It resets in the same step (``AutoresetMode.SAME_STEP``). ``info["episode_return"]`` is the sum of
+    the unclipped rewards of each episode so far, and ``info["final_info"]["episode_return"]`` that of episodes that
+    have ended.
+
+    Args:
+        game_name: As in `create_atari_environment`, and so are those that are not described here.
+        num_envs: How many games.
+        frame_skip: Emulated frames of 1/60 s per step.
+        sticky_actions: Repeat the last action with probability 0.25 on each emulated frame.
+        full_action_space: All 18 actions, also where the game knows fewer.
+        terminal_on_life_loss: End the episode when a life is lost.
+        obs_type: ``"grayscale"``; observations are uint8 [num_envs, screen_size, screen_size].
+        screen_size: Height and width of the image in pixels.
+        noop_max: 0; the vector would draw other numbers of no-op frames.
+        clip_rewards: Clip each step's reward to [-1, 1], inside all `wrappers`.
+        wrappers: Of the vector, the first one innermost, such as ``[@VectorRealtimeDelay]``.
+        render_mode: None; the vector cannot render.
+        num_threads: Of the emulator; 0 for as many as it finds right.
+
+    Raises:
+        ValueError: An unknown game, or what an `AtariVectorEnv` cannot do.
+    """
+    num_envs = whole("num_envs", num_envs, 1)
+    frame_skip = whole("frame_skip", frame_skip, 1, unit="emulated frames")
+    for name, value, possible in (
+        ("obs_type", obs_type, "grayscale"),
+        ("noop_max", noop_max, 0),
+        ("render_mode", render_mode, None),
+    ):
+        if value != possible:
+            raise ValueError(
+                f"{name} must be {possible!r} in create_atari_vector, as ale_py.AtariVectorEnv does nothing else as a "
+                f"single game does, got {value!r}: use create_atari_environment"
+            )
+    game = gym.spec(find_atari_game(game_name)).kwargs["game"]
+    from ale_py.vector_env import AtariVectorEnv
+
+    env: VectorEnv = AtariVectorEnv(
+        game,
+        num_envs,
+        num_threads=whole("num_threads", num_threads, 0),
+        max_num_frames_per_episode=LONGEST_EPISODE,
+        repeat_action_probability=STICKY_PROBABILITY if sticky_actions else 0.0,
+        full_action_space=full_action_space,
+        autoreset_mode=gym.vector.AutoresetMode.SAME_STEP,
+        img_height=screen_size,
+        img_width=screen_size,
+        stack_num=1,
+        frameskip=frame_skip,
+        maxpool=frame_skip > 1,
+        noop_max=0,
+        episodic_life=terminal_on_life_loss,
+        reward_clipping=False,
+        use_fire_reset=False,
+    )
+    vector: VectorEnv = wrapped(AtariFrames(env, clip_rewards), wrappers)
+    return vector
+
+
+def create_gym_vector(
+    environment_id: str,
+    num_envs: int,
+    environment_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[Callable[[VectorEnv], VectorEnv]] = (),
+) -> VectorEnv:
+    """Make the vector that a registered environment brings along, such as CartPole's of array operations.
+
+    Args:
+        environment_id: A Gymnasium id, such as ``"CartPole-v1"``.
+        num_envs: How many environments.
+        environment_kwargs: Passed to ``gymnasium.make_vec``.
+        wrappers: Of the vector, the first one innermost, such as ``[@VectorRealtimeDelay]``.
+
+    Raises:
+        ValueError: The environment brings no vector along, or there is none of that id.
+    """
+    try:
+        env: VectorEnv = gym.make_vec(
+            environment_id,
+            whole("num_envs", num_envs, 1),
+            vectorization_mode="vector_entry_point",
+            **(environment_kwargs or {}),
+        )
+    except gym.error.Error as error:
+        raise ValueError(
+            f"environment_id must name an environment with a vector of its own, got {environment_id!r} ({error}): "
+            "put environments of create_gym_environment side by side instead, with VectorRunner.create_vector_fn = None"
+        ) from None
+    vector: VectorEnv = wrapped(env, wrappers)
+    return vector
+
+
+class AtariFrames(_VectorWrapper, gym.utils.RecordConstructorArgs):
+    """Shows the single frames of an `AtariVectorEnv` as `create_atari_environment` does, and clips rewards.
+
+    Args:
+        env: An `AtariVectorEnv` that stacks one frame and resets in the same step.
+        clip_rewards: Clip each reward to [-1, 1], and report the unclipped return in ``info["episode_return"]``.
+    """
+
+    def __init__(self, env: VectorEnv, clip_rewards: bool) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self, clip_rewards=clip_rewards)
+        gym.vector.VectorWrapper.__init__(self, env)
+        self._clip = clip_rewards
+        single = env.single_observation_space
+        assert isinstance(single, gym.spaces.Box)
+        self.single_observation_space = gym.spaces.Box(0, 255, single.shape[1:], np.uint8)
+        self.observation_space = batch_space(self.single_observation_space, env.num_envs)
+        self._returns = np.zeros(env.num_envs)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the games, or those of ``options["reset_mask"]``."""
+        observations, info = self.env.reset(seed=seed, options=options)
+        chosen = None if options is None else options.get("reset_mask")
+        self._returns = np.where(True if chosen is None else chosen, 0.0, self._returns)
+        return observations[:, 0], {**info, "episode_return": self._returns}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all games."""
+        self.send(actions)
+        return self.recv()
+
+    def send(self, actions: Any) -> None:
+        """Begin a step, which goes on in the vector's threads."""
+        self._vector.send(actions)
+
+    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Wait for the end of the step that was begun."""
+        observations, rewards, terminated, truncated, info = self._vector.recv()
+        rewards = rewards.astype(np.float64)
+        returns = self._returns + rewards
+        over = terminated | truncated
+        if over.any():
+            info = {**info, "final_obs": info["final_obs"][:, 0]}
+            info["final_info"] = {"episode_return": returns, "_episode_return": over}
+            info["_final_obs"] = info["_final_info"] = over
+        self._returns = np.where(over, 0.0, returns)
+        clipped = np.clip(rewards, -1.0, 1.0) if self._clip else rewards
+        return observations[:, 0], clipped, terminated, truncated, {**info, "episode_return": self._returns}
+
+    @property
+    def _vector(self) -> Any:
+        return self.env
+
+
 def find_atari_game(game_name: str) -> str:
     """Return the registered id of a game, such as ``"ALE/Boxing-v5"``, from one of its many spellings.
 
@@ -200,13 +382,21 @@ def wrap(env: gym.Env[Any, Any], clip_rewards: bool, wrappers: Sequence[Wrapper]
     Raises:
         TypeError: `wrappers` is not a list of callables (in gin: ``wrappers = [@AppliedActions, @RealtimeDelay]``).
     """
+    made: gym.Env[Any, Any] = wrapped(ClipReward(env) if clip_rewards else env, wrappers)
+    return made
+
+
+def wrapped(env: Any, wrappers: Sequence[Callable[[Any], Any]] | None) -> Any:
+    """Return `env`, an environment or a vector, in `wrappers`, the first one innermost.
+
+    Raises:
+        TypeError: See `wrap`.
+    """
     wrappers = () if wrappers is None else wrappers
     if callable(wrappers) or not all(callable(wrapper) for wrapper in wrappers):
         raise TypeError(
             f"wrappers must be a list of wrapper classes or functions, such as [@RealtimeDelay], got {wrappers!r}"
         )
-    if clip_rewards:
-        env = ClipReward(env)
     for wrapper in wrappers:
         env = wrapper(env)
     return env

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
+from typing import Any
 
 import gin
 import numpy as np
@@ -14,7 +15,10 @@ from hypothesis import strategies as st
 
 import async_wrappers.agents.value_based.dqn  # noqa: F401 - the gin names
 from async_wrappers.agents.policy import (
+    Decision,
     DecisionRandom,
+    Decisions,
+    Epsilon,
     has_warmup,
     identity_epsilon,
     linearly_decaying_epsilon,
@@ -140,6 +144,30 @@ class TestDecisionRandom:
         expected = np.random.Generator(np.random.Philox(key=key, counter=[0, 5, 3, 1])).random(6)
         np.testing.assert_array_equal(DecisionRandom(11).draw(3, 5, True).random(6), expected)
 
+    @given(
+        st.integers(0, 2**70),
+        st.one_of(st.integers(1, 40), st.integers(2**31, 2**33), st.integers(1, 2**63 - 1)),
+        st.lists(
+            st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.booleans(), st.integers(0, 2**32 - 1)),
+            max_size=8,
+        ),
+    )
+    def test_many_decisions_at_once_draw_as_one_by_one(
+        self, seed: int, num_actions: int, keys: list[tuple[int, int, bool, int]]
+    ) -> None:
+        random = DecisionRandom(seed)
+        episodes, starts, modes, env_ids = np.array(keys, np.int64).reshape(-1, 4).T
+        drawn = random.uniforms_and_actions(num_actions, episodes, starts, modes == 1, env_ids)
+        assert list(zip(*(column.tolist() for column in drawn), strict=True)) == [
+            random.uniform_and_action(num_actions, *key) for key in keys
+        ]
+
+    def test_environment_0_draws_as_an_environment_alone(self) -> None:
+        random = DecisionRandom(3)
+        assert random.uniform_and_action(7, 2, 5, True, 0) == random.uniform_and_action(7, 2, 5, True)
+        drawn = {random.uniform_and_action(7, 2, 5, mode, env_id) for env_id in range(50) for mode in (False, True)}
+        assert len(drawn) == 100
+
     @pytest.mark.parametrize("eval_mode", [False, True])
     def test_draws_over_neighbouring_keys_are_uniform(self, eval_mode: bool) -> None:
         random = DecisionRandom(2)
@@ -161,6 +189,44 @@ class TestDecisionRandom:
             random.draw(0, 2**64, False)
         with pytest.raises(ValueError, match="num_actions must be >= 1, got 0"):
             random.uniform_and_action(0, 0, 0, False)
+        some = np.arange(2)
+        with pytest.raises(ValueError, match="num_actions must be >= 1, got 0"):
+            random.uniforms_and_actions(0, some, some, False, some)
+        with pytest.raises(ValueError, match=r"env_ids must lie in \[0, 2\*\*32\), got 0 to 4294967296"):
+            random.uniforms_and_actions(2, some, some, False, some * 2**32)
+
+
+class TestEpsilonOfRows:
+    @given(
+        st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 3)), min_size=1, max_size=12),
+        st.sampled_from([per_actor_epsilon, identity_epsilon, linearly_decaying_epsilon]),
+        st.booleans(),
+    )
+    def test_rows_have_the_epsilon_of_their_decision(
+        self, rows: list[tuple[int, bool, int]], schedule: Any, by_environment: bool
+    ) -> None:
+        epsilon = Epsilon(schedule, 4, 1, 0.1, 0.01, per_actor=schedule is per_actor_epsilon)
+        if by_environment:
+            epsilon = epsilon.of_environments(4)
+        decisions = [Decision(0, 0, frame, mode, env_id) for frame, mode, env_id in rows]
+        assert epsilon.of_rows(Decisions.of(decisions)).tolist() == [epsilon(decision) for decision in decisions]
+
+    def test_each_environment_is_an_actor_of_ape_x(self) -> None:
+        epsilon = Epsilon(per_actor_epsilon, 0, 0, 0.0, 0.0, per_actor=True).of_environments(20)
+        decisions = Decisions.of([Decision(0, 0, 0, False, env_id) for env_id in range(20)])
+        np.testing.assert_allclose(epsilon.of_rows(decisions), 0.4 ** np.linspace(1, 8, 20))
+
+    def test_a_schedule_is_called_once_for_each_frame(self) -> None:
+        asked: list[int] = []
+
+        def schedule(decay_period: int, frame: int, warmup_frames: int, epsilon: float) -> float:
+            asked.append(frame)
+            return frame / 10
+
+        epsilon = Epsilon(schedule, 0, 0, 0.0, 0.5)
+        decisions = [Decision(0, 0, frame, frame == 9, 5) for frame in (3, 9, 1, 3, 1)]
+        assert epsilon.of_rows(Decisions.of(decisions)).tolist() == [0.3, 0.5, 0.1, 0.3, 0.1]
+        assert sorted(asked) == [1, 3]
 
 
 def chi_square(counts: npt.NDArray[np.int64]) -> float:

@@ -383,6 +383,12 @@ def test_the_state_of_another_agent_or_network_is_refused_and_changes_nothing(tm
             {"one_step_loss": True, "replay_eviction": "reservoir"},
             "replay_eviction must be 'oldest' where one_step_loss=True, got 'reservoir'",
         ),
+        ("c51", {"replay_compression": "zip"}, "replay_compression must be 'lz4' or None, got 'zip'"),
+        (
+            "c51",
+            {"replay_compression": "lz4", "replay_eviction": "reservoir"},
+            "replay_compression must be None where replay_eviction='reservoir', got 'lz4'",
+        ),
         ("c51", {"num_atoms": 1}, "num_atoms must be a whole number >= 2, and at most 1,000,000, got 1"),
         ("c51", {"vmin": 3.0}, "vmin must be < vmax, got vmin=3.0 and vmax=3.0"),
         (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.policy import Decision, EpsilonGreedyPolicy, OneRow, PolicyOutput, WorkerPolicy
+from async_wrappers.agents.policy import Decision, Decisions, EpsilonGreedyPolicy, OneRow, PolicyOutput, WorkerPolicy
 from async_wrappers.agents.schema import Compute
 
 ACTIONS = 5
@@ -130,6 +130,17 @@ def test_rows_are_answered_as_one_by_one() -> None:
     answers = acting.act(np.stack(stacks), (), decisions)
     assert answers.action.tolist() == [acting.answer(*question) for question in asked]
     assert (answers.state, answers.extras) == ((), None)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.9, 1.0])
+def test_rows_of_several_environments_are_answered_as_one_by_one(epsilon: float) -> None:
+    acting = policy(epsilon)
+    asked = [(stack, decision._replace(env_id=i % 4)) for i, (stack, decision) in enumerate(questions(40))]
+    stacks, decisions = (list(each) for each in zip(*asked, strict=True))
+    in_arrays = Decisions.of(decisions)
+    assert list(in_arrays) == decisions
+    answers = acting.act(np.stack(stacks), (), in_arrays).action.tolist()
+    assert answers == [acting.answer(*question) for question in asked]
 
 
 def test_a_worker_asks_for_one_observation_and_receives_a_plain_number() -> None:

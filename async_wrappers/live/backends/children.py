@@ -27,7 +27,7 @@ from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
 
-__all__ = ["ignore_signals", "run_environment", "run_learner", "run_worker", "signals_blocked"]
+__all__ = ["as_child", "ignore_signals", "run_environment", "run_learner", "run_worker", "signals_blocked"]
 
 
 _GRACE = 3.0  # seconds that a child has to end by itself when its parent is gone
@@ -38,7 +38,7 @@ def run_environment(
 ) -> None:
     """Run the environment's process: make the environment, send its spaces, then play each phase."""
     gone = threading.Event()
-    with _child(supervisor, gone.set):
+    with as_child(supervisor, gone.set):
         make_env, config = cloudpickle.loads(payload)
         env = made_environment(make_env)
         try:
@@ -74,7 +74,7 @@ def run_worker(
     supervisor: connection.Connection,
 ) -> None:
     """Be a worker's process."""
-    with _child(supervisor):
+    with as_child(supervisor):
         if core is not None:
             os.sched_setaffinity(0, {core})
         _one_thread()
@@ -102,7 +102,7 @@ def run_learner(
     A run's first learners send their layout and wait for the common one, so nothing else may be sent to them before.
     One that is started later has it in its layout, and finds the commands that were sent while it was being made.
     """
-    with _child(supervisor):
+    with as_child(supervisor):
         _one_thread()
         learner = call_make_learner(_loaded(payload), number, layout.learners)
         _one_thread()
@@ -154,7 +154,7 @@ def _one_thread() -> None:
 
 
 @contextmanager
-def _child(supervisor: connection.Connection, on_orphaned: Callable[[], None] | None = None) -> Iterator[None]:
+def as_child(supervisor: connection.Connection, on_orphaned: Callable[[], None] | None = None) -> Iterator[None]:
     """Ignore SIGINT and SIGTERM, exit when the parent exits, report exceptions."""
     ignore_signals()
     threading.Thread(target=_watch_parent, args=(on_orphaned,), daemon=True).start()

@@ -1,0 +1,400 @@
+"""Training on many environments at once: the runner's phases, played by `VectorAgent` on batched environments.
+
+N environments share no moment between two episodes. So where a checkpoint is written all of them are *cut*: their
+episodes are truncated and bootstrapped, and do not count as returns. They are cut in the run that is not interrupted
+too, and both go on by beginning an episode in each. Nothing of an environment's state is ever saved.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+import numpy as np
+
+from async_wrappers.agents.experiment.episode import Episode, Phase, Played, encounter_of, episode_seed
+from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner, factory, portable
+from async_wrappers.agents.spec import Spec, check_flags
+from async_wrappers.agents.vector import Ended, Meters, Rows, ShownRows, VectorAgent
+
+__all__ = ["NumberedEpisodes", "VectorRunner"]
+
+_SHOW_EVERY = 0.2  # seconds between two looks at the progress
+
+
+class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
+    """Seeds each episode of one of N environments by its number, and cuts it after so many frames.
+
+    ``reset(seed=n * N + l)`` begins episode n of environment l; a reset without a seed begins the next one. So every
+    episode is a function of the run's seed, the phase, n and l (`episode_seed`).
+
+    Args:
+        env: The environment.
+        seed: The run's.
+        phase: What the episodes are for.
+        num_envs: N.
+        max_frames: Frames after which an episode is truncated; None for no limit.
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], seed: int, phase: int, num_envs: int, max_frames: int | None = None
+    ) -> None:
+        """See the class."""
+        super().__init__(env)
+        self._seed, self._phase, self._num_envs, self._max_frames = seed, phase, num_envs, max_frames
+        self._number: int | None = None
+        self._env_id = self._frames = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self._frames = 0
+        if seed is not None:
+            self._number, self._env_id = divmod(seed, self._num_envs)
+        elif self._number is not None:
+            self._number += 1
+        else:
+            return self.env.reset(options=options)
+        seed = episode_seed(self._seed, self._phase, self._number, self._env_id)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, and truncate the episode if it has become too long."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        realtime = info.get("realtime")
+        self._frames = self._frames + 1 if realtime is None else int(realtime["frame"])
+        too_long = self._max_frames is not None and self._frames >= self._max_frames
+        return observation, reward, terminated, truncated or (too_long and not terminated), info
+
+
+@gin.configurable(module="agents")
+class VectorRunner(Runner):
+    """The iterations of `Runner` on many environments at once, with one forward pass for all rows that wait.
+
+    Its other parameters are bound as ``Runner``'s. A training phase ends with the call that completes its frames or
+    episodes, not with an episode; environments go on from one iteration to the next. In an evaluation phase each
+    environment plays the same share of the episodes (or of the frames, in whole episodes), so that short ones are not
+    preferred. ``Runner.create_environment_fn`` makes the environment of final evaluations, and those that are played
+    unless `create_vector_fn` is given.
+
+    Args:
+        base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
+        num_envs: Environments of training, N.
+        evaluation_envs: Environments of evaluation phases; None means at most 8, and at most `num_envs`.
+        create_vector_fn: From ``num_envs=`` to a vector of Gymnasium's, such as ``@create_atari_vector`` or
+            ``@create_gym_vector``. None puts environments of ``Runner.create_environment_fn`` side by side. Such
+            episodes are seeded one by one, those of a vector where it begins: at the start and after each checkpoint;
+            and ``Runner.max_steps_per_episode`` does not reach into a vector.
+        double_buffered: Play two halves in turns: one half steps while the other half's actions are computed.
+        processes: Spread the environments over so many processes; 0 plays them in this one. For environments that are
+            slow and written in Python.
+        checkpoint_every: Iterations between two checkpoints; the last iteration always writes one.
+        replay_ratio: Transitions learnt from for each one lived; None for an update every ``update_period`` decisions
+            of all environments together.
+        create_batched_envs_fn: Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does,
+            which None stands for, with its arguments.
+
+    Raises:
+        ValueError: An agent that plays one environment at a time, or an argument out of range.
+    """
+
+    def __init__(
+        self,
+        base_dir: str | Path,
+        num_envs: int = 16,
+        evaluation_envs: int | None = None,
+        create_vector_fn: Callable[..., Any] | None = None,
+        double_buffered: bool = False,
+        processes: int = 0,
+        checkpoint_every: int = 1,
+        replay_ratio: float | None = None,
+        create_batched_envs_fn: Callable[..., Any] | None = None,
+    ) -> None:
+        """See the class."""
+        least = {"num_envs": 1, "processes": 0, "checkpoint_every": 1}
+        given = {"num_envs": num_envs, "processes": processes, "checkpoint_every": checkpoint_every}
+        if evaluation_envs is not None:
+            least["evaluation_envs"], given["evaluation_envs"] = 1, evaluation_envs
+        for name, value in given.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < least[name]:
+                raise ValueError(f"VectorRunner.{name} must be a whole number >= {least[name]}, got {value!r}")
+        check_flags(double_buffered=double_buffered)
+        if create_vector_fn is not None:
+            factory("VectorRunner.create_vector_fn", create_vector_fn, "@create_gym_vector")
+        if create_batched_envs_fn is not None:
+            factory("VectorRunner.create_batched_envs_fn", create_batched_envs_fn, "@create_batched_envs")
+        if processes and create_vector_fn is not None:
+            raise ValueError(
+                f"VectorRunner.processes must be 0 where create_vector_fn makes a whole vector, got {processes}"
+            )
+        if double_buffered and num_envs < 2:
+            raise ValueError(f"VectorRunner.num_envs must be >= 2 where double_buffered=True, got {num_envs}")
+        super().__init__(base_dir)
+        spec = getattr(self.agent, "spec", None)
+        if not isinstance(spec, Spec):
+            raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {self.agent!r}")
+        if self._pretraining is not None:
+            raise ValueError(
+                "Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
+                f"{self._pretraining.dataset!r}"
+            )
+        if encounter_of(self.environment) is not None:
+            raise ValueError(
+                "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: "
+                "many environments have no common order of them; bind 'continuous_train_and_eval'"
+            )
+        self.num_envs, self.checkpoint_every = num_envs, checkpoint_every
+        self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
+        agent = VectorAgent(spec, num_envs, replay_ratio)
+        agent.keep_diverged_in(self.base_dir)
+        if self._overlap:
+            agent.overlap_learning()
+        # Agents do not import environments: what makes them is found by its name in gin.
+        self._create_envs = create_batched_envs_fn or gin.get_configurable("create_batched_envs")
+        self._agent = self.agent = agent  # type: ignore[assignment]  # it plays many environments
+        self._evaluating = self._number_of_evaluation_envs(evaluation_envs)
+        self._evaluated = np.zeros(self._evaluating, np.int64)  # episodes of each environment
+        self._shown: ShownRows | None = None  # rows that were learnt from and wait for their actions
+        self._running = False
+        self._cut_frames = 0  # of all training
+        self._writes = False  # whether the running iteration ends with a checkpoint
+        self._total = Meters()
+        self._seconds = 0.0  # of training, in this process
+
+    def _number_of_evaluation_envs(self, wanted: int | None) -> int:
+        length = self._lengths[Phase.EVAL]
+        most = min(8, self.num_envs) if wanted is None else wanted
+        return min(most, length.episodes) if length.episodes else most
+
+    # The environments.
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Make the environments of training and, if there is evaluation, those of evaluation; close them at the end."""
+        length = self._lengths[Phase.EVAL]
+        with _closed(self._make_envs(Phase.TRAIN, self.num_envs, self._double_buffered)) as self._envs:
+            if not (length.frames or length.episodes):
+                yield
+                return
+            with _closed(self._make_envs(Phase.EVAL, self._evaluating, False)) as self._evaluation_envs:
+                yield
+
+    def _make_envs(self, phase: Phase, count: int, halves: bool) -> Any:
+        make_env = _Numbered(self._create_environment, self.seed, phase, count, self.max_steps_per_episode)
+        if self._processes:
+            make_env = _Numbered(portable(self._create_environment), *make_env.arguments)
+        envs = self._create_envs(
+            make_env,
+            count,
+            create_vector_fn=self._create_vector,
+            double_buffered=halves,
+            processes=self._processes,
+        )
+        here = self.environment.observation_space, self.environment.action_space
+        for name, ours, theirs in zip(
+            ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True
+        ):
+            if ours != theirs:
+                envs.close()
+                raise ValueError(
+                    f"VectorRunner.create_vector_fn must make environments with the {name} space of "
+                    f"Runner.create_environment_fn, {ours}, got {theirs}"
+                )
+        return envs
+
+    def _seeds(self, phase: Phase, numbers: Sequence[int]) -> list[int]:
+        """Return what begins the episodes of these numbers, one in each environment."""
+        if self._create_vector is None:
+            return [number * len(numbers) + env_id for env_id, number in enumerate(numbers)]
+        return [episode_seed(self.seed, phase, number, env_id) for env_id, number in enumerate(numbers)]
+
+    # Phases.
+
+    def _run_iteration(self, iteration: int) -> None:
+        self._writes = (iteration + 1) % self.checkpoint_every == 0 or iteration == self.num_iterations - 1
+        super()._run_iteration(iteration)
+
+    def _run_phase(self, phase: Phase, length: Length) -> Played:
+        return self._train(length) if phase == Phase.TRAIN else self._evaluate(phase, length)
+
+    def _train(self, length: Length) -> Played:
+        agent, envs = self._agent, self._envs
+        agent.meters = meters = Meters()
+        updates, frames_before = agent.updates, self._frames
+        over: list[Ended] = []
+        actions, shown_at = 0, 0.0
+        if not self._running:
+            envs.begin(self._seeds(Phase.TRAIN, (agent.rows.episode + 1).tolist()))
+            self._running = True
+        while True:
+            shown = self._shown
+            if shown is None:
+                shown = envs.recv()
+                over += agent.observe(shown)
+                actions += int(shown.realtime["applied"].sum())
+                frames = agent.rows.frames_of_all - frames_before
+                if len(over) >= length.episodes if length.episodes else frames >= length.frames:
+                    self._shown = shown
+                    break
+                if time.perf_counter() - shown_at > _SHOW_EVERY:
+                    shown_at = time.perf_counter()
+                    self._show(Phase.TRAIN, over, frames, meters)
+            self._shown = None
+            envs.send(shown.env_ids, agent.act(shown))
+        if self._writes:
+            cut = envs.cut()
+            ended = agent.observe(cut)
+            actions += int(cut.realtime["applied"].sum())
+            over += [episode for episode in ended if episode.terminal]
+            self._cut_frames += sum(episode.frames for episode in ended if not episode.terminal)
+            self._running, self._shown = False, None
+        agent.finish_update()
+        self._frames = agent.rows.frames_of_all
+        self._episodes[Phase.TRAIN] += len(over)
+        frames = self._frames - frames_before
+        self._show(Phase.TRAIN, over, frames, meters)
+        return Played(_episodes(over), actions, agent.updates - updates, None, frames)
+
+    def _evaluate(self, phase: Phase, length: Length) -> Played:
+        """Let each environment play its share, in episodes that no other phase knows of."""
+        agent, envs, count = self._agent, self._evaluation_envs, self._evaluating
+        rows = Rows(agent.spec, count, eval_mode=True)
+        rows.episode[:] = self._evaluated - 1
+        rows.training_frames = self._frames
+        over: list[list[Ended]] = [[] for _ in range(count)]
+
+        def is_done(env_id: int) -> bool:
+            if length.episodes:
+                return len(over[env_id]) >= length.episodes // count + (env_id < length.episodes % count)
+            return sum(episode.frames for episode in over[env_id]) >= -(-length.frames // count)
+
+        envs.begin(self._seeds(phase, self._evaluated.tolist()))
+        running = {env_id for env_id in range(count) if not is_done(env_id)}
+        while running:
+            shown = envs.recv()
+            for episode in rows.note(shown):
+                if episode.env_id in running:
+                    over[episode.env_id].append(episode)
+                    if is_done(episode.env_id):
+                        running.remove(episode.env_id)
+            envs.send(shown.env_ids, rows.decide(shown, agent.policy))
+        envs.cut()
+        self._evaluated += [len(each) for each in over]
+        every = [episode for each in over for episode in each]
+        self._episodes[phase] += len(every)
+        frames = sum(episode.frames for episode in every)
+        self._show(phase, every, frames)
+        return Played(_episodes(every), sum(episode.actions for episode in every), 0, None, frames)
+
+    def _show(self, phase: Phase, over: Sequence[Ended], frames: int, meters: Meters | None = None) -> None:
+        """Show how far a phase is, the newest return and, in training, the rates."""
+        if self._progress is None:
+            return
+        self._played[phase] = 0, 0
+        words = [f"last return {over[-1].score:g}"] if over else []
+        if meters is not None:
+            rates = meters.rates()
+            words.append(f"{rates['ActRate']:,.0f} actions/s, {rates['LearnRate']:,.0f} updates/s")
+        self._tell(phase, len(over), frames, ", ".join(words))
+
+    def _summarize(
+        self, phase: Phase, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
+    ) -> None:
+        super()._summarize(phase, played, seconds, line, scalars)
+        if phase != Phase.TRAIN:
+            return
+        meters = self._agent.meters
+        self._seconds += seconds
+        for name in ("acted", "added", "updates", "sampled", "lag"):
+            setattr(self._total, name, getattr(self._total, name) + getattr(meters, name))
+        rates = {**meters.rates(seconds), **self._fill()}
+        scalars |= {f"Vector/{name}": value for name, value in rates.items()}
+        line["train_rates"] = rates
+        line["cut_frames"] = self._cut_frames
+
+    def _fill(self) -> dict[str, float]:
+        """Return how full the replay is, if the learner has one."""
+        replay = getattr(self._agent.learner, "replay", None)
+        return {} if replay is None else {"ReplayFill": len(replay) / replay.facts()["capacity"]}
+
+    def run_experiment(self) -> None:
+        """Run the iterations that are still to do, and print a table of rates."""
+        super().run_experiment()
+        if self._seconds:
+            print(self.table(), flush=True)
+
+    def table(self) -> str:
+        """Return the rates of all training in this process, and how much of it was cut."""
+        rates = {**self._total.rates(self._seconds), **self._fill()}
+        lines = [f"{_IN_WORDS[name]:<38}{value:>12,.{_DIGITS.get(name, 0)}f}" for name, value in rates.items()]
+        share = self._cut_frames / max(self._frames, 1)
+        return "\n".join([*lines, f"{'frames of cut episodes':<38}{share:>12.2%}"])
+
+    # Checkpoints.
+
+    def _save(self, iteration: int) -> None:
+        if self._writes:
+            super()._save(iteration)
+
+    def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
+        vector = {"evaluated": self._evaluated.tolist(), "cut_frames": self._cut_frames}
+        return {**super()._bundle(agent, done), "vector": vector}
+
+    def _take_counts(self, bundle: Mapping[str, Any]) -> None:
+        super()._take_counts(bundle)
+        self._cut_frames = bundle["vector"]["cut_frames"]
+        evaluated = bundle["vector"]["evaluated"]
+        # Another number of evaluation environments goes on after the longest.
+        same = len(evaluated) == self._evaluating
+        self._evaluated = np.array(evaluated if same else [max(evaluated)] * self._evaluating, np.int64)
+
+    def _check_identity(self, saved: Mapping[str, Any]) -> None:
+        if "environments" not in saved:
+            raise DifferentExperiment(
+                f"base_dir {self.base_dir} holds checkpoints of an experiment with one environment: choose another "
+                "base_dir"
+            )
+        super()._check_identity(saved)
+
+    def facts(self) -> dict[str, str]:
+        """Return what the run is, in words; the environments are counted."""
+        facts = super().facts()
+        return {**facts, "environment": f"{facts['environment']}, {self.num_envs} at once"}
+
+
+_IN_WORDS = {
+    "ActRate": "actions per second",
+    "AddRate": "transitions stored per second",
+    "SampleRate": "transitions learnt per second",
+    "LearnRate": "updates per second",
+    "LearntPerLived": "transitions learnt per one lived",
+    "PolicyLag": "updates by which the policy is behind",
+    "ReplayFill": "share of the replay that is filled",
+}
+_DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}
+
+
+class _Numbered:
+    """Makes an environment whose episodes are seeded by their numbers; it pickles."""
+
+    def __init__(self, make_env: Callable[[], Any], *arguments: Any) -> None:
+        self._make_env, self.arguments = make_env, arguments
+
+    def __call__(self) -> NumberedEpisodes:
+        return NumberedEpisodes(self._make_env(), *self.arguments)
+
+
+@contextmanager
+def _closed(envs: Any) -> Iterator[Any]:
+    try:
+        yield envs
+    finally:
+        envs.close()
+
+
+def _episodes(over: Sequence[Ended]) -> list[Episode]:
+    return [Episode(episode.score, episode.frames, episode.actions, episode.won) for episode in over]

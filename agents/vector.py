@@ -1,0 +1,496 @@
+"""Agents of many environments: one forward pass for all rows that wait, one replay with a lane for each environment.
+
+The order of a round, of the rows of R <= N environments that have been shown::
+
+    observe      close the last decision of each row, and store what is known by now
+    update       as many times as R decisions owe
+    act          on all rows, on the weights that the updates left
+
+which for N = 1 is the order of `turn_based.TurnBasedAgent`. Espeholt et al., "SEED RL: scalable and efficient deep-RL
+with accelerated central inference", 2020, act in this way; Horgan et al., "Distributed prioritized experience replay"
+(Ape-X), 2018, learn in it, with an epsilon of its own for each environment (`policy.per_actor_epsilon`).
+
+Which episode a decision belongs to, its frame and its random numbers are functions of its own environment's history:
+``Decision.frame`` is N times the frames that this environment has played, which is what all have played where they go
+in step. So it makes no difference to a row which rows it is shown with.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from async_wrappers.agents.agent import Report
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.policy import Decisions, Policy
+from async_wrappers.agents.replay.entering import ActorPriorities
+from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.turn_based import Overlap
+
+__all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
+
+_EVER = 2**62  # a frame
+
+
+class ShownRows(Protocol):
+    """The rows of R of N environments, each of which needs a decision: `async_wrappers.batched.Shown` says it all."""
+
+    @property
+    def env_ids(self) -> npt.NDArray[np.int64]:
+        """Each environment's number, ascending, [R]."""
+
+    @property
+    def observation(self) -> Any:
+        """What the next decision reads, [R, *shape], or a dict or tuple of such arrays."""
+
+    @property
+    def reward(self) -> npt.NDArray[np.float32]:
+        """Of the last decision, [R]."""
+
+    @property
+    def first(self) -> npt.NDArray[np.bool_]:
+        """Whether the observation begins an episode, [R]."""
+
+    @property
+    def terminal(self) -> npt.NDArray[np.bool_]:
+        """Whether the last decision's episode has terminated, [R]."""
+
+    @property
+    def truncated(self) -> npt.NDArray[np.bool_]:
+        """Whether it was truncated, or cut, [R]."""
+
+    @property
+    def final(self) -> Mapping[int, Any]:
+        """The last observation of each episode that has ended, by environment."""
+
+    @property
+    def info(self) -> Mapping[int, Mapping[str, Any]]:
+        """The last info of each of these episodes, by environment."""
+
+    @property
+    def realtime(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Arrays [R]: start, frame, interval, applied, unreported_episodes."""
+
+
+class Ended(NamedTuple):
+    """An episode that is over.
+
+    Attributes:
+        env_id: The environment's number.
+        score: Unclipped return, where the environment says it in ``info["episode_return"]``; else the sum of rewards.
+        frames: Frames stepped.
+        actions: Of the agent's that took effect.
+        won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
+        terminal: Whether it terminated; otherwise it was truncated, or cut.
+    """
+
+    env_id: int
+    score: float
+    frames: int
+    actions: int
+    won: bool | None
+    terminal: bool
+
+
+# A block is a mapping of columns [R] as `Replay.extend` takes them, and the frame of its episode on which each
+# transition was complete.
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    columns: Mapping[str, Any]
+    closed: npt.NDArray[np.int64]
+
+    def rows(self, chosen: npt.NDArray[np.bool_]) -> _Block:
+        """Return a copy of some rows."""
+        kept = set(self.columns["env_ids"][chosen].tolist())
+        columns: dict[str, Any] = {}
+        for name, column in self.columns.items():
+            if name in _BY_ENVIRONMENT:
+                columns[name] = {env_id: each for env_id, each in column.items() if env_id in kept}
+            else:
+                columns[name] = each_array(lambda array: array[chosen], column)
+        return _Block(columns, self.closed[chosen])
+
+
+_BY_ENVIRONMENT = ("final", "final_priority")  # of the rows whose episode ended
+
+
+def _with_priorities(block: _Block, priorities: ActorPriorities) -> _Block:
+    """Return a block with the priorities that its transitions enter with, in the place of the values they come from."""
+    columns = dict(block.columns)
+    extras = dict(columns.pop("extras"))
+    columns["priority"], columns["final_priority"] = priorities.enter(
+        columns["env_ids"],
+        extras.pop("value"),
+        extras.pop("max_value"),
+        *(columns[name] for name in ("reward", "interval", "terminal", "truncated")),
+    )
+    return _Block({**columns, "extras": extras} if extras else columns, block.closed)
+
+
+class Rows:
+    """The running episodes of N environments in arrays, and the last decision of each.
+
+    Args:
+        spec: The agent's.
+        num_envs: N.
+        eval_mode: Whether the episodes are those of an evaluation.
+
+    Attributes:
+        episode: Number of each environment's running episode, -1 before the first, `[N]`.
+        frames: Frames of each environment's finished episodes, `[N]`.
+        frame: Frames of each running episode, `[N]`.
+        training_frames: Frames of training so far, which are those of an evaluation's decisions.
+    """
+
+    def __init__(self, spec: Spec, num_envs: int, eval_mode: bool) -> None:
+        """See the class."""
+        self._spec, self.num_envs, self._eval_mode = spec, num_envs, eval_mode
+        self.episode = np.full(num_envs, -1)
+        self.training_frames = 0
+        self.frames, self.frame = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self._score, self._actions = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
+        self._stacks = each_array(
+            lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
+        )
+        self._action: npt.NDArray[Any] | None = None
+        self._extras: dict[str, npt.NDArray[Any]] = {}  # of the last decisions
+
+    @property
+    def frames_of_all(self) -> int:
+        """Frames that all environments have played together."""
+        return int(self.frames.sum() + self.frame.sum())
+
+    def close(self, shown: ShownRows) -> _Block | None:
+        """Return the transitions that the rows complete; None where they complete none.
+
+        Where no episode has ended the observations are views of the stacks, as they are until `decide`.
+        """
+        applied = shown.realtime["applied"].astype(bool) & self._acted[shown.env_ids]
+        if not applied.any():
+            return None
+        rows = slice(None) if applied.all() else np.flatnonzero(applied)
+        env_ids = shown.env_ids[rows]
+        at = _place(env_ids)
+        ended = shown.terminal[rows] | shown.truncated[rows]
+        assert self._action is not None
+        columns: dict[str, Any] = {
+            "env_ids": env_ids,
+            "observation": each_array(lambda stacks: stacks[at, -1], self._stacks),
+            "action": self._action[at],
+            "reward": shown.reward[rows],
+            "interval": shown.realtime["interval"][rows],
+            "terminal": shown.terminal[rows],
+            "truncated": shown.truncated[rows],
+            "final": {env_id: self._spec.without_tuples(shown.final[env_id]) for env_id in env_ids[ended].tolist()},
+        }
+        if self._extras:
+            columns["extras"] = {name: values[at] for name, values in self._extras.items()}
+        return _Block(columns, shown.realtime["frame"][rows])
+
+    def note(self, shown: ShownRows) -> list[Ended]:
+        """Count what the rows show; return the episodes that are over."""
+        env_ids, realtime = shown.env_ids, shown.realtime
+        self._score[env_ids] += shown.reward
+        self._actions[env_ids] += realtime["applied"]
+        over = shown.terminal | shown.truncated
+        ended = []
+        for row in np.flatnonzero(over):
+            i = int(env_ids[row])
+            info, frames = shown.info[i], int(shown.info[i]["realtime"]["frame"])
+            score = float(info.get("episode_return", self._score[i]))
+            won = info.get("won")
+            ended.append(
+                Ended(i, score, frames, int(self._actions[i]), None if won is None else bool(won), shown.terminal[row])
+            )
+            self.frames[i] += frames
+            self._score[i], self._actions[i] = 0.0, 0
+        # An episode that was cut before it had a decision is begun anew.
+        self.episode[env_ids[over & ~shown.first & ~self._acted[env_ids]]] -= 1
+        self._acted[env_ids[over]] = False
+        self.frame[env_ids] = np.where(over & ~shown.first, 0, realtime["frame"])  # 0: it was cut, and none begins
+        self.episode[env_ids] += shown.first + realtime["unreported_episodes"]
+        return ended
+
+    def decide(self, shown: ShownRows, policy: Policy) -> npt.NDArray[Any]:
+        """Return an action for each row."""
+        env_ids, start = shown.env_ids, shown.realtime["start"]
+        at, first = _place(env_ids), env_ids[shown.first]
+
+        def push(stacks: npt.NDArray[Any], observation: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            if stacks.shape[1] > 1:
+                stacks[first] = 0
+                stacks[at, :-1] = stacks[at, 1:]
+            stacks[at, -1] = observation
+            now: npt.NDArray[Any] = stacks[at]
+            return now
+
+        inputs = each_array(push, self._stacks, self._spec.without_tuples(shown.observation))
+        frame = np.full(len(start), self.training_frames)
+        if not self._eval_mode:
+            frame = self.num_envs * (self.frames[at] + start)
+        eval_mode = np.full(len(env_ids), self._eval_mode)
+        output = policy.act(inputs, (), Decisions(self.episode[at], start, frame, eval_mode, env_ids))
+        if self._action is None:
+            self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
+        self._action[at] = output.action
+        for name, values in (output.extras or {}).items():
+            if name not in self._extras:
+                self._extras[name] = np.zeros((self.num_envs, *values.shape[1:]), values.dtype)
+            self._extras[name][at] = values
+        self._acted[at] = True
+        action: npt.NDArray[Any] = output.action
+        return action
+
+    def state_dict(self) -> dict[str, list[int]]:
+        """Return the counts between two episodes."""
+        return {"episodes": (self.episode + 1).tolist(), "frames": self.frames.tolist()}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[int]]) -> None:
+        """Restore the counts; no episode runs."""
+        self.episode, self.frames = np.array(state["episodes"], np.int64) - 1, np.array(state["frames"], np.int64)
+        self.frame.fill(0)
+
+
+def _place(env_ids: npt.NDArray[np.int64]) -> Any:
+    """Return an index for these environments, in ascending order: a slice where they are neighbours, for views."""
+    first, last = int(env_ids[0]), int(env_ids[-1])
+    return slice(first, last + 1) if last - first == len(env_ids) - 1 else env_ids
+
+
+@dataclass
+class Meters:
+    """What has passed since a moment: counts, which divided by the time are rates.
+
+    Attributes:
+        acted: Decisions made.
+        added: Transitions stored.
+        updates: Updates made.
+        sampled: Transitions drawn for them.
+        lag: Updates by which the weights that acted were behind the learner's, summed over the decisions.
+        began: When, in seconds.
+    """
+
+    acted: int = 0
+    added: int = 0
+    updates: int = 0
+    sampled: int = 0
+    lag: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    def rates(self, seconds: float | None = None) -> dict[str, float]:
+        """Return the rates per second by name, the ratio of transitions learnt from to decisions lived, and the lag."""
+        seconds = max(time.perf_counter() - self.began if seconds is None else seconds, 1e-9)
+        return {
+            "ActRate": self.acted / seconds,
+            "AddRate": self.added / seconds,
+            "SampleRate": self.sampled / seconds,
+            "LearnRate": self.updates / seconds,
+            "LearntPerLived": self.sampled / max(self.acted, 1),
+            "PolicyLag": self.lag / max(self.acted, 1),
+        }
+
+
+class VectorAgent:
+    """Acts on many environments at once, and learns.
+
+    As `TurnBasedAgent` it learns from a transition only when a decision of the same environment starts at or after the
+    frame on which the transition was complete.
+
+    Args:
+        spec: Makes the policy and the learner; see `Spec.make_vector_learner`.
+        num_envs: N.
+        replay_ratio: Transitions learnt from for each one lived; None for an update every `Spec.update_period`
+            decisions of all environments together.
+
+    Attributes:
+        spec: As given.
+        num_envs: As given.
+        learner: Whose weights the policy reads.
+        policy: What acts.
+        rows: The running episodes of training.
+        meters: What has passed; whoever reads it makes a new one.
+
+    Raises:
+        ValueError: The agent plays one environment at a time, or `replay_ratio` is not above 0.
+    """
+
+    learns = True
+
+    def __init__(self, spec: Spec, num_envs: int, replay_ratio: float | None = None) -> None:
+        """See the class."""
+        if replay_ratio is not None and not 0 < replay_ratio < math.inf:
+            raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition lived, got {replay_ratio}")
+        self.spec, self.num_envs, self._ratio = spec, num_envs, replay_ratio
+        self.learner = spec.make_vector_learner(num_envs)
+        self.policy: Policy = spec.make_vector_policy(self.learner, num_envs)
+        self._priorities: ActorPriorities | None = spec.make_actor_priorities(num_envs)
+        self.rows = Rows(spec, num_envs, eval_mode=False)
+        self.meters = Meters()
+        self._closed: list[_Block] = []  # transitions that no decision could know yet
+        self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
+        self._decisions = 0
+        self._overlap: Overlap | None = None
+        self._report: Report | None = None
+
+    # A round.
+
+    def observe(self, shown: ShownRows) -> list[Ended]:
+        """Learn what became of the last decision of each row; return the episodes that are over."""
+        block, env_ids = self.rows.close(shown), shown.env_ids
+        if block is not None and self._priorities is not None:
+            block = _with_priorities(block, self._priorities)
+        ended = self.rows.note(shown)
+        over = shown.terminal | shown.truncated
+        # An episode's end is a barrier: nothing of it is on its way any more.
+        self._known[env_ids] = np.where(over, _EVER, shown.realtime["start"])
+        self._store(block)
+        if over.any():
+            for i in env_ids[over & (shown.realtime["applied"] == 0)].tolist():
+                self.learner.cut(i, self.spec.without_tuples(shown.final[i]))
+                if self._priorities is not None:
+                    self._priorities.forget(i)
+            self._known[env_ids[over]] = shown.realtime["start"][over]
+        return ended
+
+    def act(self, shown: ShownRows) -> npt.NDArray[Any]:
+        """Make the updates that are owed, and return an action for each row."""
+        self._train(len(shown.env_ids))
+        if self._overlap is not None and self._overlap.under_way:
+            self.meters.lag += len(shown.env_ids)
+        self.meters.acted += len(shown.env_ids)
+        return self.rows.decide(shown, self.policy)
+
+    def finish_update(self) -> None:
+        """Let the update that is under way beside the environments, if one is, come to its end."""
+        if self._overlap is not None and (scalars := self._overlap.join()) is not None:
+            self._write_scalars(scalars)
+
+    def _store(self, block: _Block | None) -> None:
+        """Let the learner observe the transitions that are known by now, each environment's in their order."""
+        if block is not None:
+            self._closed.append(block)
+        waiting = []
+        for each in self._closed:
+            known = each.closed <= self._known[each.columns["env_ids"]]
+            if known.all():
+                self._extend(each)
+                continue
+            waiting.append(each.rows(~known))
+            if known.any():
+                self._extend(each.rows(known))
+        self._closed = waiting
+
+    def _extend(self, block: _Block) -> None:
+        self.learner.extend(block.columns)
+        self.meters.added += len(block.closed)
+
+    def _train(self, decisions: int) -> None:
+        """Make the updates that so many further decisions owe."""
+        owed = self._owed(self._decisions + decisions) - self._owed(self._decisions)
+        self._decisions += decisions
+        if not owed or not self.learner.ready:
+            return
+        for _ in range(owed):
+            if self._overlap is None:
+                self._write_scalars(self.learner.update())
+            else:
+                self.finish_update()
+                self._overlap.start()
+        self.meters.updates += owed
+        self.meters.sampled += owed * self.spec.batch_size
+
+    def _owed(self, decisions: int) -> int:
+        """Return the updates that fall due up to a decision: the first on decision 0, as in turn-based play."""
+        if self._ratio is None:
+            return -(-decisions // self.spec.update_period)
+        return math.ceil(decisions * self._ratio / self.spec.batch_size)
+
+    def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
+        if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
+            for name, value in scalars.items():
+                self._report(name, float(value), self.rows.frames_of_all)
+
+    # For the runner and checkpoints.
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        updates: int = self.learner.updates
+        return updates
+
+    def identity(self) -> dict[str, Any]:
+        """Return what two runs must share to continue one another; see `Spec.identity`."""
+        return {**self.spec.identity(self.learner), "environments": self.num_envs}
+
+    def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
+        """Return all state where no episode runs; the replay goes into files of its own in `checkpoint_dir`."""
+        self.finish_update()
+        self.learner.save_replay(checkpoint_dir / "replay", iteration)
+        return {
+            "learner": self.learner.state_dict(),
+            "rows": self.rows.state_dict(),
+            "decisions": self._decisions,
+        }
+
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
+        self.finish_update()
+        self.learner.check_state(bundle["learner"])
+        lost: int = self.learner.load_replay(checkpoint_dir / "replay", iteration, partial)
+        self.learner.load_state_dict(bundle["learner"])
+        self.rows.load_state_dict(bundle["rows"])
+        self._decisions = bundle["decisions"]
+        self._publish()
+        return lost
+
+    def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
+        """Delete the replay files that no iteration in `keep` needs."""
+        self.learner.forget_replays(checkpoint_dir / "replay", keep)
+
+    def load_policy(self, bundle: Mapping[str, Any]) -> None:
+        """Take over the weights alone, for acting and as the target's."""
+        self.finish_update()
+        self.learner.load_policy(bundle["learner"])
+        self._publish()
+
+    def _publish(self) -> None:
+        if self._overlap is not None:
+            self._overlap.publish()
+        else:
+            self.policy = self.spec.make_vector_policy(self.learner, self.num_envs)
+
+    def keep_diverged_in(self, directory: str | Path) -> None:
+        """Put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        if getattr(self.learner, "diverged_dir", directory) is None:
+            self.learner.diverged_dir = directory
+        self.spec.keep_diverged_in(directory)
+
+    def set_report(self, report: Report) -> None:
+        """Send the loss to `report`."""
+        self._report = report
+
+    def overlap_learning(self) -> None:
+        """Compute updates beside the environments from now on, one update behind (`Overlap`).
+
+        Raises:
+            ValueError: The agent's learner is no `Learner`, whose updates another thread may compute.
+        """
+        if not isinstance(self.learner, Learner):
+            raise ValueError(
+                f"Runner.overlap must be False with agent {self.spec.name!r}, whose learner is no "
+                "async_wrappers.agents.learner.Learner"
+            )
+        self._overlap = Overlap(self.learner)
+        self.policy = self.spec.make_vector_policy(self._overlap, self.num_envs)

@@ -1,0 +1,601 @@
+"""`ProcessEnvs`: Python environments in a few processes, K of them in each, on shared memory.
+
+One step of all N environments costs each process one wake-up: a byte through a socket, in which the parent says what to
+do, and a byte back. Actions, observations, rewards and ends lie in shared memory, so nothing is pickled but the infos
+of episodes that have ended, where they hold something. Observations have two places, used by turns: the ones that were
+shown last stay whole while the next ones are written, also by a process that dies over it.
+
+A process lives as long as its parent and its socket. It ends by itself when the parent is gone, however that ended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import multiprocessing
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection, util
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from async_wrappers.batched.tree import check_space, finals, mapped, put_rows, taken
+from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.checks import function, whole
+from async_wrappers.live.backends.children import as_child, signals_blocked
+from async_wrappers.live.backends.supervised import Child, assure_room
+from async_wrappers.live.memory.block import Block
+from async_wrappers.wrappers.copies import Info, own_copy, rows
+
+__all__ = ["ProcessEnvs"]
+
+_PATIENCE = 3.0  # seconds that processes have to end once they are asked to
+_NO_GUARD = 86  # exit code of a child that was about to start children of its own
+_ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
+
+_Spaces = tuple[gym.Space[Any], gym.Space[Any]]  # of observations and actions
+
+# What the parent says, a byte: reset into, or step into, place 0 or 1 of the observations; end.
+_RESET, _STEP, _END = (b"r", b"R"), (b"s", b"S"), b"e"
+# What a process answers: done; done, and infos follow in its pipe; an exception, which follows there.
+_DONE, _INFOS, _FAILED = b"d", b"i", b"f"
+_TIMES = ("start", "frame", "interval", "applied")  # of info["realtime"]
+
+
+class ProcessEnvs(VectorEnvs):
+    """N environments in a few processes, as `BatchedEnvs`.
+
+    For environments written in Python that do not exist as a vector. The processes step together: `send` wakes them,
+    and they work while this process does something else, until `recv`. Each environment follows from its seed and the
+    actions sent for it, whatever the number of processes. `RealtimeDelay` may be among its wrappers.
+
+    A process that dies (memory ran out, a library crashed) is replaced. The episodes of its environments are *cut*:
+    their rows are truncated, with reward 0 and the observation that was shown last as final one, and a new episode
+    begins, with a seed derived from the first one. A new process that dies before its first step is done is an error.
+
+    Args:
+        make: A function that makes an environment; it travels to the processes by cloudpickle.
+        num_envs: N; processes have equal shares, but for a remainder.
+        processes: How many processes.
+
+    Attributes:
+        restarts: Processes that died and were replaced.
+        lost_episodes: Episodes that were cut by it.
+
+    Raises:
+        ValueError: Numbers that do not fit, a function that cannot travel, or environments whose spaces differ or whose
+            batches are no arrays.
+        RuntimeError: An environment raises an exception; the message holds its traceback.
+    """
+
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int) -> None:
+        """See the class."""
+        self._processes = _ProcessVector(make, num_envs, processes)
+        super().__init__(self._processes)
+
+    @property
+    def restarts(self) -> int:
+        """See the class."""
+        return self._processes.restarts
+
+    @property
+    def lost_episodes(self) -> int:
+        """See the class."""
+        return self._processes.lost_episodes
+
+    def close(self) -> None:
+        """See `BatchedEnvs`."""
+        self._in_step = False  # a process that hangs in a step is not waited for
+        super().close()
+
+    def _info_of_end(self, i: int) -> Info:
+        if i in self._processes.lost:  # the step was not taken: the end is where the row was shown last
+            start, frame = self._shown_at
+            times = {"start": int(start[i]), "frame": int(frame[i]), "interval": 0, "applied": False}
+            return {"realtime": times}
+        return self._processes.final_infos.get(i, {})
+
+    def _same_step_finals(self, ended: NDArray[np.int64]) -> dict[int, Any]:
+        return finals(self._info["final_obs"], ended)
+
+
+class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
+    """The processes as a Gymnasium vector with ``send`` and ``recv``; it resets in the same step."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int) -> None:
+        if getattr(multiprocessing.process.current_process(), "_inheriting", False):
+            os._exit(_NO_GUARD)  # the parent raises the error that explains it
+        if not sys.platform.startswith("linux") and sys.platform != "darwin":
+            raise RuntimeError(
+                f"ProcessEnvs needs Linux or macOS, got {sys.platform}: use VectorEnvs(SyncVectorEnv(...))"
+            )
+        function("make", make, "makes an environment")
+        self.num_envs = whole("num_envs", num_envs, 1)
+        processes = whole("processes", processes, 1, self.num_envs)
+        try:
+            self._payload: bytes = cloudpickle.dumps(make)
+        except Exception as error:
+            raise ValueError(
+                f"make cannot be sent to another process: {error}; make what cannot be pickled inside the function"
+            ) from error
+        self.restarts = self.lost_episodes = 0
+        self.final_infos: dict[int, Info] = {}  # of the episodes that ended in the last step
+        self.lost: set[int] = set()  # environments whose process died in the last step
+        self._block = Block()
+        bounds = np.linspace(0, self.num_envs, processes + 1).astype(int).tolist()
+        self._shares = [range(*each) for each in itertools.pairwise(bounds)]
+        self._all: list[_Process] = []
+        # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
+        # SIGTERM, so they are killed before.
+        util.Finalize(self, _kill_all, (self._all,), exitpriority=10)
+        try:
+            for number in range(processes):
+                self._all.append(self._start(number))
+            for process in self._all:
+                self._spaces_of(process)
+            self._board = _Board.sized(self._block, self._spaces, self.num_envs)
+            for process in self._all:
+                process.child.pipe.send(self._spaces)
+        except BaseException:
+            self.close()
+            raise
+        self.single_observation_space, self.single_action_space = self._spaces
+        self.observation_space, self.action_space = (batch_space(each, self.num_envs) for each in self._spaces)
+        self._place = 0  # of the observations that were shown last
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]:
+        """Reset all; `seed` is one for each."""
+        assert seed is not None
+        assert options is None
+        self._check_open()
+        self._board.seeds[:] = self._seeds = np.asarray(seed)
+        self._place, self.final_infos = 0, {}
+        for process in list(self._all):
+            # An answer is owed where the wait for it was interrupted.
+            alive = process.child.is_alive() and all(process.hear({}) for _ in range(process.owed))
+            if not alive:  # no episodes are running, so none is lost
+                process = self._restart(process)
+            process.incarnation = 0
+            process.ask(_RESET[0])
+        for process in self._all:
+            if not process.hear(self.final_infos):
+                raise self._over(process)
+        return self._board.observations[0], self._times()
+
+    def send(self, actions: Any) -> None:
+        """Begin a step."""
+        mapped(np.copyto, self._board.actions, actions)
+        self._place = 1 - self._place
+        for process in self._all:
+            process.ask(_STEP[self._place])
+
+    def recv(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
+        """Wait for the end of the step."""
+        self._check_open()
+        board, self.final_infos, self.lost = self._board, {}, set()
+        # All of them are waited for before any is replaced: what they have done is not to be done again.
+        dead: list[_Process] = []
+        for process in self._all:
+            if not process.owed:  # it was heard before the wait was interrupted
+                continue
+            if process.hear(self.final_infos):
+                process.steps += 1
+            else:
+                dead.append(process)
+        for process in sorted(dead, key=lambda process: process.failure is None):
+            self._replace(process)
+        info = self._times()
+        if (board.terminal | board.truncated).any():
+            info["final_obs"] = board.final
+        return board.observations[self._place], board.reward, board.terminal, board.truncated, info
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the processes."""
+        for process in self._all:
+            process.say(_END)
+            process.child.pipe.close()  # it may wait there for the memory's layout
+        for process in self._all:
+            if not process.child.join(_PATIENCE):
+                process.child.kill()
+                process.child.join(_PATIENCE)
+            process.close()
+        self._all.clear()
+        self._block.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise RuntimeError("the environments are closed: make new ones")
+
+    def _times(self) -> Info:
+        return {"realtime": dict(zip(_TIMES, self._board.times.copy(), strict=True))} if self._board.delayed[0] else {}
+
+    def _start(self, number: int) -> _Process:
+        """Start a process."""
+        assure_room()
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = socket.socketpair()
+        pipe, their_pipe = context.Pipe()
+        takes = (self._payload, self._shares[number], self.num_envs, self._block, theirs, their_pipe)
+        process = context.Process(target=_run, args=takes, name=f"async_wrappers environments {number}")
+        with closing(theirs), closing(their_pipe), signals_blocked():
+            process.start()
+        return _Process(Child(f"process {number}", process, pipe), ours, self._shares[number])
+
+    def _spaces_of(self, process: _Process) -> None:
+        """Wait until a process has made its environments, and compare their spaces with those of the others."""
+        try:
+            spaces_of_it = process.child.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._over(process) from None
+        if spaces_of_it[0] == "failed":
+            process.failure = spaces_of_it
+            raise self._over(process)
+        if not hasattr(self, "_spaces"):
+            self._spaces = spaces_of_it
+            for name, space in zip(("the observation space", "the action space"), spaces_of_it, strict=True):
+                check_space(name, space)
+        if spaces_of_it != self._spaces:
+            raise ValueError(f"make must make environments with the same spaces, got {self._spaces} and {spaces_of_it}")
+
+    def _restart(self, process: _Process) -> _Process:
+        """Start another process in the place of one that has died.
+
+        Raises:
+            RuntimeError: An environment of it has raised an exception, or it was new and died before its first step
+                was done.
+        """
+        if process.failure is not None or (process.incarnation and not process.steps):
+            raise self._over(process)
+        number = self._all.index(process)
+        process.close()
+        new = self._all[number] = self._start(number)
+        new.incarnation = process.incarnation + 1
+        self._spaces_of(new)
+        new.child.pipe.send(self._spaces)
+        self.restarts += 1
+        return new
+
+    def _replace(self, dead: _Process) -> None:
+        """Start another process in the place of one that has died in a step, and cut its episodes."""
+        process = self._restart(dead)
+        mine, board = np.array(process.share), self._board
+        board.seeds[mine] = [
+            np.random.SeedSequence((int(self._seeds[i]), process.incarnation)).generate_state(1)[0] >> 1 for i in mine
+        ]
+        process.ask(_RESET[self._place])
+        if not process.hear({}):
+            raise self._over(process)
+        self.lost_episodes += len(mine)
+        board.reward[mine], board.terminal[mine], board.truncated[mine] = 0.0, False, True
+        put_rows(board.final, mine, taken(board.observations[1 - self._place], mine))
+        self.lost |= set(process.share)
+
+    def _over(self, process: _Process) -> RuntimeError:
+        """Close everything, and return the error that says why."""
+        failure, child = process.failure, process.child
+        how = child.how_it_ended() if failure is None else ""
+        exit_code = child.process.exitcode
+        self.close()
+        if exit_code == _NO_GUARD:
+            return RuntimeError(
+                "ProcessEnvs starts processes, which import the main script again: put what the script does under "
+                "`if __name__ == '__main__':`"
+            )
+        if failure is None:
+            return RuntimeError(f"{child.name} of ProcessEnvs {how}, before it had finished a step")
+        _, pickled, traceback = failure
+        error: BaseException | None = None
+        with suppress(Exception):
+            error = cloudpickle.loads(pickled)
+        what = f"{type(error).__name__}: {error}" if error is not None else "an exception"
+        notes = getattr(error, "__notes__", [])
+        raised = RuntimeError(f"{notes[-1] if notes else child.name} of ProcessEnvs raised {what}\n\n{traceback}")
+        raised.__cause__ = error
+        return raised
+
+
+@dataclass(eq=False)
+class _Process:
+    """A process of environments, as its parent sees it."""
+
+    child: Child
+    socket: socket.socket
+    share: range
+    incarnation: int = 0
+    steps: int = 0  # that it has finished
+    owed: int = 0  # answers
+    failure: tuple[str, bytes, str] | None = None
+
+    def say(self, what: bytes) -> None:
+        """Wake the process."""
+        with suppress(OSError):  # it has died, as will be found
+            self.socket.send(what)
+
+    def ask(self, what: bytes) -> None:
+        """Wake the process for something that it answers."""
+        self.owed += 1
+        self.say(what)
+
+    def hear(self, infos: dict[int, Info]) -> bool:
+        """Wait until the process is done, and return True, or until it has died."""
+        with suppress(OSError, EOFError):
+            answer = self.socket.recv(1)
+            self.owed -= 1
+            if answer == _INFOS:
+                infos.update(self.child.pipe.recv())
+            if answer == _FAILED:
+                self.failure = self.child.pipe.recv()
+            return answer in (_DONE, _INFOS)
+        return False
+
+    def close(self) -> None:
+        """Release what belongs to the process, which has ended."""
+        self.child.join(_PATIENCE)
+        self.socket.close()
+        self.child.close()
+
+
+def _kill_all(processes: Sequence[_Process]) -> None:
+    """End by force all that have not ended."""
+    for process in processes:
+        process.child.kill()
+    for process in processes:
+        process.child.join(_PATIENCE)
+
+
+@dataclass
+class _Board:
+    """The shared memory: for each environment what it is to do and what came of it."""
+
+    actions: Any  # [N, ...]
+    observations: tuple[Any, Any]  # [N, ...], two places
+    final: Any  # [N, ...], where an episode has ended
+    reward: NDArray[np.float32]  # [N]
+    terminal: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    seeds: NDArray[np.int64]
+    times: NDArray[np.int64]  # [4, N], as `_TIMES`, under delay
+    delayed: NDArray[np.bool_]  # [1]
+
+    @classmethod
+    def sized(cls, block: Block, of: _Spaces, n: int) -> _Board:
+        """Give a block its size, and return what lies in it."""
+        size = 0
+
+        def measured(dtype: Any, shape: tuple[int, ...]) -> None:
+            nonlocal size
+            size = _after(size, dtype, shape)
+
+        cls._made(measured, of, n)
+        block.resize(size)
+        return cls.of(block, of, n)
+
+    @classmethod
+    def of(cls, block: Block, of: _Spaces, n: int) -> _Board:
+        """Return what lies in a block that has its size."""
+        offset = 0
+
+        def placed(dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+            nonlocal offset
+            array = block.array(dtype, shape, offset)
+            offset = _after(offset, dtype, shape)
+            return array
+
+        return cls._made(placed, of, n)
+
+    @classmethod
+    def _made(cls, array: Callable[..., Any], of: _Spaces, n: int) -> _Board:
+        observations, actions = of
+        return cls(
+            actions=_arrays(actions, n, array),
+            observations=(_arrays(observations, n, array), _arrays(observations, n, array)),
+            final=_arrays(observations, n, array),
+            reward=array(np.float32, (n,)),
+            terminal=array(np.bool_, (n,)),
+            truncated=array(np.bool_, (n,)),
+            seeds=array(np.int64, (n,)),
+            times=array(np.int64, (len(_TIMES), n)),
+            delayed=array(np.bool_, (1,)),
+        )
+
+
+def _after(offset: int, dtype: Any, shape: tuple[int, ...]) -> int:
+    """Return where the next array begins."""
+    end = offset + math.prod((np.dtype(dtype).itemsize, *shape))
+    return -(-end // _ALIGNED) * _ALIGNED
+
+
+def _arrays(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
+    """Return the batch of `space` for n environments, of arrays that `array` makes."""
+    if isinstance(space, spaces.Dict):
+        return {key: _arrays(part, n, array) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_arrays(part, n, array) for part in space.spaces)
+    return array(space.dtype, (n, *(space.shape or ())))
+
+
+def _run(
+    payload: bytes, share: range, n: int, block: Block, turn: socket.socket, parent: connection.Connection
+) -> None:
+    """Be a process of environments."""
+    with as_child(parent):
+        environments = _Environments(payload, share)
+        try:
+            parent.send(environments.spaces)
+            environments.use(_Board.of(block, parent.recv(), n))
+            while (what := turn.recv(1)) not in (_END, b""):
+                if what in _STEP:
+                    infos = environments.step(_STEP.index(what))
+                else:
+                    infos = environments.reset(_RESET.index(what))
+                turn.send(_INFOS if infos else _DONE)
+                if infos:
+                    parent.send(infos)
+        except Exception:
+            with suppress(OSError):
+                turn.send(_FAILED)
+            raise
+        finally:
+            environments.close()
+
+
+class _Environments:
+    """The environments of one process.
+
+    Args:
+        payload: The function that makes one.
+        share: Which of the N they are.
+    """
+
+    def __init__(self, payload: bytes, share: range) -> None:
+        self._share = share
+        make = cloudpickle.loads(payload)
+        self._envs: list[gym.Env[Any, Any]] = []
+        with self._blamed():
+            for _ in share:
+                env = make()
+                if not isinstance(env, gym.Env):
+                    raise ValueError(f"make must return a gymnasium.Env (one, not a vector of them), got {env!r}")
+                self._envs.append(env)
+                if (env.observation_space, env.action_space) != self.spaces:
+                    raise ValueError(
+                        f"make must make environments with the same spaces, got {self.spaces} and "
+                        f"{(env.observation_space, env.action_space)}"
+                    )
+
+    @property
+    def spaces(self) -> _Spaces:
+        """The spaces of a single environment."""
+        return self._envs[0].observation_space, self._envs[0].action_space
+
+    def use(self, board: _Board) -> None:
+        """Take the shared memory into use."""
+        mine = slice(self._share.start, self._share.stop)
+
+        def part(batch: Any) -> Any:
+            return mapped(lambda leaf: leaf[mine], batch)
+
+        self._actions = part(board.actions)
+        self._seeds, self._times, self._delayed = board.seeds[mine], board.times[:, mine], board.delayed
+        self._reward, self._terminal, self._truncated = board.reward[mine], board.terminal[mine], board.truncated[mine]
+        self._put = [_writer(part(place)) for place in board.observations]
+        self._put_final = _writer(part(board.final))
+        self._batched = batch_space(self.spaces[1], len(self._envs))
+        self._discrete = isinstance(self.spaces[1], spaces.Discrete)
+
+    def reset(self, place: int) -> dict[int, Info]:
+        """Reset all."""
+        with self._blamed():
+            for i, (env, seed) in enumerate(zip(self._envs, self._seeds.tolist(), strict=True)):
+                self._at = i
+                observation, info = env.reset(seed=seed)
+                self._begin(place, i, observation, info)
+        return {}
+
+    def step(self, place: int) -> dict[int, Info]:
+        """Step all, reset those whose episode has ended, and return the infos of these episodes."""
+        infos: dict[int, Info] = {}
+        rewards: list[Any] = []
+        put, delayed = self._put[place], self._delayed[0]
+        self._terminal[:] = self._truncated[:] = False
+        with self._blamed():
+            for i, (env, action) in enumerate(zip(self._envs, self._given(), strict=True)):
+                self._at = i
+                observation, reward, terminated, truncated, info = env.step(action)
+                rewards.append(reward)
+                if terminated or truncated:
+                    self._terminal[i], self._truncated[i] = terminated, truncated
+                    self._put_final(i, observation)
+                    if info:
+                        infos[self._share[i]] = _portable(info)
+                    observation, info = env.reset()
+                    self._begin(place, i, observation, info)
+                    continue
+                put(i, observation)
+                if delayed:
+                    self._times[:, i] = [info["realtime"][key] for key in _TIMES]
+        self._reward[:] = rewards
+        return infos
+
+    def close(self) -> None:
+        """Close all."""
+        for env in self._envs:
+            with suppress(Exception):
+                env.close()
+
+    def _begin(self, place: int, i: int, observation: Any, info: Info) -> None:
+        """An episode begins."""
+        _check_shapes(self.spaces[0], observation)
+        self._put[place](i, observation)
+        realtime = info.get("realtime")
+        if realtime is not None:
+            self._delayed[0] = True
+            self._times[:, i] = [realtime["start"], realtime["frame"], 0, False]
+
+    def _given(self) -> Sequence[Any]:
+        """Return the actions."""
+        # Python's numbers, as `Discrete` takes them faster than NumPy's; arrays of the environment's own.
+        return self._actions.tolist() if self._discrete else rows(self._batched, own_copy(self._actions))
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Note which environment has raised an exception."""
+        self._at = len(self._envs)
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"environment {self._share[min(self._at, len(self._share) - 1)]}")
+            raise
+
+
+def _writer(batch: Any) -> Callable[[int, Any], None]:
+    """Return how an observation is written into row i."""
+    if isinstance(batch, dict | tuple):
+        parts = [(key, _writer(part)) for key, part in (batch.items() if isinstance(batch, dict) else enumerate(batch))]
+
+        def write(i: int, observation: Any) -> None:
+            for key, write_part in parts:
+                write_part(i, observation[key])
+
+        return write
+    return batch.__setitem__  # type: ignore[no-any-return]
+
+
+def _check_shapes(space: gym.Space[Any], observation: Any) -> None:
+    """Refuse an observation that NumPy would fit into its place by repeating it.
+
+    Raises:
+        ValueError: Its shape is not that of its space.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+            _check_shapes(part, observation[key])
+    elif np.shape(observation) != space.shape:
+        raise ValueError(f"an observation must have the shape {space.shape} of its space, got {np.shape(observation)}")
+
+
+def _portable(info: Info) -> Info:
+    """Return what of an info can travel."""
+    with suppress(Exception):
+        pickle.dumps(info)
+        return info
+    portable = {}
+    for key, value in info.items():
+        with suppress(Exception):
+            pickle.dumps(value)
+            portable[key] = value
+    return portable

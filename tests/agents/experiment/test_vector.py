@@ -1,0 +1,298 @@
+"""Runs of many environments: one of them is the turn-based run, and stopped runs go on as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.load import load_agent
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.experiment.vector import NumberedEpisodes, VectorRunner
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.vector import VectorAgent
+from tests.worlds.duels_env import Duels
+from tests.worlds.experiments import load_gin, timeless
+from tests.worlds.plain_data import assert_identical, differs
+
+pytestmark = pytest.mark.filterwarnings("ignore::async_wrappers.agents.value_based.c51.SupportWarning")
+
+SMALL = (
+    "MLPTorso.hidden = (8,)",
+    "DQNAgent.min_replay_history = 20",
+    "DQNAgent.batch_size = 8",
+    "DQNAgent.update_period = 3",
+    "DQNAgent.target_update_period = 30",
+    "DQNAgent.replay_capacity = 640",
+    "DQNAgent.epsilon_fn = @linearly_decaying_epsilon",
+    "DQNAgent.epsilon_decay_period = 100",
+    "DQNAgent.summary_writing_frequency = 10",
+    "Runner.max_steps_per_episode = 40",
+    "Runner.report_episodes = 0",
+    "create_gym_vector.environment_id = 'CartPole-v1'",
+)
+
+
+def make(base_dir: Path, schedule: str, *bindings: str, agent: str = "dqn") -> Any:
+    load_gin(f"configs/{agent}/cartpole.gin", bindings=[*SMALL, f"create_runner.schedule = {schedule!r}", *bindings])
+    return create_runner(base_dir)
+
+
+def make_vector(base_dir: Path, *bindings: str, agent: str = "dqn") -> VectorRunner:
+    runner = make(base_dir, "vector", *bindings, agent=agent)
+    assert isinstance(runner, VectorRunner)
+    return runner
+
+
+def learnt(runner: Runner) -> dict[str, Any]:
+    """The learner and the replay."""
+    agent: Any = runner.agent
+    assert isinstance(agent, TurnBasedAgent | VectorAgent)
+    return {"learner": agent.learner.state_dict(), "replay": agent.learner.replay.state_dict()}
+
+
+def state(runner: VectorRunner) -> dict[str, Any]:
+    """All that a run is where a checkpoint is written."""
+    agent = runner._agent
+    lines = [timeless(line) for line in read_iterations(runner.base_dir)]
+    return {
+        **learnt(runner),
+        "rows": agent.rows.state_dict(),
+        "decisions": agent._decisions,
+        "frames": runner._frames,
+        "evaluated": runner._evaluated.tolist(),
+        "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
+    }
+
+
+@pytest.mark.parametrize(
+    ("agent", "wrapping", "processes"),
+    [
+        ("dqn", "[]", 0),
+        ("rainbow", "[]", 0),
+        ("rainbow", "[@RealtimeDelay]", 0),
+        pytest.param("dqn", "[@RealtimeDelay]", 1, marks=pytest.mark.slow),  # a process imports PyTorch
+    ],
+)
+def test_one_environment_is_the_turn_based_run(tmp_path: Path, agent: str, wrapping: str, processes: int) -> None:
+    bindings = (
+        f"create_gym_environment.wrappers = {wrapping}",
+        "RealtimeDelay.delay = 3",
+        "RealtimeDelay.noops = 1",
+        "DQNAgent.stack_size = 2",
+        "Runner.training_episodes = 6",
+        "Runner.evaluation_episodes = 3",
+        "Runner.num_iterations = 2",
+        "VectorRunner.evaluation_envs = 1",
+        f"VectorRunner.processes = {processes}",
+    )
+    in_turn = make(tmp_path / "in_turn", "continuous_train_and_eval", *bindings, agent=agent)
+    in_turn.run_experiment()
+    one = make_vector(tmp_path / "vector", *bindings, "VectorRunner.num_envs = 1", agent=agent)
+    one.run_experiment()
+    assert in_turn.agent.updates > 10
+    assert_identical(learnt(one), learnt(in_turn))
+    for line, other in zip(*map(read_iterations, (one.base_dir, in_turn.base_dir)), strict=True):
+        names = list(timeless(other))
+        assert {name: line[name] for name in names} == {name: other[name] for name in names}
+
+
+RUNS = {
+    "1": ("VectorRunner.num_envs = 1",),
+    "2": ("VectorRunner.num_envs = 2", "VectorRunner.replay_ratio = 4.0"),
+    "32": ("VectorRunner.num_envs = 32", "VectorRunner.evaluation_envs = 3"),
+    "halves, overlapping": (
+        "VectorRunner.num_envs = 5",
+        "VectorRunner.double_buffered = True",
+        "Runner.overlap = True",
+        "DQNAgent.replay_scheme = 'prioritized'",
+    ),
+    "delayed": (
+        "VectorRunner.num_envs = 3",
+        "create_gym_environment.wrappers = [@RealtimeDelay]",
+        "RealtimeDelay.delay = 2",
+    ),
+    "a vector": ("VectorRunner.num_envs = 4", "VectorRunner.create_vector_fn = @create_gym_vector"),
+}
+
+
+@pytest.mark.parametrize("bindings", RUNS.values(), ids=RUNS)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Sequence[str]) -> None:
+    every = ("Runner.training_steps = 120", "Runner.evaluation_steps = 20", "VectorRunner.checkpoint_every = 2")
+    whole = make_vector(tmp_path / "whole", *every, "Runner.num_iterations = 4", *bindings)
+    whole.run_experiment()
+
+    class Stopped(Exception):
+        pass
+
+    def stop(*arguments: Any) -> None:
+        raise Stopped
+
+    stopped = make_vector(tmp_path / "parts", *every, "Runner.num_iterations = 4", *bindings)
+    run_phase, phases = stopped._run_phase, []
+
+    def run_some_phases(*arguments: Any) -> Any:
+        phases.append(arguments)
+        return stop() if len(phases) == 7 else run_phase(*arguments)  # in the fourth iteration, two after a checkpoint
+
+    stopped._run_phase = run_some_phases  # type: ignore[method-assign]
+    with pytest.raises(Stopped):
+        stopped.run_experiment()
+    assert stopped.iterations_done == 2
+    resumed = make_vector(tmp_path / "parts", *every, "Runner.num_iterations = 4", *bindings)
+    assert resumed.resume() and resumed.start_iteration == 2
+    resumed.run_experiment()
+    assert whole.agent.updates > 20
+    assert_identical(state(resumed), state(whole))
+    assert differs(learnt(stopped), learnt(whole))
+
+
+@pytest.mark.parametrize("num_envs", [2, 5])
+def test_halves_play_as_the_whole(tmp_path: Path, num_envs: int) -> None:
+    def play(halves: bool) -> Any:
+        runner = make_vector(
+            tmp_path / str(halves),
+            f"VectorRunner.num_envs = {num_envs}",
+            f"VectorRunner.double_buffered = {halves}",
+            "DQNAgent.min_replay_history = 1000",  # nothing is learnt
+            "DQNAgent.epsilon_warmup = 20",
+            "DQNAgent.stack_size = 3",
+            "DQNAgent.replay_capacity = 5_000",
+            "Runner.training_steps = 600",
+            "Runner.num_iterations = 1",
+            "Runner.evaluation_steps = 0",
+        )
+        runner.run_experiment()
+        return runner._agent.learner.replay.state_dict()["slots"]
+
+    whole, halves = play(False), play(True)
+    assert differs(whole[0], whole[1])
+    for one, other in zip(whole, halves, strict=True):
+        # All but the end, where a half may have been shown once more than the whole.
+        count = min(len(one["kind"]), len(other["kind"])) - 2
+        assert count > 100 // num_envs
+        assert_identical(
+            {name: column[:count] for name, column in one.items()},
+            {name: column[:count] for name, column in other.items()},
+        )
+
+
+def test_each_environment_plays_its_share_of_an_evaluation(tmp_path: Path) -> None:
+    runner = make_vector(
+        tmp_path,
+        "VectorRunner.num_envs = 3",
+        "VectorRunner.evaluation_envs = 3",
+        "Runner.training_steps = 30",
+        "Runner.evaluation_episodes = 7",
+        "Runner.num_iterations = 2",
+    )
+    runner.run_experiment()
+    assert runner._evaluated.tolist() == [6, 4, 4]
+    assert [len(line["eval_episode_returns"]) for line in read_iterations(tmp_path)] == [7, 7]
+
+
+def test_the_checkpoint_cuts_and_the_lines_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runner = make_vector(
+        tmp_path,
+        "VectorRunner.num_envs = 8",
+        "VectorRunner.checkpoint_every = 2",
+        "Runner.training_steps = 80",
+        "Runner.evaluation_steps = 0",
+        "Runner.num_iterations = 3",
+        "Runner.max_steps_per_episode = 500",
+    )
+    runner.run_experiment()
+    lines = read_iterations(tmp_path)
+    assert [line["frames"] for line in lines] == [80, 160, 240]
+    assert lines[0]["cut_frames"] == 0 < lines[1]["cut_frames"] < lines[2]["cut_frames"]
+    ended = sum(sum(line["train_episode_lengths"]) for line in lines)
+    assert ended + lines[-1]["cut_frames"] == 240
+    assert sorted(path.name for path in (tmp_path / "checkpoints").glob("ckpt.*")) == ["ckpt.1", "ckpt.2"]
+    rates = lines[-1]["train_rates"]
+    assert rates["LearntPerLived"] == pytest.approx(8 * lines[-1]["train_updates"] / 80)
+    assert rates["PolicyLag"] == 0 and 0.3 < rates["ReplayFill"] < 0.5
+    assert f"{lines[-1]['cut_frames'] / 240:.2%}" in capsys.readouterr().out
+    assert runner.closing_line().startswith(
+        f"training: {sum(len(line['train_episode_returns']) for line in lines)} episodes, 240 "
+    )
+
+
+def test_what_was_trained_is_evaluated_and_loaded_as_ever(tmp_path: Path) -> None:
+    from async_wrappers.agents.experiment.config import save_config
+
+    runner = make_vector(
+        tmp_path, "Runner.num_iterations = 1", "Runner.training_steps = 100", "Runner.evaluation_steps = 0"
+    )
+    save_config(tmp_path)
+    runner.run_experiment()
+    scores = [episode.score for episode in runner.evaluation(runner.trained_agent(), 4)]
+    gin.clear_config()
+    agent, env = load_agent(tmp_path)
+    assert isinstance(agent, TurnBasedAgent)
+    from async_wrappers.agents.experiment.evaluate import evaluate
+
+    assert [episode.score for episode in evaluate(agent, env, 4, seed=0, max_frames=40)] == scores
+    for name, tensor in agent.learner.network.state_dict().items():
+        assert (tensor == runner._agent.learner.network.state_dict()[name]).all()
+
+
+def test_other_experiments_are_refused(tmp_path: Path) -> None:
+    short = ("Runner.num_iterations = 1", "Runner.training_steps = 30", "Runner.evaluation_steps = 0")
+    make(tmp_path / "in_turn", "continuous_train", *short).run_experiment()
+    make_vector(tmp_path / "vector", *short, "VectorRunner.num_envs = 3").run_experiment()
+    with pytest.raises(DifferentExperiment, match="with one environment"):
+        make_vector(tmp_path / "in_turn", *short).resume()
+    with pytest.raises(DifferentExperiment, match="environments: 3 there, None here"):
+        make(tmp_path / "vector", "continuous_train", *short).resume()
+    with pytest.raises(DifferentExperiment, match="environments: 3 there, 4 here"):
+        make_vector(tmp_path / "vector", *short, "VectorRunner.num_envs = 4").resume()
+
+
+@pytest.mark.parametrize(
+    ("binding", "sentence"),
+    [
+        ("VectorRunner.num_envs = 0", r"VectorRunner.num_envs must be a whole number >= 1, got 0"),
+        ("VectorRunner.checkpoint_every = 0.5", r"VectorRunner.checkpoint_every must be a whole number >= 1, got 0.5"),
+        ("VectorRunner.replay_ratio = 0", r"replay_ratio must be > 0 transitions learnt per transition lived, got 0"),
+        ("create_agent.agent_name = 'random'", r"create_runner.schedule = 'vector' needs an agent that learns"),
+        ("VectorRunner.double_buffered = 1", r"double_buffered must be True or False, got 1"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_a_sentence(tmp_path: Path, binding: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        make_vector(tmp_path, binding)
+
+
+def test_a_vector_of_other_environments_is_refused(tmp_path: Path) -> None:
+    vector = "VectorRunner.create_vector_fn = @create_gym_vector"
+    runner = make_vector(tmp_path, vector, "create_gym_environment.environment_id = 'Acrobot-v1'")
+    with pytest.raises(ValueError, match="must make environments with the observation space of Runner"):
+        runner.run_experiment()
+
+
+def test_an_order_of_encounters_is_refused(tmp_path: Path) -> None:
+    load_gin("configs/dqn/cartpole.gin", bindings=SMALL)
+    with gin.unlock_config():
+        gin.bind_parameter("Runner.create_environment_fn", Duels)
+    with pytest.raises(ValueError, match=r"must not be 'vector' where an environment goes from"):
+        create_runner(tmp_path, "vector")
+
+
+def test_numbered_episodes_are_functions_of_their_number() -> None:
+    def first(seed: int) -> Any:
+        return gym.make("CartPole-v1").reset(seed=seed)[0]
+
+    env = NumberedEpisodes(gym.make("CartPole-v1"), seed=7, phase=Phase.EVAL, num_envs=4, max_frames=3)
+    np.testing.assert_array_equal(env.reset(seed=4 * 5 + 2)[0], first(episode_seed(7, Phase.EVAL, 5, 2)))
+    steps = [env.step(0)[2:4] for _ in range(3)]
+    assert steps == [(False, False), (False, False), (False, True)]
+    np.testing.assert_array_equal(env.reset()[0], first(episode_seed(7, Phase.EVAL, 6, 2)))
+    assert episode_seed(7, Phase.EVAL, 5, 0) == episode_seed(7, Phase.EVAL, 5) != episode_seed(7, Phase.EVAL, 5, 1)

@@ -1,0 +1,251 @@
+"""`ProcessEnvs`: processes that die, environments that raise, and what is left of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+
+from async_wrappers.batched import processes
+from async_wrappers.batched.processes import ProcessEnvs
+from tests.worlds.seeded_env import SeededEnv
+
+ROOT = Path(__file__).parents[3]
+
+
+class Acts(gym.Wrapper[Any, Any, Any, Any]):
+    """Does something when it receives action 2."""
+
+    def __init__(self, act: Callable[[], Any], info: Any = None) -> None:
+        super().__init__(SeededEnv(longest=100, shortest=50))
+        self._act, self._info = act, info
+
+    def step(self, action: Any) -> Any:
+        if action == 2:
+            self._act()
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated or action == 0, truncated, {**info, "more": self._info}
+
+
+def step(envs: ProcessEnvs, actions: Any) -> Any:
+    shown = envs.recv()
+    envs.send(shown.env_ids, np.array(actions))
+    return shown
+
+
+def pids(envs: ProcessEnvs) -> list[int]:
+    return [process.child.process.pid for process in envs._processes._all]  # type: ignore[misc]
+
+
+def crash() -> None:
+    os._exit(7)
+
+
+def raises() -> None:
+    raise KeyError("the door is shut")
+
+
+def test_a_process_that_dies_is_replaced_and_its_episodes_are_cut() -> None:
+    envs = ProcessEnvs(lambda: Acts(crash), 3, processes=2)
+    envs.begin([1, 2, 3])
+    step(envs, [1, 1, 1])
+    before = step(envs, [1, 1, 2])
+    shown = step(envs, [1, 1, 1])
+    of_it = [i for i in range(3) if shown.truncated[i]]
+    assert 2 in of_it
+    assert 0 not in of_it
+    assert (envs.restarts, envs.lost_episodes) == (1, len(of_it))
+    for i in of_it:
+        np.testing.assert_array_equal(shown.final[i], before.observation[i])
+        assert shown.first[i]
+        assert shown.reward[i] == 0
+        assert shown.info[i]["realtime"] == {"start": 1, "frame": 1, "interval": 0, "applied": False}
+        assert (shown.realtime["frame"][i], shown.realtime["applied"][i]) == (0, False)
+        derived = int(np.random.SeedSequence((i + 1, 1)).generate_state(1)[0] >> 1)
+        np.testing.assert_array_equal(shown.observation[i], Acts(crash).reset(seed=derived)[0])
+    assert not shown.terminal.any()
+    assert shown.realtime["frame"][0] == 2
+    after = step(envs, [1, 1, 1])
+    assert after.realtime["frame"].tolist() == [3, *(1 if i in of_it else 3 for i in (1, 2))]
+    envs.close()
+
+
+def test_a_process_that_dies_between_episodes_is_replaced_and_nothing_is_lost() -> None:
+    envs = ProcessEnvs(SeededEnv, 1, processes=1)
+    envs.begin([5])
+    expected = step(envs, [1]).observation, envs.cut().observation
+    os.kill(pids(envs)[0], signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pids(envs)[0])], timeout=10)
+    envs.begin([5])
+    np.testing.assert_array_equal((step(envs, [1]).observation, envs.cut().observation), expected)
+    assert (envs.restarts, envs.lost_episodes) == (1, 0)
+    envs.close()
+
+
+def test_after_an_interrupted_wait_all_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    envs = ProcessEnvs(SeededEnv, 2, processes=1)
+    envs.begin([5, 6])
+    first = step(envs, [1, 1])
+
+    def interrupted(self: Any, infos: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(processes._Process, "hear", interrupted)
+        envs.recv()
+    with pytest.raises(RuntimeError, match="no episodes are running"):
+        envs.recv()
+    envs.begin([5, 6])
+    np.testing.assert_array_equal(step(envs, [1, 1]).observation, first.observation)
+    envs.close()
+
+
+def test_a_process_that_dies_again_and_again_is_an_error() -> None:
+    envs = ProcessEnvs(lambda: Acts(crash), 2, processes=1)
+    envs.begin([0, 1])
+    step(envs, [2, 1])
+    step(envs, [2, 1])
+    with pytest.raises(
+        RuntimeError, match=r"process 0 of ProcessEnvs ended with exit code 7, before it had finished a"
+    ):
+        envs.recv()
+    with pytest.raises(RuntimeError, match="the environments are closed"):
+        envs.begin([0, 1])
+    envs.close()
+
+
+def test_an_exception_of_an_environment_reaches_the_caller_with_its_traceback() -> None:
+    envs = ProcessEnvs(lambda: Acts(raises), 4, processes=2)
+    envs.begin(range(4))
+    step(envs, [1] * 4)
+    left = pids(envs)
+    step(envs, [1, 1, 1, 2])
+    with pytest.raises(
+        RuntimeError, match="environment 3 of ProcessEnvs raised KeyError: 'the door is shut'"
+    ) as raised:
+        envs.recv()
+    assert "in raises" in str(raised.value)
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert not any(map(psutil.pid_exists, left))
+
+
+def never_made() -> gym.Env[Any, Any]:
+    raise OSError("no such game")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (never_made, "environment 0 of ProcessEnvs raised OSError: no such game"),
+        (lambda: 3, r"raised ValueError: make must return a gymnasium.Env \(one, not a vector of them\), got 3"),
+        (lambda: SeededEnv(action_space=gym.spaces.Text(3)), "the action space must be a Box, Discrete"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_in_a_sentence(make: Any, sentence: str) -> None:
+    with pytest.raises((RuntimeError, ValueError), match=sentence):
+        ProcessEnvs(make, 1, processes=1)
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    for num_envs, count, sentence in (
+        (0, 1, "num_envs must be"),
+        (2, 3, "processes must be"),
+        (2, 0, "processes must"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            ProcessEnvs(SeededEnv, num_envs, processes=count)
+    with pytest.raises(ValueError, match="make must be a function"):
+        ProcessEnvs(3, 1, processes=1)  # type: ignore[arg-type]
+    lock = threading.Lock()
+    with pytest.raises(ValueError, match="make cannot be sent to another process"):
+        ProcessEnvs(lambda: lock, 1, processes=1)  # type: ignore[arg-type,return-value]
+
+
+def test_infos_of_ends_travel_without_what_cannot() -> None:
+    envs = ProcessEnvs(lambda: Acts(crash, info=(number for number in range(3))), 2, processes=1)
+    envs.begin([0, 1])
+    step(envs, [0, 1])
+    shown = envs.recv()
+    assert shown.terminal.tolist() == [True, False]
+    assert set(shown.info[0]) == {"history", "realtime"}
+    assert shown.info[0]["realtime"] == {"start": 1, "frame": 1, "interval": 1, "applied": True}
+    envs.close()
+
+
+def test_an_observation_of_another_shape_than_its_spaces_is_refused() -> None:
+    class Flat(gym.ObservationWrapper[Any, Any, Any]):
+        def observation(self, observation: Any) -> Any:
+            return observation[:1]
+
+    envs = ProcessEnvs(lambda: Flat(SeededEnv()), 1, processes=1)
+    with pytest.raises(RuntimeError, match=r"must have the shape \(3,\) of its space, got \(1,\)"):
+        envs.begin([0])
+
+
+def test_many_environments_in_few_processes_start_play_outlive_a_killed_process_and_end() -> None:
+    blocks = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    envs = ProcessEnvs(SeededEnv, 2400, processes=2)
+    envs.begin(range(2400))
+    for _ in range(5):
+        shown = step(envs, np.ones(2400, int))
+    assert len(shown.env_ids) == 2400
+    shown = envs.recv()
+    os.kill(pids(envs)[1], signal.SIGKILL)
+    envs.send(shown.env_ids, np.ones(2400, int))
+    shown = envs.recv()
+    assert shown.truncated[1200:].all()
+    assert not shown.truncated[:1200].all()
+    assert (envs.restarts, envs.lost_episodes) == (1, 1200)
+    left = pids(envs)
+    assert len(envs.cut().final) == 2400
+    envs.close()
+    assert not any(map(psutil.pid_exists, left))
+    if blocks or os.path.isdir("/dev/shm"):
+        assert set(os.listdir("/dev/shm")) <= blocks
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_PATIENCE", 0.1)
+    envs = ProcessEnvs(lambda: Acts(lambda: time.sleep(600)), 1, processes=1)
+    envs.begin([0])
+    step(envs, [2])
+    left = pids(envs)
+    envs.close()
+    assert not any(map(psutil.pid_exists, left))
+
+
+def test_processes_end_with_a_parent_that_is_killed() -> None:
+    script = (
+        "import time\nfrom async_wrappers.batched.processes import ProcessEnvs\nfrom tests.worlds.seeded_env import *\n"
+        "if __name__ == '__main__':\n    envs = ProcessEnvs(SeededEnv, 2, processes=2)\n"
+        "    print(*[p.child.process.pid for p in envs._processes._all], flush=True)\n    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        children = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        assert len(children) == 2
+        parent.kill()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from async_wrappers.batched.processes import ProcessEnvs\nfrom tests.worlds.seeded_env import SeededEnv\n"
+        "ProcessEnvs(SeededEnv, 1, processes=1)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=60)
+    assert "ProcessEnvs starts processes, which import the main script again" in done.stderr
