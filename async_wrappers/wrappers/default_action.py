@@ -219,4 +219,7 @@ def _element(space: gym.Space[Any], action: Any) -> Any | None:
         # Of whole numbers, a cast to a smaller type wraps around: 256 becomes a uint8 of 0.
         if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):
             return None
-    return action if space.contains(action) else None
+    try:
+        return action if space.contains(action) else None
+    except OverflowError:  # Gymnasium 1.3 casts a whole number of Python's to the space's type before it compares
+        return None
