@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers import RealtimeDelay
+from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.metrics import read_iterations
@@ -358,6 +358,17 @@ def test_memory_is_refused_where_decisions_overlap(delay: int, noops: int, refus
             f"decision before has left, got delay={delay} and noops={noops}: give it a network without core and "
             "previous action (create_actor_critic.core = None and create_actor_critic.feed_previous = False)"
         )
+
+
+@pytest.mark.parametrize(("delay", "noops", "refused"), [(1, 1, False), (2, 3, False), (1, 0, True), (3, 1, True)])
+def test_memory_is_refused_on_a_vector_that_delays_by_itself(delay: int, noops: int, refused: bool) -> None:
+    inner = SyncVectorEnv([lambda: DriftingEnv(noop=True, lengths=[30])] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs = VectorEnvs(VectorRealtimeDelay(inner, delay, noops))
+    agent = VectorAgent(VTrace(envs.observation_space, envs.action_space, **hyperparameters()), 3)
+    if not refused:
+        return rounds(agent, envs, 40)
+    with pytest.raises(ValueError, match=f"got delay={delay} and noops={noops}: give it a network without core"):
+        rounds(agent, envs, 40)
 
 
 def test_memory_is_refused_where_latencies_vary_and_live() -> None:
