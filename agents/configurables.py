@@ -12,6 +12,7 @@ from async_wrappers.agents.networks.sequence_network import (
     GRUCore,
     LSTMCore,
     create_actor_critic,
+    create_recurrent_q_network,
 )
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
 from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
@@ -39,6 +40,7 @@ CONFIGURABLES = (
     create_agent,
     create_network,
     create_optimizer,
+    create_recurrent_q_network,
     create_runner,
     identity_epsilon,
     linearly_decaying_epsilon,

@@ -16,6 +16,7 @@ from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import C51
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.quantile import ImplicitQuantile, Quantile
+from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 
 __all__ = ["AGENTS", "BASELINES", "create_agent", "create_spec", "spec_of"]
@@ -27,6 +28,7 @@ AGENTS: Mapping[str, type[Spec]] = {
     "full_rainbow": FullRainbow,
     "quantile": Quantile,
     "implicit_quantile": ImplicitQuantile,
+    "r2d2": R2D2,
     "vtrace": VTrace,
 }
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}

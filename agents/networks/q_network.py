@@ -39,6 +39,7 @@ from async_wrappers.agents.networks.torsos import (
 from async_wrappers.agents.schema import at, leaves
 
 __all__ = [
+    "HEADS",
     "PRESETS",
     "TORSOS",
     "DictTorso",
@@ -302,7 +303,7 @@ def create_network(
         TypeError: If `torso`, `head` or `initializer` is neither a name nor a factory.
         ValueError: If a name is unknown, or a size does not suit the torso or head.
     """
-    torso, head = resolved("torso", torso, TORSOS), resolved("head", head, _HEADS)
+    torso, head = resolved("torso", torso, TORSOS), resolved("head", head, HEADS)
     whole = partial(DictTorso, torso=torso) if isinstance(observation_shape, Mapping) else torso
     return QNetwork(observation_shape, num_actions, whole, head, outputs, initializer)
 
@@ -319,7 +320,7 @@ def _auto_torso(observation_shape: tuple[int, ...]) -> nn.Module:
 
 
 TORSOS: Mapping[str, TorsoFactory] = {"auto": _auto_torso, "nature": NatureTorso, "mlp": MLPTorso, **PRESETS}
-_HEADS: Mapping[str, HeadFactory] = {"linear": LinearHead, "dueling": DuelingHead}
+HEADS: Mapping[str, HeadFactory] = {"linear": LinearHead, "dueling": DuelingHead}
 
 
 def checked_shapes(observation_shape: Any) -> Any:

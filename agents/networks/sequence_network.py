@@ -21,7 +21,7 @@ import gin
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.networks.q_network import TORSOS, DictTorso, checked_shapes, resolved
+from async_wrappers.agents.networks.q_network import HEADS, TORSOS, DictTorso, HeadFactory, checked_shapes, resolved
 from async_wrappers.agents.networks.torsos import (
     Initializer,
     TorsoFactory,
@@ -40,6 +40,7 @@ __all__ = [
     "SequenceNetwork",
     "check_sequence_fit",
     "create_actor_critic",
+    "create_recurrent_q_network",
 ]
 
 
@@ -291,12 +292,52 @@ def create_actor_critic(
         TypeError: `torso`, `core` or `initializer` is neither a name nor a factory.
         ValueError: A name is unknown, or a size does not suit the torso or core.
     """
+    return _create(observation_shape, num_actions, torso, ActorCriticHead, core, feed_previous, initializer)
+
+
+@gin.configurable(module="agents")
+def create_recurrent_q_network(
+    observation_shape: Any,
+    num_actions: int,
+    *,
+    torso: str | TorsoFactory = "auto",
+    core: str | Callable[[int], nn.Module] | None = "lstm",
+    head: str | HeadFactory = "dueling",
+    feed_previous: bool = True,
+    initializer: Initializer = "torch",
+) -> SequenceNetwork:
+    """Build a Q-network with memory, for agents such as `value_based.r2d2.R2D2`.
+
+    Args:
+        observation_shape: Shape of one observation; for a Dict, the shapes by key.
+        num_actions: Number of actions.
+        torso: As in `q_network.create_network`.
+        core: "lstm", "gru", a factory such as ``@LSTMCore``, or None for no memory.
+        head: As in `q_network.create_network`.
+        feed_previous: See `SequenceNetwork`.
+        initializer: As in `q_network.create_network`.
+
+    Raises:
+        TypeError: `torso`, `core`, `head` or `initializer` is neither a name nor a factory.
+        ValueError: A name is unknown, or a size does not suit the torso, core or head.
+    """
+    made = resolved("head", head, HEADS)
+    return _create(observation_shape, num_actions, torso, made, core, feed_previous, initializer)
+
+
+def _create(
+    observation_shape: Any,
+    num_actions: int,
+    torso: str | TorsoFactory,
+    head: Callable[..., nn.Module],
+    core: str | Callable[[int], nn.Module] | None,
+    feed_previous: bool,
+    initializer: Initializer,
+) -> SequenceNetwork:
     made = resolved("torso", torso, TORSOS)
     whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
     remembers = None if core is None else resolved("core", core, CORES)
-    return SequenceNetwork(
-        observation_shape, num_actions, whole, ActorCriticHead, remembers, feed_previous, initializer
-    )
+    return SequenceNetwork(observation_shape, num_actions, whole, head, remembers, feed_previous, initializer)
 
 
 @torch.no_grad()

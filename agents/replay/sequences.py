@@ -82,6 +82,7 @@ class Assembly:
 
     Attributes:
         columns: shape and dtype of each array of a sequence, by name.
+        schema: what a row is made of, without the state.
         observation_names: the names of those that an observation is made of, in the order of the schema.
         add_count: transitions ever observed.
 
@@ -116,16 +117,16 @@ class Assembly:
         self._emit, self._period, self._gamma, self._discount_by = emit, period, gamma, discount_by
         whole = TransitionSchema(observation_space, extras)
         rest = without_state(extras)
-        self._schema = TransitionSchema(observation_space, rest)
+        self.schema = TransitionSchema(observation_space, rest)
         self._facts = {**whole.as_dict(), "length": length, "period": period, "stack_size": stack_size}
         self._facts |= {"gamma": gamma, "discount_by": discount_by, "num_envs": num_envs}
         state = extras.spaces.get(STATE) if extras is not None else None
         self._state_size: int | None = None if state is None else int(state.shape[0])  # type: ignore[index]
         steps, rows, frames = length, length + 1, length + stack_size
-        self.observation_names = list(self._schema.observation.columns)
-        self._extra_names = list(self._schema.extras.columns) if self._schema.extras else []
+        self.observation_names = list(self.schema.observation.columns)
+        self._extra_names = list(self.schema.extras.columns) if self.schema.extras else []
         sizes: dict[str, tuple[int, Column]] = {
-            name: (frames, column) for name, column in self._schema.observation.columns.items()
+            name: (frames, column) for name, column in self.schema.observation.columns.items()
         }
         sizes["previous_action"] = rows, Column((), np.dtype(np.int64))
         sizes["previous_reward"] = rows, Column((), np.dtype(np.float32))
@@ -135,8 +136,8 @@ class Assembly:
         sizes["action"] = steps, Column((), np.dtype(np.int64))
         for name in ("reward", "discount", "mask"):
             sizes[name] = steps, Column((), np.dtype(np.float32))
-        if self._schema.extras:
-            sizes |= {name: (steps, column) for name, column in self._schema.extras.columns.items()}
+        if self.schema.extras:
+            sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
         self._buffers: dict[str, Rows] = {
             name: np.zeros((num_envs, size, *column.shape), column.dtype) for name, (size, column) in sizes.items()
         }
@@ -181,18 +182,18 @@ class Assembly:
             raise ValueError(f"env_ids must be distinct and lie in [0, {self.num_envs}), got {env_ids.tolist()}")
         terminal = np.asarray(block["terminal"], bool)
         ended = env_ids[terminal | np.asarray(block["truncated"], bool)]
-        observation = self._schema.observation.check_rows(block["observation"], rows)
+        observation = self.schema.observation.check_rows(block["observation"], rows)
         extras: list[Rows] = []
         state: Any = None
         if self._extra_names or self._state_size is not None:
             given = dict(block["extras"])
             state = given.pop(STATE, None)
-            extras = self._schema.extras.check_rows(given, rows) if self._schema.extras else []
+            extras = self.schema.extras.check_rows(given, rows) if self.schema.extras else []
         if (self._state_size is not None) and np.shape(state) != (rows, self._state_size):
             raise ValueError(f"extras[{STATE!r}] must be [{rows}, {self._state_size}], got {np.shape(state)}")
         if missing := [env_id for env_id in ended.tolist() if env_id not in block["final"]]:
             raise ValueError(f"final must hold the last observation of environment {missing[0]}, whose episode ended")
-        finals = [self._schema.observation.check(block["final"][env_id]) for env_id in ended.tolist()]
+        finals = [self.schema.observation.check(block["final"][env_id]) for env_id in ended.tolist()]
         action, reward = np.asarray(block["action"], np.int64), np.asarray(block["reward"], np.float32)
         discount = np.full(rows, self._gamma)
         if self._discount_by == "frame":
@@ -215,7 +216,7 @@ class Assembly:
         """End an environment's running episode, if one runs, as a truncation would have; see `Replay.cut`."""
         if not 0 <= env_id < self.num_envs:
             raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
-        final = [array[None] for array in self._schema.observation.check(observation)]
+        final = [array[None] for array in self.schema.observation.check(observation)]
         if self._age[env_id]:
             self._append_final(np.array([env_id]), final)
 
@@ -265,7 +266,7 @@ class Assembly:
 
     def batch(self, columns: Mapping[str, Rows]) -> dict[str, Any]:
         """Return columns of B sequences, `[T, B, ...]` as the module's comment has them, with observations nested."""
-        of_observation, of_extras = self._schema.observation, self._schema.extras
+        of_observation, of_extras = self.schema.observation, self.schema.extras
         names = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
         batch: dict[str, Any] = {"observation": of_observation.nest([columns[name] for name in self.observation_names])}
         batch |= {name: columns[name] for name in names}

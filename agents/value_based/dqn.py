@@ -19,6 +19,7 @@ from async_wrappers.agents.networks.q_network import check_fit, create_network
 from async_wrappers.agents.policy import (
     Epsilon,
     EpsilonGreedyPolicy,
+    Policy,
     WorkerPolicy,
     has_warmup,
     is_per_actor,
@@ -312,6 +313,11 @@ class DQN(Spec):
         """Shape of the network's output for one observation."""
         return (self.num_actions, *self.outputs)
 
+    @property
+    def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch] | None:
+        """What turns a batch's arrays into tensors; None for batches of transitions."""
+        return None
+
     def make_monitor(self) -> Monitor | None:
         """Make what watches the transitions of one environment."""
         return None
@@ -333,15 +339,15 @@ class DQN(Spec):
         network = self.make_network().requires_grad_(False)
         return WorkerPolicy(self.make_policy_for(network, actor=number, actors=workers), self.reader.without_tuples)
 
-    def make_policy_of(self, learner: Any) -> EpsilonGreedyPolicy:
+    def make_policy_of(self, learner: Any) -> Policy:
         """Make the policy of a turn-based agent, which reads the learner's network in place."""
         return self.make_policy_for(learner.network)
 
-    def make_policy_for(self, network: nn.Module, actor: int = 0, actors: int = 1) -> EpsilonGreedyPolicy:
+    def make_policy_for(self, network: nn.Module, actor: int = 0, actors: int = 1) -> Policy:
         """Make a policy that reads `network` in place."""
         return self._make_policy(network, self._epsilon.of_actor(actor, actors))
 
-    def make_vector_policy(self, learner: Any, num_envs: int) -> EpsilonGreedyPolicy:
+    def make_vector_policy(self, learner: Any, num_envs: int) -> Policy:
         """Make the policy of many environments, each of which is an actor for an `epsilon_fn` that takes one."""
         return self._make_policy(
             learner.network, self._epsilon.of_environments(num_envs), leaves_values=self._actor_priorities
@@ -354,7 +360,7 @@ class DQN(Spec):
         of_replay = {name: self._replay[name] for name in ("update_horizon", "gamma", "discount_by")}
         return ActorPriorities(num_envs, self.priority_of_error, **of_replay)
 
-    def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> EpsilonGreedyPolicy:
+    def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> Policy:
         return EpsilonGreedyPolicy(
             network,
             self.values,
@@ -408,6 +414,7 @@ class DQN(Spec):
             compute=self.compute,
             first_action=self.first_action,
             read=self.reader,
+            tensors=self.batch_tensors,
             monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
             seed=own_seed(self._learning_seed, number),
             **self._learning,
@@ -423,9 +430,12 @@ class DQN(Spec):
             return self.compute.place(self._network())
         with seeded(self._weights_seed):
             network = self.build_network(self._network)
-            blank = Reader(self.observation_space, self.stack_size, Compute("cpu"))(self.reader.blank_stacks())
-            check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
+            self.check_network(network, Reader(self.observation_space, self.stack_size, Compute("cpu")))
         return self.compute.place(network)
+
+    def check_network(self, network: nn.Module, read: Reader) -> None:
+        """Refuse a network that does not fit the observations, or gives what the agent cannot use, with a ValueError."""
+        check_fit(network, self.network_inputs(read(self.reader.blank_stacks())), self.output_shape, self.name)
 
     def make_replay(self, capacity: int, seed: int, num_envs: int = 1) -> Replay:
         """Make the replay memory, with a lane for each environment."""
