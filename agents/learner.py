@@ -46,6 +46,7 @@ __all__ = [
     "SampledBatch",
     "Source",
     "create_optimizer",
+    "linear_decay",
 ]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
@@ -103,6 +104,11 @@ def create_optimizer(
             parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
         )
     return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
+
+
+def linear_decay(updates: int, over: int) -> float:
+    """Return the factor of a learning rate that falls linearly to 0 over so many updates."""
+    return max(0.0, 1.0 - updates / over)
 
 
 # What an agent gives its learner, and what passes between the steps of an update.

@@ -17,7 +17,10 @@ import sys
 import time
 from pathlib import Path
 
-CORE = {"vtrace/cartpole_no_velocity": ("create_actor_critic.core", "'lstm'")}
+CORE = {
+    "vtrace/cartpole_no_velocity": ("create_actor_critic.core", "'lstm'"),
+    "r2d2/cartpole_no_velocity": ("create_recurrent_q_network.core", "'lstm'"),
+}
 
 
 def play(config: str, core: str, seed: int, seconds: float, episodes: int, base_dir: Path) -> None:

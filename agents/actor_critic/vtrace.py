@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import nn
 
-from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks, create_optimizer
+from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks, create_optimizer, linear_decay
 from async_wrappers.agents.losses.actor_critic import entropy, log_prob, masked_mean, vtrace
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
 from async_wrappers.agents.policy import Decisions, RecurrentPolicy, WorkerPolicy
@@ -174,7 +174,7 @@ class VTrace(Spec):
         self.reader = reader_of(observation_space, stack_size, self.compute, self.name)
         self.lambda_, self.clip_rho, self.clip_c, self.clip_pg_rho = lambda_, clip_rho, clip_c, clip_pg_rho
         self.baseline_cost, self.entropy_cost, self.max_abs_reward = baseline_cost, entropy_cost, max_abs_reward
-        self._network, self._optimizer, self._learning_rate_decay = network, optimizer, learning_rate_decay
+        self._network, self._optimizer = network, optimizer
         self._unrolls, self._queue_capacity = batch_size, queue_capacity
         self._queue: dict[str, Any] = {
             "unroll_length": unroll_length,
@@ -185,6 +185,8 @@ class VTrace(Spec):
             "discount_by": discount_by,
         }
         self._learning: dict[str, Any] = {"max_gradient_norm": max_gradient_norm, "diverged_dir": diverged_dir}
+        if learning_rate_decay is not None:
+            self._learning["learning_rate_scale"] = partial(linear_decay, over=learning_rate_decay)
         seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(3)]
         self._weights_seed, self._exploration_seed, self._learning_seed = seeds
 
@@ -308,7 +310,6 @@ class VTrace(Spec):
             first_action=self.first_action,
             seed=own_seed(self._learning_seed, number),
             tensors=self._tensors,
-            learning_rate_scale=None if self._learning_rate_decay is None else self._learning_rate_scale,
             **self._learning,
         )
 
@@ -337,10 +338,6 @@ class VTrace(Spec):
 
     def _tensors(self, arrays: Mapping[str, Any]) -> Batch:
         return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stack_size)
-
-    def _learning_rate_scale(self, updates: int) -> float:
-        assert self._learning_rate_decay is not None
-        return max(0.0, 1.0 - updates / self._learning_rate_decay)
 
     # For the agent's surroundings: the runner, checkpoints, other processes.
 

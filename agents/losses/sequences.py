@@ -90,7 +90,7 @@ def _n_step_returns(bootstrap: Tensor, rewards: Tensor, discounts: Tensor, mask:
 
 
 def sequence_priority(td_errors: Tensor, mask: Tensor, eta: float) -> Tensor:
-    """eta max_t |delta_t| + (1 - eta) mean_t |delta_t| over the decisions of a sequence (Kapturowski et al. 2019).
+    """Return eta max_t |delta_t| + (1 - eta) mean_t |delta_t| over a sequence's decisions (Kapturowski et al. 2019).
 
     Args:
         td_errors: `[T, B]`.

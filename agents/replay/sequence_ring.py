@@ -7,7 +7,7 @@ length overlap, come with the state that acting had left before them, and are dr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,11 +15,10 @@ import numpy.typing as npt
 from gymnasium.spaces import Dict
 
 from async_wrappers.agents.files import Arrays, Segment
-from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.replay.selectors import SELECTORS, Positions, Selector
+from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.replay.sequences import STATE, Assembly
 
-__all__ = ["SequenceRing", "create_sequence_replay"]
+__all__ = ["SequenceRing"]
 
 _PIECE = 64  # sequences that go to or come from a file at a time, which bounds the memory that a load needs
 
@@ -212,54 +211,3 @@ class SequenceRing:
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
         """Return the segments that hold a sequence which is there."""
         return [segment for segment in listed if segment.stop > self.oldest]
-
-
-def create_sequence_replay(
-    observation_space: gym.Space[Any],
-    extras: Dict | None = None,
-    *,
-    selector: str | Any = "prioritized",
-    capacity: int,
-    batch_size: int = 64,
-    seed: int = 0,
-    num_envs: int = 1,
-    length: int,
-    period: int,
-    stack_size: int = 1,
-    gamma: float = 0.997,
-    discount_by: Literal["decision", "frame"] = "decision",
-    **of_selector: Any,
-) -> Replay:
-    """Make an empty replay of sequences, whose batches are those of `sequences.py`.
-
-    Args:
-        observation_space: a space of arrays, or a Dict of such.
-        extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state".
-        selector: how sequences are drawn: "uniform", "prioritized", or what makes a `Selector`.
-        capacity: sequences kept.
-        batch_size: sequences in a batch.
-        seed: of the draws.
-        num_envs: environments.
-        length: rows of a sequence.
-        period: rows from the beginning of one sequence of an environment to that of the next.
-        stack_size: observations in a stack, k.
-        gamma: discount of one decision or one frame, in [0, 1].
-        discount_by: what `gamma` discounts, a "decision" or a "frame".
-        of_selector: the arguments of the selector, such as those of `Prioritized`.
-
-    Raises:
-        ValueError: an argument is out of its range.
-    """
-    ring = SequenceRing(
-        observation_space,
-        extras,
-        capacity,
-        num_envs=num_envs,
-        length=length,
-        period=period,
-        stack_size=stack_size,
-        gamma=gamma,
-        discount_by=discount_by,
-    )
-    made = SELECTORS[selector] if isinstance(selector, str) else selector
-    return Replay(ring, made(**of_selector), batch_size=batch_size, seed=seed)

@@ -434,7 +434,7 @@ class DQN(Spec):
         return self.compute.place(network)
 
     def check_network(self, network: nn.Module, read: Reader) -> None:
-        """Refuse a network that does not fit the observations, or gives what the agent cannot use, with a ValueError."""
+        """Refuse a network that does not fit the observations, or gives what the agent cannot use: a ValueError."""
         check_fit(network, self.network_inputs(read(self.reader.blank_stacks())), self.output_shape, self.name)
 
     def make_replay(self, capacity: int, seed: int, num_envs: int = 1) -> Replay:

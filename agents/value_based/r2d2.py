@@ -14,12 +14,11 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.learner import Batch, LossOutput, Networks, linear_decay
 from async_wrappers.agents.losses.sequences import sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
 from async_wrappers.agents.policy import Decisions, Epsilon, RecurrentPolicy, WorkerPolicy, per_actor_epsilon
-from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.replay.sequence_ring import create_sequence_replay
+from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
 from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
 from async_wrappers.agents.schema import Reader, each_array
 from async_wrappers.agents.spec import (
@@ -37,9 +36,9 @@ __all__ = ["R2D2"]
 class R2D2(DQN):
     """R2D2 (Kapturowski et al. 2019), ``R2D2Agent`` in gin: DQN with memory, on sequences with stored states.
 
-    Sequences of `burn_in` and `unroll_length` rows are drawn by priority. Both networks are run over the burn-in from the
-    state that acting had left before it, without learning, and then over the unroll. An environment's first `burn_in` rows
-    are never learnt from.
+    Sequences of `burn_in` and `unroll_length` rows are drawn by priority. Both networks are run over the burn-in from
+    the state that acting had left before it, without learning, and then over the unroll. An environment's first
+    `burn_in` rows are never learnt from.
 
     Args:
         observation_space: As in `DQN`.
@@ -58,6 +57,7 @@ class R2D2(DQN):
         priority_exponent: As in `DQN`.
         importance_exponent: As in `DQN`.
         epsilon_fn: As in `DQN`.
+        learning_rate_decay: Updates over which the learning rate falls linearly to 0; None keeps it.
         shared: The others of `DQN`. `replay_capacity` counts the rows of all environments, those that two sequences
             share once; `loss_type` and `priority` have no effect: the loss is half the sum of squared errors.
 
@@ -87,6 +87,7 @@ class R2D2(DQN):
         priority_exponent: float = 0.9,
         importance_exponent: float = 0.6,
         epsilon_fn: Callable[..., float] = per_actor_epsilon,
+        learning_rate_decay: int | None = None,
         **shared: Any,
     ) -> None:
         """See the class."""
@@ -95,16 +96,18 @@ class R2D2(DQN):
         check_at_least("state_period", state_period, 1, "row")
         if state_period > burn_in + unroll_length:
             raise ValueError(
-                f"state_period must be <= burn_in + unroll_length = {burn_in + unroll_length} rows, or some would be in "
-                f"no sequence, got {state_period}"
+                f"state_period must be <= burn_in + unroll_length = {burn_in + unroll_length} rows, or some would be "
+                f"in no sequence, got {state_period}"
             )
+        if learning_rate_decay is not None:
+            check_at_least("learning_rate_decay", learning_rate_decay, 1, "update")
         check_numbers(eta=eta)
         check_shares(eta=eta)
         if value_rescaling is not None:
             check_numbers(value_rescaling=value_rescaling)
             if not 0 <= value_rescaling <= 1:
                 raise ValueError(f"value_rescaling must lie in [0, 1], or None for no rescaling, got {value_rescaling}")
-        wanted = {"actor_priorities": False, "one_step_loss": False}
+        wanted: dict[str, Any] = {"actor_priorities": False, "one_step_loss": False}
         wanted |= {"replay_eviction": "oldest", "replay_compression": None}
         for argument, value in wanted.items():
             if shared.get(argument, value) != value:
@@ -124,6 +127,8 @@ class R2D2(DQN):
             **shared,
         )
         self.batch_size = batch_size * unroll_length  # transitions
+        if learning_rate_decay is not None:
+            self._learning["learning_rate_scale"] = partial(linear_decay, over=learning_rate_decay)
         self.burn_in, self.update_horizon = burn_in, update_horizon
         self.eta, self.value_rescaling = eta, value_rescaling
         of_replay = ("batch_size", "stack_size", "gamma", "discount_by", "selector", "priority_exponent")
@@ -150,7 +155,7 @@ class R2D2(DQN):
         """Return half the sum of squared n-step double Q-learning errors (Kapturowski et al. 2019, section 2.3)."""
         b = self.burn_in
         with torch.no_grad():
-            q_target, state = self._unrolled(networks.target, batch, slice(None), batch[STATE])
+            q_target, _ = self._unrolled(networks.target, batch, slice(None), batch[STATE])
             burnt_in = batch[STATE]
             if b:
                 _, burnt_in = self._unrolled(networks.online, batch, slice(0, b), batch[STATE])
@@ -229,8 +234,8 @@ class R2D2(DQN):
         sequences, period = capacity // self._replay["period"], self._replay["period"]
         if sequences < num_envs:
             raise ValueError(
-                f"replay_capacity must be >= {period * num_envs} rows, state_period for each of {num_envs} environments, "
-                f"got {capacity}"
+                f"replay_capacity must be >= {period * num_envs} rows, state_period for each of {num_envs} "
+                f"environments, got {capacity}"
             )
         return create_sequence_replay(
             self.observation_space, self.extras, capacity=sequences, seed=seed, num_envs=num_envs, **self._replay

@@ -15,6 +15,7 @@ from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import C51
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.quantile import ImplicitQuantile, Quantile
+from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
@@ -36,6 +37,7 @@ def no_bindings() -> Iterator[None]:
         ("full_rainbow", FullRainbow),
         ("quantile", Quantile),
         ("implicit_quantile", ImplicitQuantile),
+        ("r2d2", R2D2),
         ("vtrace", VTrace),
     ],
 )

@@ -29,7 +29,9 @@ from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
-VECTORS = [name for name in FILES if name.startswith(("configs/apex/", "configs/vtrace/"))]  # many environments at once
+VECTORS = [
+    name for name in FILES if name.startswith(("configs/apex/", "configs/r2d2/", "configs/vtrace/"))
+]  # many environments at once
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
 PAPER = [
     f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS

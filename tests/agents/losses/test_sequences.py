@@ -49,7 +49,9 @@ def sequences(draw: st.DrawFn) -> dict[str, Tensor]:
                 if s + 1 < steps:
                     mask[s + 1, b] = discounts[s + 1, b] = rewards[s + 1, b] = 0.0
     arrays = {**values, "actions": rng.integers(actions, size=(steps, batch)), "rewards": rewards}
-    tensors = {name: torch.from_numpy(array) for name, array in {**arrays, "discounts": discounts, "mask": mask}.items()}
+    tensors = {
+        name: torch.from_numpy(array) for name, array in {**arrays, "discounts": discounts, "mask": mask}.items()
+    }
     return {**tensors, "q": tensors["q"][:-1]}
 
 

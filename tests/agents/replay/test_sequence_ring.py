@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.files import DamagedReplay
-from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.replay.sequence_ring import create_sequence_replay
+from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
 from tests.agents.replay.test_queue import EXTRAS, SPACE, World
 from tests.worlds.plain_data import assert_identical
 

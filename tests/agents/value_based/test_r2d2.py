@@ -46,9 +46,7 @@ def lstm(shape: Any, actions: int) -> torch.nn.Module:
 
 
 def without_memory(shape: Any, actions: int) -> torch.nn.Module:
-    return create_recurrent_q_network(
-        shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=None, feed_previous=False
-    )
+    return create_recurrent_q_network(shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=None, feed_previous=False)
 
 
 def hyperparameters(**arguments: Any) -> dict[str, Any]:
