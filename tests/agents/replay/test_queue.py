@@ -16,67 +16,9 @@ from hypothesis import strategies as st
 from async_wrappers.agents.replay.queue import UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly, sequence_tensors
 from async_wrappers.agents.schema import Compute, Reader
+from tests.contracts.source_contract import SourceContract
+from tests.worlds.lived_rows import EXTRAS, SPACE, World
 from tests.worlds.plain_data import assert_identical
-
-SPACE = Box(0, 9000, (2,), np.float32)
-EXTRAS = Dict(logits=Box(-9, 9, (2,), np.float32), state=Box(-9, 9, (3,), np.float32))
-
-
-class World:
-    """Environments whose every observation is a number of its own, and what a replay is given of them."""
-
-    def __init__(self, num_envs: int, seed: int) -> None:
-        self.num_envs, self._rng = num_envs, np.random.default_rng(seed)
-        self._count = np.zeros(num_envs, int)  # observations of each environment
-        self._running = np.zeros(num_envs, bool)
-        # Rows of each environment: observation, decision or None, whether it is the first of an episode.
-        self.rows: list[list[tuple[float, dict[str, Any] | None, bool]]] = [[] for _ in range(num_envs)]
-
-    def _observation(self, env_id: int) -> float:
-        self._count[env_id] += 1
-        return float(1000 * env_id + self._count[env_id])
-
-    def block(self) -> dict[str, Any]:
-        """A step of some of the environments."""
-        chosen = np.flatnonzero(self._rng.random(self.num_envs) < 0.8)
-        chosen = chosen if len(chosen) else np.arange(self.num_envs)
-        r = len(chosen)
-        end = self._rng.choice(3, r, p=[0.7, 0.15, 0.15])
-        block: dict[str, Any] = {
-            "env_ids": chosen,
-            "action": self._rng.integers(2, size=r),
-            "reward": self._rng.normal(size=r).astype(np.float32),
-            "interval": self._rng.integers(1, 4, size=r),
-            "terminal": end == 1,
-            "truncated": end == 2,
-            "extras": {
-                "logits": self._rng.normal(size=(r, 2)).astype(np.float32),
-                "state": self._rng.normal(size=(r, 3)).astype(np.float32),
-            },
-            "final": {},
-        }
-        observation = np.zeros((r, 2), np.float32)
-        for row, env_id in enumerate(chosen.tolist()):
-            observation[row] = here = self._observation(env_id)
-            step = {name: block[name][row] for name in ("action", "reward", "interval", "terminal")}
-            step |= {name: values[row] for name, values in block["extras"].items()}
-            self.rows[env_id].append((here, step, not self._running[env_id]))
-            self._running[env_id] = not end[row]
-            if end[row]:
-                self._end(env_id, final := self._observation(env_id))
-                block["final"][env_id] = np.full(2, final, np.float32)
-        return {**block, "observation": observation}
-
-    def _end(self, env_id: int, final: float) -> None:
-        self.rows[env_id].append((final, None, False))
-        self._running[env_id] = False
-
-    def cut(self, env_id: int) -> Any:
-        """The last observation of an episode that is cut."""
-        if not self._running[env_id]:
-            return np.zeros(2, np.float32)
-        self._end(env_id, final := self._observation(env_id))
-        return np.full(2, final, np.float32)
 
 
 def expected(world: World, env_id: int, start: int, length: int, stack: int, gamma: float) -> dict[str, Any]:
@@ -203,34 +145,9 @@ def test_a_full_queue_that_waits_says_that_nobody_learns() -> None:
             pass
 
 
-@pytest.mark.parametrize("by_file", [False, True])
-@settings(deadline=None, max_examples=15)
-@given(seed=st.integers(0, 2**31), blocks=st.integers(0, 25))
-def test_a_restored_queue_goes_on_bit_for_bit(
-    by_file: bool, seed: int, blocks: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    worlds, queues = [World(3, seed), World(3, seed)], [make(), make()]
-    for queue, world in zip(queues, worlds, strict=True):
-        for _ in lived(queue, world, blocks):
-            pass
-        for env_id in range(3):  # as a checkpoint does
-            queue.cut(world.cut(env_id), env_id)
-        if queue.drawable:
-            queue.sample()
-    restored = make()
-    if by_file:
-        directory = tmp_path_factory.mktemp("queue")
-        queues[0].save(directory, 3)
-        assert restored.load(directory, 3) == 0
-    else:
-        restored.load_state_dict(queues[0].state_dict())
-    drawn: list[list[Any]] = [[], []]
-    for each, queue, world in zip(drawn, (restored, queues[1]), worlds, strict=True):
-        for _ in lived(queue, world, 20):
-            while queue.drawable:
-                each.append(queue.sample())
-    assert_identical(*drawn)
-    assert_identical(restored.state_dict(), queues[1].state_dict())
+class TestQueue(SourceContract):
+    def make_source(self, **arguments: Any) -> UnrollQueue:
+        return make(**arguments)
 
 
 def test_an_episode_under_way_at_a_save_is_ended_where_it_is_loaded(tmp_path: Path) -> None:
@@ -248,20 +165,6 @@ def test_an_episode_under_way_at_a_save_is_ended_where_it_is_loaded(tmp_path: Pa
     assert not batch["mask"].all()
     finals = np.argwhere(batch["mask"] == 0)
     assert all(batch["first"][row + 1, column] for row, column in finals)
-
-
-def test_other_arguments_than_the_saved_ones_are_named(tmp_path: Path) -> None:
-    make().save(tmp_path, 0)
-    with pytest.raises(ValueError, match=r"^length must be as in the saved queue, 4, got 5, make the queue alike"):
-        make(unroll_length=5).load(tmp_path, 0)
-
-
-def test_files_that_no_save_needs_are_deleted(tmp_path: Path) -> None:
-    queue = make()
-    for number in range(3):
-        names = queue.save(tmp_path, number)
-    queue.prune(tmp_path, {2})
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 from async_wrappers.agents.files import DamagedReplay
 from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
-from tests.agents.replay.test_queue import EXTRAS, SPACE, World
-from tests.worlds.plain_data import assert_identical
+from tests.contracts.source_contract import SourceContract, lived
+from tests.worlds.lived_rows import EXTRAS, SPACE, World
 
 
 def make(**arguments: Any) -> Replay:
@@ -19,9 +19,9 @@ def make(**arguments: Any) -> Replay:
     return create_sequence_replay(SPACE, EXTRAS, **{**defaults, **arguments})
 
 
-def lived(replay: Replay, world: World, blocks: int) -> None:
-    for _ in range(blocks):
-        replay.extend(world.block())
+class TestSequences(SourceContract):
+    def make_source(self, **arguments: Any) -> Replay:
+        return make(**{"num_envs": 3, **arguments})
 
 
 def test_the_newest_sequences_are_kept_each_a_period_after_the_one_before() -> None:
@@ -48,35 +48,6 @@ def test_sequences_are_drawn_by_priority_and_a_late_one_is_ignored() -> None:
     replay.set_priorities(slots[:3], np.zeros(3))
     assert len(set(replay.sample(32)["index"].tolist())) > 1
     assert replay.sample()["weight"].shape == (4,)
-
-
-@pytest.mark.parametrize("by_file", [False, True])
-@pytest.mark.parametrize("blocks", [0, 4, 11, 60])
-def test_a_restored_replay_goes_on_bit_for_bit(tmp_path: Path, by_file: bool, blocks: int) -> None:
-    worlds, replays = [World(2, 3), World(2, 3)], [make(), make()]
-    for replay, world in zip(replays, worlds, strict=True):
-        for number in range(2):  # the second save writes what is new alone
-            lived(replay, world, blocks)
-            for env_id in range(2):  # as a checkpoint does
-                replay.cut(world.cut(env_id), env_id)
-            if replay.drawable:
-                drawn = replay.sample()
-                replay.set_priorities(drawn["index"], np.arange(1.0, 5.0))
-            replay.save(tmp_path / str(id(replay)), number)
-    restored = make(seed=9)
-    if by_file:
-        assert restored.load(tmp_path / str(id(replays[0])), 1) == 0
-    else:
-        restored.load_state_dict(replays[0].state_dict())
-    batches: list[list[Any]] = [[], []]
-    for each, replay, world in zip(batches, (restored, replays[1]), worlds, strict=True):
-        for _ in range(15):
-            lived(replay, world, 1)
-            if replay.drawable:
-                each.append(replay.sample())
-                replay.set_priorities(each[-1]["index"], np.arange(1.0, 5.0))
-    assert_identical(*batches)
-    assert_identical(restored.state_dict(), replays[1].state_dict())
 
 
 def test_a_damaged_file_costs_its_own_sequences(tmp_path: Path) -> None:
