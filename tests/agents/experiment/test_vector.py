@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,12 @@ def test_the_checkpoint_cuts_and_the_lines_say_so(tmp_path: Path, capsys: pytest
     assert rates["LearntPerLived"] == pytest.approx(8 * lines[-1]["train_updates"] / 80)
     assert rates["PolicyLag"] == 0 and 0.3 < rates["ReplayFill"] < 0.5
     assert f"{lines[-1]['cut_frames'] / 240:.2%}" in capsys.readouterr().out
+    assert runner._progress is not None
+    assert re.fullmatch(
+        r"(last return \S+, )?act [\d,]+/s, add [\d,]+/s, sample [\d,]+/s, learn [\d,]+/s, ratio [\d.]+, lag 0\.0, "
+        r"replay \d+%",
+        runner._progress._last,
+    )
     assert runner.closing_line().startswith(
         f"training: {sum(len(line['train_episode_returns']) for line in lines)} episodes, 240 "
     )
