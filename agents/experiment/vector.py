@@ -297,8 +297,8 @@ class VectorRunner(Runner):
         self._played[phase] = 0, 0
         words = [f"last return {over[-1].score:g}"] if over else []
         if meters is not None:
-            rates = meters.rates()
-            words.append(f"{rates['ActRate']:,.0f} actions/s, {rates['LearnRate']:,.0f} updates/s")
+            rates = {**meters.rates(), **self._fill()}
+            words += [_IN_SHORT[name].format(value) for name, value in rates.items()]
         self._tell(phase, len(over), frames, ", ".join(words))
 
     def _summarize(
@@ -374,6 +374,15 @@ _IN_WORDS = {
     "LearntPerLived": "transitions learnt per one lived",
     "PolicyLag": "updates by which the policy is behind",
     "ReplayFill": "share of the replay that is filled",
+}
+_IN_SHORT = {
+    "ActRate": "act {:,.0f}/s",
+    "AddRate": "add {:,.0f}/s",
+    "SampleRate": "sample {:,.0f}/s",
+    "LearnRate": "learn {:,.0f}/s",
+    "LearntPerLived": "ratio {:.2f}",
+    "PolicyLag": "lag {:.1f}",
+    "ReplayFill": "replay {:.0%}",
 }
 _DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}
 
