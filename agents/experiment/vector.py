@@ -136,7 +136,8 @@ class VectorRunner(Runner):
         super().__init__(base_dir)
         spec = getattr(self.agent, "spec", None)
         if not isinstance(spec, Spec):
-            raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {self.agent!r}")
+            kind = type(self.agent).__name__
+            raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {kind}")
         if self._pretraining is not None:
             raise ValueError(
                 "Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
@@ -171,6 +172,12 @@ class VectorRunner(Runner):
         return min(most, length.episodes) if length.episodes else most
 
     # The environments.
+
+    def resume(self) -> bool:
+        """See `Runner.resume`; a vector that cannot be made is refused here, before anything is written."""
+        if self._create_vector is not None:
+            self._make_envs(Phase.TRAIN, 1, False).close()
+        return super().resume()
 
     @contextmanager
     def _open(self) -> Iterator[None]:

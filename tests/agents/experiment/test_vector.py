@@ -291,7 +291,8 @@ def test_a_vector_of_other_environments_is_refused(tmp_path: Path) -> None:
     vector = "VectorRunner.create_vector_fn = @create_gym_vector"
     runner = make_vector(tmp_path, vector, "create_gym_environment.environment_id = 'Acrobot-v1'")
     with pytest.raises(ValueError, match="must make environments with the observation space of Runner"):
-        runner.run_experiment()
+        runner.resume()
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_order_of_encounters_is_refused(tmp_path: Path) -> None:
