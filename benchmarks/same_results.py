@@ -152,7 +152,10 @@ print(json.dumps(reports))
 REPLAYED = """
 import json, sys
 from pathlib import Path
-from async_wrappers.agents.experiment import load_agent, play_episode
+try:
+    from async_wrappers.agents.experiment import load_agent, play_episode
+except ModuleNotFoundError:  # a commit of before 0.1.0
+    from agents.experiment import load_agent, play_episode
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import Trace
 

@@ -95,12 +95,16 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     axes.set_title(_title(read_facts(base_dir)) or Path(base_dir).name, fontsize="medium", wrap=True)
     begin = 0
     for index, line in enumerate(iterations):
-        ends = begin + np.cumsum(line.get("train_episode_lengths", []))
+        # Episodes of many environments overlap: none has ended after the iteration.
+        ends = np.minimum(begin + np.cumsum(line.get("train_episode_lengths", [])), line["frames"])
         begin = line["frames"]
         label = "training episodes" if index == 0 else None
         axes.plot(ends, line.get("train_episode_returns", []), ".", color="0.6", markersize=4, label=label)
     frames = [line["frames"] for line in iterations]
-    axes.plot(frames, [line["train_average_return"] for line in iterations], color="#0072B2", label="training, mean")
+    # Of many environments none need have ended an episode in an iteration.
+    trained = [line for line in iterations if "train_average_return" in line]
+    returns = [line["train_average_return"] for line in trained]
+    axes.plot([line["frames"] for line in trained], returns, color="#0072B2", label="training, mean")
     if iterations and "eval_average_return" in iterations[-1]:
         returns = [line["eval_average_return"] for line in iterations]
         axes.plot(frames, returns, "s-", color="#D55E00", markersize=4, label="evaluation, mean")

@@ -21,17 +21,17 @@ from itertools import cycle
 from typing import Any
 
 FOUND = {  # by name, the places where a tree may have it: the first that is there is taken
-    "agents' gin names": ("async_wrappers.agents.configurables", "async_wrappers.agents.configurables"),
+    "agents' gin names": ("async_wrappers.agents.configurables", "agents.configurables"),
     "async_wrappers' gin names": ("async_wrappers.configurables",),
-    "play_episode": ("async_wrappers.agents.experiment:play_episode", "async_wrappers.agents.experiment:play_episode"),
+    "play_episode": ("async_wrappers.agents.experiment:play_episode", "agents.experiment:play_episode"),
     "RealtimeDelay": ("async_wrappers:RealtimeDelay",),
     "VectorRealtimeDelay": ("async_wrappers:VectorRealtimeDelay",),
     "AsyncRunner": ("async_wrappers:AsyncRunner",),
     "LogNormal": ("async_wrappers.latency:LogNormal",),
     "create_replay": (
         "async_wrappers.agents.replay.replay:create_replay",
-        "async_wrappers.agents.replay.replay:create_replay",
-        "async_wrappers.agents.replay:create_replay",
+        "agents.replay.replay:create_replay",
+        "agents.replay:create_replay",
     ),
 }
 DELAY = 8  # frames
