@@ -1,0 +1,218 @@
+"""The iterations of a student: one of collecting, offline ones and online ones, each but the first with an evaluation."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import gin
+from absl import logging
+from tqdm import trange
+
+from async_wrappers.agents.experiment.episode import Phase as Plays
+from async_wrappers.agents.experiment.episode import Played, encounter_of
+from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
+from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
+from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView
+
+__all__ = ["ReincarnationRunner"]
+
+
+@gin.configurable("RunnerWithTeacher", module="agents")
+class ReincarnationRunner(Runner):
+    """The iterations of `Runner` for a student; ``RunnerWithTeacher`` in gin, and its other parameters ``Runner``'s.
+
+    1. If `teacher_steps` is not 0, an iteration in which the teacher plays, greedily, in the student's environment. Its
+       transitions are the teacher's replay; otherwise that is the replay of the teacher's own run.
+    2. `num_pretraining_iterations` of `num_pretraining_steps` updates each on the teacher's replay.
+    3. ``Runner.num_iterations`` online, which are the training phases of `Runner`.
+
+    The teacher plays an evaluation phase once, in its own environment, before the first iteration. The score of each
+    evaluation is normalised: 0 is random play, 1 the teacher's. Frames that the teacher plays to collect are training
+    frames.
+
+    Args:
+        base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
+        teacher_checkpoint_dir: The directory of the teacher's run, or one of its checkpoints.
+        teacher_checkpoint_number: Which checkpoint of that directory; None for the newest good one.
+        teacher_steps: Frames that the teacher plays to collect; 0 for none.
+        num_pretraining_iterations: Offline iterations.
+        num_pretraining_steps: Updates of each.
+
+    Raises:
+        ValueError: An argument out of range, or an agent that learns from no teacher.
+    """
+
+    def __init__(
+        self,
+        base_dir: str | Path,
+        teacher_checkpoint_dir: str | None = None,
+        teacher_checkpoint_number: int | None = None,
+        teacher_steps: int = 0,
+        num_pretraining_iterations: int = 1,
+        num_pretraining_steps: int = 100_000,
+    ) -> None:
+        """See the class."""
+        super().__init__(base_dir)
+        _check_whole(0, teacher_steps=teacher_steps, num_pretraining_iterations=num_pretraining_iterations)
+        _check_whole(0, num_pretraining_steps=num_pretraining_steps)
+        if teacher_checkpoint_number is not None:
+            _check_whole(0, teacher_checkpoint_number=teacher_checkpoint_number)
+        if not isinstance(self.agent, ReincarnatedAgent):
+            raise ValueError(
+                "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
+                f"create_agent.agent_name = 'qdagger_dqn', got {self.agent.identity()['agent']}"
+            )
+        if not (self._lengths[Plays.EVAL].frames or self._lengths[Plays.EVAL].episodes):
+            raise ValueError(
+                "Runner.evaluation_steps must be >= 1 frame where create_runner.schedule = 'reincarnation', as the "
+                "weight of the teacher follows the score, got 0"
+            )
+        if self._pretraining is not None:
+            raise ValueError("Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'")
+        self._teacher_path, self._teacher_number = teacher_checkpoint_dir, teacher_checkpoint_number
+        self._teacher_steps, self._updates = teacher_steps, num_pretraining_steps
+        offline = num_pretraining_iterations if num_pretraining_steps else 0
+        self._kinds = [Phase.COLLECT] * bool(teacher_steps) + [Phase.OFFLINE] * offline
+        self._kinds += [Phase.ONLINE] * self.num_iterations
+        self.num_iterations = len(self._kinds)
+        self._kind = Phase.ONLINE
+        self._scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
+        self.teacher: Teacher | None = None
+
+    @property
+    def student(self) -> ReincarnatedAgent:
+        """The agent."""
+        assert isinstance(self.agent, ReincarnatedAgent)
+        return self.agent
+
+    def resume(self) -> bool:
+        """Load the teacher, and continue from the newest good checkpoint, or begin; see `Runner.resume`.
+
+        Raises:
+            ValueError: The teacher cannot be loaded, plays another game, or has no replay where one is needed.
+        """
+        if self._teacher_path is None:
+            raise ValueError(
+                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run, whose agent teaches, "
+                "got None"
+            )
+        if self.teacher is None:
+            self.teacher = Teacher.of_run(self._teacher_path, self._teacher_number)
+            self.environment = TeacherView.within(self.environment, self.teacher)
+            needed = Phase.OFFLINE in self._kinds or self._rehearses
+            self.student.set_teacher(self.teacher, keeps_replay=needed)
+        if super().resume():
+            return True
+        replay = self.student.teacher_replay
+        if replay is not None and Phase.COLLECT not in self._kinds:
+            _check_own_replay(self.environment, self.teacher)
+            if not self.student.take_over(self.teacher.demonstrations()):
+                raise ValueError(f"{self.teacher.source} has no whole episode in its replay: collect with teacher_steps")
+        return False
+
+    @property
+    def _rehearses(self) -> bool:
+        return bool(self.student.spec.teacher_data_ratio)  # type: ignore[attr-defined]
+
+    def _run_iteration(self, iteration: int) -> None:
+        self._kind = self._kinds[iteration]
+        later = self._kinds[iteration:]
+        needed = self._rehearses or Phase.OFFLINE in later
+        self.student.begin_phase(self._kind, last=not needed)
+        if self._scores is None:
+            self._measure()
+        lengths = self._lengths
+        if self._kind is Phase.COLLECT:  # the student has learnt nothing yet
+            self._lengths = {Plays.TRAIN: Length(self._teacher_steps, None)}
+        try:
+            super()._run_iteration(iteration)
+        finally:
+            self._lengths = lengths
+
+    def _measure(self) -> None:
+        """Let the teacher and random play have an evaluation phase each, in the teacher's environment."""
+        assert self.teacher is not None
+        measured = self.seed, self._lengths[Plays.EVAL], self.max_steps_per_episode
+        scores = self.teacher.score(*measured)
+        self._scores = {
+            "teacher": statistics.fmean(scores),
+            "random": self.teacher.random_score(*measured),
+            "returns": scores,
+        }
+        if not self._scores["teacher"] > self._scores["random"]:
+            logging.warning("the teacher's score %(teacher)g is no better than that of random play, %(random)g", self._scores)
+        print("teacher: return {teacher:.1f}, random play {random:.1f}".format(**self._scores), flush=True)
+        self._metrics.scalar("Eval/Teacher/AverageReturns", self._scores["teacher"], self._frames)
+        self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self._frames)
+
+    def normalized_score(self, score: float) -> float:
+        """Return (score - random) / (teacher - random).
+
+        Raises:
+            ValueError: The teacher has not been measured yet.
+        """
+        if self._scores is None:
+            raise ValueError("normalized_score must be asked for when the teacher has played, in the first iteration")
+        random, teacher = self._scores["random"], self._scores["teacher"]
+        return float((score - random) / (teacher - random + 1e-8))
+
+    def _run_phase(self, phase: Plays, length: Length) -> Played:
+        if phase != Plays.TRAIN or self._kind is not Phase.OFFLINE:
+            return super()._run_phase(phase, length)
+        updates = self.agent.updates
+        for _ in trange(self._updates, desc="offline", unit="update", disable=None):
+            self.student.learn_offline()
+        return Played([], 0, self.agent.updates - updates, encounter_of(self.environment), frames=0)
+
+    def _summarize(
+        self, phase: Plays, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
+    ) -> None:
+        super()._summarize(phase, played, seconds, line, scalars)
+        line["phase"] = self._kind.value
+        if phase != Plays.EVAL:
+            line["teacher_weight"] = self.student.teaching.weight
+            return
+        assert self._scores is not None
+        normalized = self.normalized_score(line["eval_average_return"])
+        line |= {"eval_normalized_score": normalized, "teacher_return": self._scores["teacher"]}
+        scalars["Eval/Normalized_Score"] = normalized
+        scalars["Train/distill_loss_decay"] = self.student.teaching.weight
+        self.student.record_score(normalized)
+
+    def _bundle(self, agent: Any, done: int) -> dict[str, Any]:
+        return {**super()._bundle(agent, done), "scores": self._scores}
+
+    def _take_counts(self, bundle: Any) -> None:
+        super()._take_counts(bundle)
+        self._scores = bundle["scores"]
+
+    def _identity(self) -> dict[str, Any]:
+        facts = {"collect": self._teacher_steps, "offline": self._kinds.count(Phase.OFFLINE), "updates": self._updates}
+        teacher = {} if self.teacher is None else self.teacher.identity()
+        return {**super()._identity(), "reincarnation": {**facts, "teacher": teacher}}
+
+    @property
+    def one_more(self) -> str:
+        """The binding that lets a run that is finished go on for an iteration."""
+        return f"Runner.num_iterations = {self._kinds.count(Phase.ONLINE) + 1}"
+
+
+def _check_own_replay(environment: Any, teacher: Teacher) -> None:
+    """Refuse a teacher's replay that is of other decisions than the student's.
+
+    Raises:
+        ValueError: Says which, and that the teacher can collect.
+    """
+    from async_wrappers.agents.demonstrations.demonstration import delay_in_words
+
+    collect = "collect with the teacher, with RunnerWithTeacher.teacher_steps = 100_000 (frames)"
+    here, there = delay_in_words(environment), delay_in_words(teacher.environment)
+    if here != "none" or there != "none":
+        raise ValueError(f"{teacher.source} has a replay of the delay {there}, and its student's is {here}: {collect}")
+    spaces = environment.observation_space, teacher.environment.observation_space
+    if spaces[0] != spaces[1]:
+        raise ValueError(
+            f"{teacher.source} has a replay of the observations {spaces[1]}, and its student reads {spaces[0]}: {collect}"
+        )
