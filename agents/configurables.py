@@ -10,7 +10,7 @@ from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, cr
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
 from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.registry import AGENTS, create_agent
-from async_wrappers.agents.reincarnation.runner import ReincarnationRunner
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.reincarnation.student import create_linear_schedule
 from async_wrappers.agents.sweep.plan import Sweep
 
@@ -24,7 +24,7 @@ CONFIGURABLES = (
     LiveRunner,
     MLPTorso,
     NatureTorso,
-    ReincarnationRunner,
+    RunnerWithTeacher,
     Runner,
     Sweep,
     TrainRunner,

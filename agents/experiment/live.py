@@ -29,7 +29,7 @@ from async_wrappers.agents.experiment.runner import (
     portable,
 )
 from async_wrappers.agents.experiment.vector import VectorRunner
-from async_wrappers.agents.reincarnation.runner import ReincarnationRunner
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.spec import Spec
 
 __all__ = ["SCHEDULES", "LiveRunner", "create_runner"]
@@ -352,7 +352,7 @@ SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {
     "continuous_train": TrainRunner,
     "realtime": LiveRunner,
     "vector": VectorRunner,
-    "reincarnation": ReincarnationRunner,
+    "reincarnation": RunnerWithTeacher,
 }
 
 
@@ -363,7 +363,7 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
     Args:
         base_dir: Where checkpoints and metrics go.
         schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`), ``"realtime"``
-            (`LiveRunner`), ``"vector"`` (`VectorRunner`) or ``"reincarnation"`` (`ReincarnationRunner`).
+            (`LiveRunner`), ``"vector"`` (`VectorRunner`) or ``"reincarnation"`` (`RunnerWithTeacher`).
 
     Raises:
         ValueError: An unknown schedule.

@@ -77,6 +77,9 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+_COLOURS = {"train": "#0072B2", "eval": "#D55E00"}
+
+
 def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     """Draw return against training frames into ``learning_curve.png`` and return its path.
 
@@ -100,10 +103,11 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
         label = "training episodes" if index == 0 else None
         axes.plot(ends, line.get("train_episode_returns", []), ".", color="0.6", markersize=4, label=label)
     frames = [line["frames"] for line in iterations]
-    axes.plot(frames, [line["train_average_return"] for line in iterations], color="#0072B2", label="training, mean")
-    if iterations and "eval_average_return" in iterations[-1]:
-        returns = [line["eval_average_return"] for line in iterations]
-        axes.plot(frames, returns, "s-", color="#D55E00", markersize=4, label="evaluation, mean")
+    # A phase may have played no episode: offline updates need none.
+    for name, style, label in (("train", "-", "training, mean"), ("eval", "s-", "evaluation, mean")):
+        means = {line["frames"]: line[key] for line in iterations if (key := f"{name}_average_return") in line}
+        if means or name == "train":
+            axes.plot([*means], [*means.values()], style, color=_COLOURS[name], markersize=4, label=label)
     for row, style in zip(rows or [], ("--", ":"), strict=False):
         if row.agent != "trained":
             axes.axhline(statistics.fmean(row.scores), color="black", linestyle=style, linewidth=1, label=row.agent)

@@ -5,7 +5,7 @@ Kickstarting (Schmitt et al. 2018) is QDagger without an offline phase: `num_pre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import gin
@@ -40,6 +40,7 @@ class QDagger(Student):
         distill_best_action_only: Distil the teacher's greedy action alone: a cross-entropy.
         distill_type: ``"policy_only"``; ``"policy_and_value"`` adds the squared error of the values; ``"value_only"``.
         distill_decay_period: Decisions of the online phase after which lambda is 0; -1 for no such end.
+        learning_rate_fn: From lambda to the learning rate.
         shared: Those of the agent.
 
     Raises:
@@ -56,6 +57,7 @@ class QDagger(Student):
         distill_best_action_only: bool = False,
         distill_type: str = "policy_only",
         distill_decay_period: int = -1,
+        learning_rate_fn: Callable[[float], float] = create_linear_schedule,
         **shared: Any,
     ) -> None:
         """See the class."""
@@ -65,12 +67,14 @@ class QDagger(Student):
         check_positive(distill_temperature=distill_temperature)
         check_flags(distill_best_action_only=distill_best_action_only)
         check_at_least("distill_decay_period", distill_decay_period, -1, "decisions")
+        if not callable(learning_rate_fn):
+            raise ValueError(f"learning_rate_fn must be a function, such as @create_linear_schedule, got {learning_rate_fn!r}")
         if distill_type not in DISTILLS:
             raise ValueError(f"distill_type must be one of {', '.join(map(repr, DISTILLS))}, got {distill_type!r}")
         super().__init__(observation_space, action_space, decay_period=distill_decay_period, **shared)
         self._coefficient, self._temperature = distill_loss_coefficient, distill_temperature
         self._best_action_only, self._distills = distill_best_action_only, DISTILLS[distill_type]
-        self._schedule = with_gin_values(create_linear_schedule)  # called later, when gin may be another's
+        self._learning_rate_fn = with_gin_values(learning_rate_fn)  # called later, when gin may hold other values
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return c times the distillation of the teacher's values, [B]."""
@@ -87,7 +91,7 @@ class QDagger(Student):
 
     def learning_rate(self) -> float:
         """Return the rate of the present lambda."""
-        rate: float = self._schedule(self.teaching.weight)
+        rate: float = self._learning_rate_fn(self.teaching.weight)
         return rate
 
 
@@ -103,6 +107,7 @@ class QDaggerDQN(QDagger, DQN):
         distill_best_action_only: Distil the teacher's greedy action alone: a cross-entropy.
         distill_type: ``"policy_only"``; ``"policy_and_value"`` adds the squared error of the values; ``"value_only"``.
         distill_decay_period: Decisions of the online phase after which lambda is 0; -1 for no such end.
+        learning_rate_fn: From lambda to the learning rate.
         shared: Those of `DQN`.
 
     Raises:

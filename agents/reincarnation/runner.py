@@ -16,12 +16,12 @@ from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
 from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
 from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView
 
-__all__ = ["ReincarnationRunner"]
+__all__ = ["RunnerWithTeacher"]
 
 
-@gin.configurable("RunnerWithTeacher", module="agents")
-class ReincarnationRunner(Runner):
-    """The iterations of `Runner` for a student; ``RunnerWithTeacher`` in gin, and its other parameters ``Runner``'s.
+@gin.configurable(module="agents")
+class RunnerWithTeacher(Runner):
+    """The iterations of `Runner` for a student; all other parameters are bound as ``Runner``'s.
 
     1. If `teacher_steps` is not 0, an iteration in which the teacher plays, greedily, in the student's environment. Its
        transitions are the teacher's replay; otherwise that is the replay of the teacher's own run.
@@ -148,7 +148,7 @@ class ReincarnationRunner(Runner):
         self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self._frames)
 
     def normalized_score(self, score: float) -> float:
-        """Return (score - random) / (teacher - random).
+        """Return (score - random) / (teacher - random); a teacher no better than random play is left behind at once.
 
         Raises:
             ValueError: The teacher has not been measured yet.
@@ -156,7 +156,7 @@ class ReincarnationRunner(Runner):
         if self._scores is None:
             raise ValueError("normalized_score must be asked for when the teacher has played, in the first iteration")
         random, teacher = self._scores["random"], self._scores["teacher"]
-        return float((score - random) / (teacher - random + 1e-8))
+        return float((score - random) / max(teacher - random, 1e-8))
 
     def _run_phase(self, phase: Plays, length: Length) -> Played:
         if phase != Plays.TRAIN or self._kind is not Phase.OFFLINE:

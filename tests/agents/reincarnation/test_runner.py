@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +12,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.wrappers import FlattenObservation, RescaleObservation, TransformObservation
+from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.experiment.load import load_agent
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length
-from async_wrappers.agents.reincarnation.runner import ReincarnationRunner
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.reincarnation.teacher import RANDOM_SCORES, VIEW, Teacher, TeacherView
 from async_wrappers.agents.turn_based import TurnBasedAgent
+from tests.worlds.agents import tiny
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, make_dqn, state, timeless
 from tests.worlds.plain_data import assert_identical
@@ -108,7 +108,7 @@ def test_labels_of_a_replay_are_of_stacks(tmp_path: Path) -> None:
     stacks = replay.transitions(replay.valid_slots(), 1)["observation"]
     teacher = Teacher.of_run(path)
     labels = [t["label"] for demonstration in teacher.demonstrations() for t in demonstration.transitions()]
-    np.testing.assert_allclose(labels, teacher.values(stacks), rtol=1e-5)
+    np.testing.assert_allclose(labels, teacher.values(stacks), rtol=1e-4)
 
 
 # What the teacher sees.
@@ -191,11 +191,8 @@ def test_a_teacher_whose_wrappers_read_its_delay_is_refused() -> None:
         TeacherView.within(drifting(), teacher_in(environment))
 
 
-def test_a_rescaled_teacher_still_plays_in_its_own_environment() -> None:
-    base = drifting()
-    base.observation_space.low[:], base.observation_space.high[:] = -10, 10
-    own = RescaleObservation(base, np.float32(-1), np.float32(1))
-    teacher = teacher_in(own)
+def test_a_teacher_with_wrappers_of_its_own_still_plays_in_its_own_environment() -> None:
+    teacher = teacher_in(drifting(*OWN["other wrappers"]))
     TeacherView.within(drifting(), teacher).reset(seed=0)
     assert len(teacher.score(0, Length(0, 3), 50)) == 3
 
@@ -205,7 +202,7 @@ def test_a_rescaled_teacher_still_plays_in_its_own_environment() -> None:
 
 def test_the_phases_and_what_they_leave(teacher_dir: Path, tmp_path: Path) -> None:
     runner = students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 2")
-    assert isinstance(runner, ReincarnationRunner)
+    assert isinstance(runner, RunnerWithTeacher)
     assert runner.num_iterations == 5 and runner.one_more == "Runner.num_iterations = 3"
     runner.run_experiment()
     lines = read_iterations(tmp_path)
@@ -216,7 +213,7 @@ def test_the_phases_and_what_they_leave(teacher_dir: Path, tmp_path: Path) -> No
     assert "eval_average_return" not in lines[0]
     scores = runner._scores
     for line in lines[1:]:
-        expected = (line["eval_average_return"] - scores["random"]) / (scores["teacher"] - scores["random"] + 1e-8)
+        expected = (line["eval_average_return"] - scores["random"]) / max(scores["teacher"] - scores["random"], 1e-8)
         assert line["eval_normalized_score"] == pytest.approx(expected)
         assert line["teacher_return"] == scores["teacher"] == pytest.approx(np.mean(scores["returns"]))
     weights = [line["teacher_weight"] for line in lines]
@@ -300,7 +297,7 @@ def test_random_play_of_atari_is_the_tables() -> None:
     from async_wrappers.envs import create_atari_environment
 
     environment = create_atari_environment("Pong", obs_type="ram", frame_skip=4)
-    assert teacher_in(environment, stack_size=1).random_score(0, Length(1, None), 5) == -20.7
+    assert teacher_in(environment, stack_size=1, network=tiny).random_score(0, Length(1, None), 5) == -20.7
 
 
 # What is refused.
@@ -357,9 +354,3 @@ def test_a_student_plays_under_its_own_runner_alone(tmp_path: Path) -> None:
     env = DriftingEnv()
     with pytest.raises(ValueError, match="bind create_runner.schedule = 'reincarnation'"):
         create_spec(env.observation_space, env.action_space)
-
-
-def test_the_random_numbers_of_a_run_are_plain(teacher_dir: Path, tmp_path: Path) -> None:
-    runner = students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 1")
-    runner.run_experiment()
-    assert json.loads(json.dumps(read_iterations(tmp_path)[-1]))["phase"] == "online"
