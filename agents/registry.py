@@ -10,7 +10,11 @@ import gin
 import gymnasium as gym
 
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.reincarnation.dqfd import DQfD
+from async_wrappers.agents.reincarnation.jsrl import JSRL
+from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
 from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN
+from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
 from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student, only_in_turn
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -29,6 +33,10 @@ AGENTS: Mapping[str, type[Spec]] = {
     "quantile": Quantile,
     "implicit_quantile": ImplicitQuantile,
     "qdagger_dqn": QDaggerDQN,
+    "dqfd_dqn": DQfD,
+    "jsrl_dqn": JSRL,
+    "pretrained_dqn": PretrainedDQN,
+    "reloaded_dqn": ReloadedDQN,
 }
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
 

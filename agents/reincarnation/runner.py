@@ -14,7 +14,7 @@ from async_wrappers.agents.experiment.episode import Phase as Plays
 from async_wrappers.agents.experiment.episode import Played, encounter_of
 from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
 from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
-from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView
+from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
 
 __all__ = ["RunnerWithTeacher"]
 
@@ -105,11 +105,13 @@ class RunnerWithTeacher(Runner):
             self.student.set_teacher(self.teacher, keeps_replay=needed)
         if super().resume():
             return True
-        replay = self.student.teacher_replay
-        if replay is not None and Phase.COLLECT not in self._kinds:
-            _check_own_replay(self.environment, self.teacher)
-            if not self.student.take_over(self.teacher.demonstrations()):
-                raise ValueError(f"{self.teacher.source} has no whole episode in its replay: collect with teacher_steps")
+        spec: Any = self.student.spec
+        takes_over = self.student.teacher_replay is not None and Phase.COLLECT not in self._kinds
+        if takes_over or spec.reloads_replay:
+            check_own_replay(self.environment, self.teacher)
+        if takes_over and not self.student.take_over(self.teacher.demonstrations()):
+            raise ValueError(f"{self.teacher.source} has no whole episode in its replay: bind teacher_steps to collect")
+        spec.reload(self.student, self.teacher)
         return False
 
     @property
@@ -197,22 +199,3 @@ class RunnerWithTeacher(Runner):
     def one_more(self) -> str:
         """The binding that lets a run that is finished go on for an iteration."""
         return f"Runner.num_iterations = {self._kinds.count(Phase.ONLINE) + 1}"
-
-
-def _check_own_replay(environment: Any, teacher: Teacher) -> None:
-    """Refuse a teacher's replay that is of other decisions than the student's.
-
-    Raises:
-        ValueError: Says which, and that the teacher can collect.
-    """
-    from async_wrappers.agents.demonstrations.demonstration import delay_in_words
-
-    collect = "collect with the teacher, with RunnerWithTeacher.teacher_steps = 100_000 (frames)"
-    here, there = delay_in_words(environment), delay_in_words(teacher.environment)
-    if here != "none" or there != "none":
-        raise ValueError(f"{teacher.source} has a replay of the delay {there}, and its student's is {here}: {collect}")
-    spaces = environment.observation_space, teacher.environment.observation_space
-    if spaces[0] != spaces[1]:
-        raise ValueError(
-            f"{teacher.source} has a replay of the observations {spaces[1]}, and its student reads {spaces[0]}: {collect}"
-        )

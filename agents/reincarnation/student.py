@@ -3,7 +3,7 @@
     phase    who acts      transitions go to        batches come from
     COLLECT  the teacher   the teacher's replay     -
     OFFLINE  nobody        -                        the teacher's replay
-    ONLINE   the student   the student's replay     the student's replay, or a mixture of both
+    ONLINE   the student   the student's replay     the student's replay, or both (`Rehearsal`)
 
 What the teacher says of a decision is its *label*, its Q-values [A] of the observation that the decision is about. A
 label is made once, when the transition is stored, and lies beside it as an extra: a frozen teacher would say the same
@@ -29,8 +29,9 @@ from torch import Tensor
 
 from async_wrappers.agents.learner import Batch, Learner, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
-from async_wrappers.agents.policy import Decision, Outcome
+from async_wrappers.agents.policy import Decision, DecisionRandom, Outcome
 from async_wrappers.agents.replay.replay import Replay, create_replay
+from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import check_at_least, check_numbers
 from async_wrappers.agents.turn_based import TurnBasedAgent
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LABEL",
     "Phase",
+    "Rehearsal",
     "ReincarnatedAgent",
     "Student",
     "Teaching",
@@ -89,11 +91,15 @@ class Teaching:
         phase: What the iteration does.
         weight: lambda of the teacher's term, in [0, 1].
         online_steps: Decisions of the online phase.
+        rehearsed: Batches of which a part was drawn from the teacher's replay.
+        horizon: The longest roll-in of an episode, where there is one.
     """
 
     phase: Phase = Phase.ONLINE
     weight: float = 1.0
     online_steps: int = 0
+    rehearsed: int = 0
+    horizon: int = 0
 
     def record_score(self, normalized_score: float, decay_period: int) -> None:
         """Let lambda follow the score of an online iteration; once 0 it stays 0.
@@ -108,8 +114,10 @@ class Teaching:
         self.weight = 0.0 if over else clipped_weight(normalized_score)
 
 
-def with_teacher(loss: Loss, term: Loss, weight: Callable[[], float]) -> Loss:
-    """Return a learner's loss with a teacher's term: loss + lambda * term, for any learner.
+def with_teacher(
+    loss: Loss, term: Loss, weight: Callable[[], float], own_weight: Callable[[], float] = lambda: 1.0
+) -> Loss:
+    """Return a learner's loss with a teacher's term: own weight * loss + lambda * term, for any learner.
 
     The priorities are those of the loss. Where both call a network on the same inputs it is computed once.
 
@@ -117,6 +125,7 @@ def with_teacher(loss: Loss, term: Loss, weight: Callable[[], float]) -> Loss:
         loss: The learner's.
         term: The teacher's; its metrics are reported too.
         weight: Returns lambda, at each batch; at 0 the term is not computed.
+        own_weight: Returns the weight of the learner's loss while the term is computed.
     """
 
     def both(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
@@ -127,7 +136,9 @@ def with_teacher(loss: Loss, term: Loss, weight: Callable[[], float]) -> Loss:
         learnt, taught = loss(shared, batch, rng), term(shared, batch, rng)
         metrics = {"StudentLoss": learnt.loss.mean(), "TeacherLoss": taught.loss.mean()}
         return LossOutput(
-            learnt.loss + amount * taught.loss, learnt.priority, {**learnt.metrics, **taught.metrics, **metrics}
+            own_weight() * learnt.loss + amount * taught.loss,
+            learnt.priority,
+            {**learnt.metrics, **taught.metrics, **metrics},
         )
 
     return both
@@ -147,21 +158,72 @@ class _Once:
         return self._known[key][1]
 
 
+class Rehearsal:
+    """A source whose batches are the student's, with each row replaced by one of the teacher's with a probability.
+
+    Args:
+        student: The student's replay.
+        teacher: The teacher's, drawn from uniformly; its rows have weight 1 and no priority.
+        ratio: The probability, in [0, 1].
+        teaching: Counts the batches.
+        seed: Of the choice of the rows.
+    """
+
+    def __init__(self, student: Replay, teacher: Replay, ratio: float, teaching: Teaching, seed: int) -> None:
+        """See the class."""
+        self._student, self._teacher, self._ratio, self._teaching = student, teacher, ratio, teaching
+        self._random = DecisionRandom(seed)
+
+    def sample(self) -> dict[str, Any]:
+        """Return a batch of both; a row of the teacher's has the index -1."""
+        own = self._student.sample()
+        rows = len(own["action"])
+        others = self._teacher.sample(rows)
+        drawn = self._random.draw(0, self._teaching.rehearsed, eval_mode=False).random(rows)
+        self._teaching.rehearsed += 1
+        of_teacher = drawn < self._ratio
+        without = {"weight": np.ones(rows, np.float32), "probability": np.ones(rows), "index": np.full(rows, -1)}
+        return {name: _where(of_teacher, {**others, **without}[name], column) for name, column in own.items()}
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
+        """Return transitions of the student's."""
+        return self._student.transitions(slots, update_horizon)
+
+    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
+        """Give the student's transitions their priorities."""
+        indexes, priorities = np.asarray(index), np.asarray(priority)
+        own = indexes >= 0
+        self._student.set_priorities(indexes[own], priorities[own])
+
+
+def _where(chosen: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
+    """Return the rows of `one` where they are chosen, and of `other` where not, of arrays or dicts of arrays."""
+
+    def of_arrays(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        mask = chosen.reshape(-1, *[1] * (second.ndim - 1))
+        return np.where(mask, first, second).astype(second.dtype, copy=False)
+
+    return each_array(of_arrays, one, other)
+
+
 class Student:
     """Makes an agent of values a student: a base to stand before the agent's, as in ``class Mine(Student, DQN)``.
 
-    A subclass gives `teacher_term`, and says with `decay_period` when its weight ends.
+    A subclass gives `teacher_term`, and says with `decay_period` when its weight ends; or it overrides what else a
+    teacher is for.
 
     Attributes:
         labelled: Whether transitions carry the teacher's values.
         teaching: How far the student has come, which `ReincarnatedAgent` brings up to date.
         decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
         teacher_data_ratio: Share of an online batch that is drawn from the teacher's replay.
+        reloads_replay: Whether the student's replay begins as that of its teacher.
     """
 
     labelled: ClassVar[bool] = True
     decay_period: int = -1
     teacher_data_ratio: float = 0.0
+    reloads_replay: bool = False
     # What the agent's own base is, for the type checker.
     num_actions: int
     name: ClassVar[str]
@@ -182,6 +244,7 @@ class Student:
             raise ValueError(f"one_step_loss must be False with agent {self.name!r}, which has two replays, got True")
         self.decay_period = decay_period
         self.teaching = Teaching()
+        self.rehearsal_seed = _seed_of(self._replay_seed, 2)
         if self.labelled:
             label = gym.spaces.Box(-np.inf, np.inf, (self.num_actions,), np.float32)
             self.extras = gym.spaces.Dict({LABEL: label})
@@ -189,11 +252,30 @@ class Student:
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the agent's own loss, with the teacher's term while its weight is above 0."""
         own: Loss = super().loss  # type: ignore[misc]
-        return with_teacher(own, self.teacher_term, lambda: self.teaching.weight)(networks, batch, rng)
+        return with_teacher(own, self.teacher_term, self.teacher_weight, self.own_weight)(networks, batch, rng)
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return the teacher's term, whose weight is lambda."""
+        """Return the teacher's term."""
         raise NotImplementedError
+
+    def teacher_weight(self) -> float:
+        """Return the weight of the teacher's term: lambda."""
+        return self.teaching.weight
+
+    def own_weight(self) -> float:
+        """Return the weight of the agent's own loss while there is a teacher's term."""
+        return 1.0
+
+    def record_score(self, normalized_score: float) -> None:
+        """Take note of the score of an iteration: lambda follows it."""
+        self.teaching.record_score(normalized_score, self.decay_period)
+
+    def guided(self, decision: Decision, number: int) -> bool:
+        """Whether the teacher chooses the action of a decision of the online phase, number 0, 1 .. of its episode."""
+        return False
+
+    def reload(self, agent: ReincarnatedAgent, teacher: Teacher) -> None:
+        """Let a new student begin with what its teacher has: here with nothing."""
 
     def learning_rate(self) -> float | None:
         """Return the rate of the present lambda; None where it is the optimiser's own."""
@@ -210,7 +292,7 @@ class Student:
         return create_replay(
             self.observation_space,  # type: ignore[attr-defined]
             capacity=self._replay_capacity,
-            seed=int(np.random.SeedSequence((self._replay_seed, 1)).generate_state(1)[0]),
+            seed=_seed_of(self._replay_seed, 1),
             extras=self.extras if self.labelled else None,
             **settings,
         )
@@ -243,6 +325,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         self.teacher: Teacher | None = None
         self.teacher_replay: Replay | None = None
         self._label: npt.NDArray[np.float32] | None = None
+        self._number = 0  # of the present decision in its episode
         self._seen: Mapping[str, Any] | None = None  # info["realtime"] that came with the present observation
         self._set_learning_rate()
 
@@ -273,9 +356,9 @@ class ReincarnatedAgent(TurnBasedAgent):
         self.learner.finish_update()
         if self.teaching.phase is Phase.OFFLINE and phase is Phase.ONLINE:
             self.spec.begin_online(self.learner)  # type: ignore[attr-defined]
-            self._set_learning_rate()
             self._publish()
         self.teaching.phase = phase
+        self._set_learning_rate()
         if last:
             self.teacher_replay = None
         self.learner.source = self._source(phase)
@@ -285,16 +368,36 @@ class ReincarnatedAgent(TurnBasedAgent):
             if self.teacher_replay is None or not len(self.teacher_replay):
                 raise ValueError("an offline phase needs the teacher's replay, which is empty: collect transitions first")
             return self.teacher_replay
+        ratio = self.spec.teacher_data_ratio  # type: ignore[attr-defined]
+        if ratio and self.teacher_replay is not None:
+            seed = self.spec.rehearsal_seed  # type: ignore[attr-defined]
+            return Rehearsal(self.learner.replay, self.teacher_replay, ratio, self.teaching, seed)
         return self.learner.replay
 
     def record_score(self, normalized_score: float) -> None:
         """Let lambda, and with it the learning rate, follow the score of an iteration."""
-        self.teaching.record_score(normalized_score, self.spec.decay_period)  # type: ignore[attr-defined]
+        self.spec.record_score(normalized_score)  # type: ignore[attr-defined]
         self._set_learning_rate()
 
     def _set_learning_rate(self) -> None:
         if (rate := self.spec.learning_rate()) is not None:  # type: ignore[attr-defined]
             self.learner.set_learning_rate(rate)
+
+    def reload(self, state: Mapping[str, Any], *, optimizer: bool) -> None:
+        """Take over the learner of another agent, from its checkpoint.
+
+        Args:
+            state: What its `bundle_and_checkpoint` returned.
+            optimizer: Whether its optimiser's moments are taken over too.
+
+        Raises:
+            ValueError: It has another network.
+        """
+        own = self.learner.state_dict()
+        counts = {"kind": own["kind"], **({} if optimizer else {"optimizer": own["optimizer"]})}
+        self.learner.load_state_dict({**state["learner"], **counts})
+        self._training_steps = state["training_steps"]
+        self._publish()
 
     def learn_offline(self) -> None:
         """Do one update on the teacher's replay."""
@@ -304,8 +407,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         """Store the episodes of the teacher's own replay; return how many transitions they have."""
         assert self.teacher_replay is not None
         for demonstration in demonstrations:
-            for transition in demonstration.transitions():
-                label = transition.pop("label")
+            for transition, label in demonstration.transitions():
                 extras = {"extras": {LABEL: label}} if self.spec.labelled else {}  # type: ignore[attr-defined]
                 self.teacher_replay.observe({**transition, **extras})
         return len(self.teacher_replay)
@@ -316,12 +418,12 @@ class ReincarnatedAgent(TurnBasedAgent):
         """Return the first action of an episode."""
         if self.teacher is None and not self.eval_mode:
             raise ValueError(only_in_turn(self.spec.name))
-        self._seen = realtime
+        self._seen, self._number = realtime, 0
         return super().begin_episode(observation, realtime)
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action; `reward` is the last decision's."""
-        self._seen = realtime
+        self._seen, self._number = realtime, self._number + 1
         return super().step(reward, observation, realtime)
 
     def _decide(self, observation: Any, decision: Decision) -> Any:
@@ -329,7 +431,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         if self.eval_mode:
             return action
         self._label = self._values_of(self._seen)
-        if self.guided(decision):
+        if self._guided(decision):
             action = self._action = self.spec.first_action + int(self._label.argmax())  # type: ignore[attr-defined]
         return action
 
@@ -344,9 +446,12 @@ class ReincarnatedAgent(TurnBasedAgent):
             )
         return self.teacher.values(info[VIEW])[0]
 
-    def guided(self, decision: Decision) -> bool:
+    def _guided(self, decision: Decision) -> bool:
         """Whether the teacher chooses the action of a decision."""
-        return self.teaching.phase is Phase.COLLECT
+        if self.teaching.phase is Phase.COLLECT:
+            return True
+        guided: bool = self.spec.guided(decision, self._number)  # type: ignore[attr-defined]
+        return guided
 
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
@@ -378,30 +483,20 @@ class ReincarnatedAgent(TurnBasedAgent):
         bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration)
         if self.teacher_replay is not None:
             self.teacher_replay.save(checkpoint_dir / _REPLAY, iteration)
-        teaching = self.teaching
-        return {
-            **bundle,
-            "teaching": {
-                "phase": teaching.phase.value,
-                "weight": teaching.weight,
-                "online_steps": teaching.online_steps,
-                "replay": self.teacher_replay is not None,
-            },
-        }
+        teaching = {**vars(self.teaching), "phase": self.teaching.phase.value}
+        return {**bundle, "teaching": teaching, "teacher_replay": self.teacher_replay is not None}
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
         """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
-        state = bundle["teaching"]
         lost = super().unbundle(checkpoint_dir, iteration, bundle, partial)
-        if state["replay"]:
+        if bundle["teacher_replay"]:
             replay = self.spec.make_teacher_replay()  # type: ignore[attr-defined]
             lost += replay.load(checkpoint_dir / _REPLAY, iteration, partial)
             self.teacher_replay = replay
         else:
             self.teacher_replay = None
-        teaching = self.teaching
-        teaching.phase, teaching.weight = Phase(state["phase"]), state["weight"]
-        teaching.online_steps = state["online_steps"]
+        state = bundle["teaching"]
+        vars(self.teaching).update({**state, "phase": Phase(state["phase"])})
         self._set_learning_rate()
         return lost
 
@@ -413,6 +508,10 @@ class ReincarnatedAgent(TurnBasedAgent):
 
 
 _REPLAY = "teacher_replay"
+
+
+def _seed_of(seed: int, number: int) -> int:
+    return int(np.random.SeedSequence((seed, number, 0)).generate_state(1)[0])
 
 
 def only_in_turn(name: str) -> str:

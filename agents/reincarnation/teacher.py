@@ -27,9 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.agent import RandomAgent
-from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
+from async_wrappers.agents.experiment.runner import newest_bundle
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import EpsilonGreedyPolicy
@@ -39,7 +40,15 @@ from async_wrappers.agents.schema import batch_of_one, each_array, stacked
 from async_wrappers.agents.spec import discrete_actions
 from async_wrappers.agents.turn_based import TurnBasedAgent
 
-__all__ = ["RANDOM_SCORES", "VIEW", "Teacher", "TeacherView", "TeachersDemonstration", "WithoutDelay"]
+__all__ = [
+    "RANDOM_SCORES",
+    "VIEW",
+    "Teacher",
+    "TeacherView",
+    "TeachersDemonstration",
+    "WithoutDelay",
+    "check_own_replay",
+]
 
 Environment = gym.Env[Any, Any]
 
@@ -71,6 +80,7 @@ class Teacher:
         environment: Its own.
         source: In messages, where it comes from.
         replay: Where its replay lies, and the iteration that wrote it; None for nowhere.
+        checkpoint: The file of its weights, or its run's directory; None where it comes from no file.
 
     Attributes:
         spec: The agent's.
@@ -82,7 +92,12 @@ class Teacher:
     """
 
     def __init__(
-        self, agent: Any, environment: Environment, source: str = "teacher", replay: tuple[Path, int] | None = None
+        self,
+        agent: Any,
+        environment: Environment,
+        source: str = "teacher",
+        replay: tuple[Path, int] | None = None,
+        checkpoint: Path | None = None,
     ) -> None:
         """See the class."""
         policy = getattr(agent, "policy", None)
@@ -95,7 +110,7 @@ class Teacher:
         self.spec: Any = agent.spec
         self.environment, self.source = environment, source
         self.first_action, self.num_actions = discrete_actions(environment.action_space, "teacher")
-        self._agent, self._policy, self._replay = agent, policy, replay
+        self._agent, self._policy, self._replay, self._checkpoint = agent, policy, replay, checkpoint
 
     @classmethod
     def of_run(cls, path: str | Path, number: int | None = None) -> Teacher:
@@ -108,7 +123,8 @@ class Teacher:
         Raises:
             ValueError: There is no run or no such checkpoint, or its agent has no values.
         """
-        from async_wrappers.agents.experiment.load import load_agent  # it imports all runners, this package's too
+        # It imports all runners, this package's too.
+        from async_wrappers.agents.experiment.load import load_agent
 
         path = Path(path)
         if number is not None and path.is_dir():
@@ -120,7 +136,7 @@ class Teacher:
         found = re.fullmatch(r"ckpt\.(\d+)", path.name)
         numbers = [int(found[1])] if found else _numbers_of_replays(base_dir)
         replay = (base_dir / CHECKPOINTS / "replay", max(numbers)) if numbers else None
-        return cls(agent, environment, f"teacher {path}", replay)
+        return cls(agent, environment, f"teacher {path}", replay, path)
 
     def identity(self) -> dict[str, Any]:
         """Return its agent's name and the SHA-256 of its weights: what makes it the same teacher."""
@@ -128,6 +144,23 @@ class Teacher:
         for name, weight in sorted(self._policy.weights().items()):
             digest.update(name.encode() + weight.detach().cpu().contiguous().numpy().tobytes())
         return {"agent": self._agent.identity()["agent"], "weights": digest.hexdigest()}
+
+    @property
+    def optimizer_name(self) -> str:
+        """Name of its optimiser's class."""
+        name: str = self._agent.learner.optimizer_name
+        return name
+
+    def state(self) -> dict[str, Any]:
+        """Return what the agent's checkpoint holds: weights, target, optimiser and counts.
+
+        Raises:
+            ValueError: The teacher comes from no checkpoint.
+        """
+        if self._checkpoint is None:
+            raise ValueError(f"{self.source} must come from a checkpoint, got an agent")
+        state: dict[str, Any] = newest_bundle(self._checkpoint)[1]["agent"]
+        return state
 
     def values(self, stacks: Any) -> npt.NDArray[np.float32]:
         """Return the Q-values [R, A] of stacks of its observations [R, k, *shape]: without noise, a pure function."""
@@ -186,6 +219,22 @@ class Teacher:
             learner.replay.clear()
 
 
+def check_own_replay(environment: Environment, teacher: Teacher) -> None:
+    """Refuse a teacher's replay that is of other decisions than those of its student in `environment`.
+
+    Raises:
+        ValueError: Says which, and that the teacher can collect.
+    """
+    here, there = delay_in_words(environment), delay_in_words(teacher.environment)
+    if here != "none" or there != "none":
+        raise ValueError(f"{teacher.source} has a replay of the delay {there}, and its student's is {here}: {_COLLECT}")
+    reads, holds = environment.observation_space, teacher.environment.observation_space
+    if reads != holds:
+        raise ValueError(
+            f"{teacher.source} has a replay of the observations {holds}, and its student reads {reads}: {_COLLECT}"
+        )
+
+
 _COLLECT = "collect transitions with the teacher, with RunnerWithTeacher.teacher_steps = 100_000 (frames)"
 
 
@@ -204,12 +253,12 @@ class TeachersDemonstration:
         tree = replay.schema.observation
         self._observations = tree.nest([columns[name] for name in tree.columns])
 
-    def transitions(self) -> Iterator[dict[str, Any]]:
-        """Yield its transitions, with actions counted from 0, and the teacher's values of each as ``label`` [A]."""
+    def transitions(self) -> Iterator[tuple[dict[str, Any], npt.NDArray[np.float32]]]:
+        """Yield its transitions, with actions counted from 0, each with the teacher's values [A]."""
         columns, last = self._columns, len(self._columns["kind"]) - 2
         for step, label in enumerate(self._labels(last + 1)):
             terminal = bool(columns["kind"][step] == TERMINAL)
-            yield {
+            transition = {
                 "observation": self._at(step),
                 "action": int(columns["action"][step]),
                 "reward": float(columns["reward"][step]),
@@ -217,8 +266,8 @@ class TeachersDemonstration:
                 "terminal": terminal,
                 "truncated": step == last and not terminal,
                 "next_observation": self._at(step + 1),
-                "label": label,
             }
+            yield transition, label
 
     def _at(self, step: int) -> Any:
         return each_array(lambda array: array[step], self._observations)

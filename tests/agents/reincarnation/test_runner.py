@@ -90,13 +90,15 @@ def test_a_teachers_replay_is_read_back_with_its_labels(teacher_dir: Path) -> No
     teacher = Teacher.of_run(teacher_dir)
     found = [t for demonstration in teacher.demonstrations() for t in demonstration.transitions()]
     assert len(found) == len(replay) > 100
+    labels = [label for _, label in found]
+    found = [transition for transition, _ in found]
     for name in ("action", "interval"):
         assert [t[name] for t in found] == expected[name].tolist()
     np.testing.assert_allclose([t["reward"] for t in found], expected["reward"])
     np.testing.assert_array_equal([t["terminal"] for t in found], expected["discount"] == 0)
     np.testing.assert_array_equal([t["observation"] for t in found], expected["observation"][:, 0])
     np.testing.assert_array_equal([t["next_observation"] for t in found], expected["next_observation"][:, 0])
-    np.testing.assert_allclose([t["label"] for t in found], teacher.values(expected["observation"]), rtol=1e-6)
+    np.testing.assert_allclose(labels, teacher.values(expected["observation"]), rtol=1e-6)
 
 
 def test_labels_of_a_replay_are_of_stacks(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_labels_of_a_replay_are_of_stacks(tmp_path: Path) -> None:
     replay = agent.learner.replay
     stacks = replay.transitions(replay.valid_slots(), 1)["observation"]
     teacher = Teacher.of_run(path)
-    labels = [t["label"] for demonstration in teacher.demonstrations() for t in demonstration.transitions()]
+    labels = [label for demonstration in teacher.demonstrations() for _, label in demonstration.transitions()]
     np.testing.assert_allclose(labels, teacher.values(stacks), rtol=1e-4)
 
 
