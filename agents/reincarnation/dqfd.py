@@ -1,4 +1,4 @@
-"""The margin loss of DQfD (Hester et al., "Deep Q-learning from demonstrations", AAAI 2018) for a student of a teacher."""
+"""The margin loss of DQfD (Hester et al., "Deep Q-learning from demonstrations", AAAI 2018), for a student."""
 
 from __future__ import annotations
 

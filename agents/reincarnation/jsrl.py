@@ -1,7 +1,7 @@
 """JSRL (Uchendu et al., "Jump-start reinforcement learning", ICML 2023), with the roll-out mixture of LOLS.
 
-Chang et al., "Learning to search better than your teacher", ICML 2015, is LOLS: roll in with one policy, roll out with a
-mixture of both.
+Chang et al., "Learning to search better than your teacher", ICML 2015, is LOLS: roll in with one policy, roll out with
+a mixture of both.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class JSRL(Student, DQN):
         return 1 + int(self._lengths.draw(decision.episode, 0, False).integers(horizon)) if horizon > 0 else 0
 
     def guided(self, decision: Decision, number: int) -> bool:
-        """Whether the guide acts: in the roll-in if it rolls in, after it by the probability of the present decision."""
+        """Whether the guide acts: in the roll-in if it rolls in, after it with a probability that falls."""
         if number < self.roll_in(decision):
             return self._roll_in_guide
         steps = self.teaching.online_steps - 1  # before this decision

@@ -68,7 +68,9 @@ class QDagger(Student):
         check_flags(distill_best_action_only=distill_best_action_only)
         check_at_least("distill_decay_period", distill_decay_period, -1, "decisions")
         if not callable(learning_rate_fn):
-            raise ValueError(f"learning_rate_fn must be a function, such as @create_linear_schedule, got {learning_rate_fn!r}")
+            raise ValueError(
+                f"learning_rate_fn must be a function, such as @create_linear_schedule, got {learning_rate_fn!r}"
+            )
         if distill_type not in DISTILLS:
             raise ValueError(f"distill_type must be one of {', '.join(map(repr, DISTILLS))}, got {distill_type!r}")
         super().__init__(observation_space, action_space, decay_period=distill_decay_period, **shared)

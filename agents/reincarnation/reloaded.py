@@ -63,7 +63,8 @@ class ReloadedDQN(Student, DQN):
         here, there = agent.learner.optimizer_name, teacher.optimizer_name
         if self._reload_optimizer and here != there:
             raise ValueError(
-                f"reload_optimizer must be False where the teacher's optimiser is {there} and its student's {here}, got True"
+                f"reload_optimizer must be False where the teacher's optimiser is {there} and its student's {here}, "
+                "got True"
             )
         try:
             agent.reload(teacher.state(), optimizer=self._reload_optimizer)

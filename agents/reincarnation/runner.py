@@ -1,4 +1,4 @@
-"""The iterations of a student: one of collecting, offline ones and online ones, each but the first with an evaluation."""
+"""The iterations of a student: one of collecting, offline ones and online ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import gin
 from absl import logging
 from tqdm import trange
 
+from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.episode import Phase as Plays
 from async_wrappers.agents.experiment.episode import Played, encounter_of
 from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
 from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
 from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
+from async_wrappers.agents.spec import check_choice
 
 __all__ = ["RunnerWithTeacher"]
 
@@ -39,6 +41,8 @@ class RunnerWithTeacher(Runner):
         teacher_steps: Frames that the teacher plays to collect; 0 for none.
         num_pretraining_iterations: Offline iterations.
         num_pretraining_steps: Updates of each.
+        label_at: Under delay, of which observation the teacher's values are that teach: of that which the decision
+            started from (``"start"``), or of that on which its action landed (``"effect"``).
 
     Raises:
         ValueError: An argument out of range, or an agent that learns from no teacher.
@@ -52,6 +56,7 @@ class RunnerWithTeacher(Runner):
         teacher_steps: int = 0,
         num_pretraining_iterations: int = 1,
         num_pretraining_steps: int = 100_000,
+        label_at: str = "start",
     ) -> None:
         """See the class."""
         super().__init__(base_dir)
@@ -59,6 +64,7 @@ class RunnerWithTeacher(Runner):
         _check_whole(0, num_pretraining_steps=num_pretraining_steps)
         if teacher_checkpoint_number is not None:
             _check_whole(0, teacher_checkpoint_number=teacher_checkpoint_number)
+        check_choice("RunnerWithTeacher.label_at", label_at, ("start", "effect"))
         if not isinstance(self.agent, ReincarnatedAgent):
             raise ValueError(
                 "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
@@ -72,7 +78,7 @@ class RunnerWithTeacher(Runner):
         if self._pretraining is not None:
             raise ValueError("Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'")
         self._teacher_path, self._teacher_number = teacher_checkpoint_dir, teacher_checkpoint_number
-        self._teacher_steps, self._updates = teacher_steps, num_pretraining_steps
+        self._teacher_steps, self._updates, self._label_at = teacher_steps, num_pretraining_steps, label_at
         offline = num_pretraining_iterations if num_pretraining_steps else 0
         self._kinds = [Phase.COLLECT] * bool(teacher_steps) + [Phase.OFFLINE] * offline
         self._kinds += [Phase.ONLINE] * self.num_iterations
@@ -95,17 +101,19 @@ class RunnerWithTeacher(Runner):
         """
         if self._teacher_path is None:
             raise ValueError(
-                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run, whose agent teaches, "
+                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
                 "got None"
             )
         if self.teacher is None:
             self.teacher = Teacher.of_run(self._teacher_path, self._teacher_number)
             self.environment = TeacherView.within(self.environment, self.teacher)
             needed = Phase.OFFLINE in self._kinds or self._rehearses
-            self.student.set_teacher(self.teacher, keeps_replay=needed)
+            self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self._label_at)
+            if self._label_at == "effect" and (delay := delay_layer(self.environment)) is not None:
+                delay.report_effect = True  # type: ignore[attr-defined]
         if super().resume():
             return True
-        spec: Any = self.student.spec
+        spec = self.student.student
         takes_over = self.student.teacher_replay is not None and Phase.COLLECT not in self._kinds
         if takes_over or spec.reloads_replay:
             check_own_replay(self.environment, self.teacher)
@@ -116,7 +124,7 @@ class RunnerWithTeacher(Runner):
 
     @property
     def _rehearses(self) -> bool:
-        return bool(self.student.spec.teacher_data_ratio)  # type: ignore[attr-defined]
+        return bool(self.student.student.teacher_data_ratio)
 
     def _run_iteration(self, iteration: int) -> None:
         self._kind = self._kinds[iteration]
@@ -144,7 +152,9 @@ class RunnerWithTeacher(Runner):
             "returns": scores,
         }
         if not self._scores["teacher"] > self._scores["random"]:
-            logging.warning("the teacher's score %(teacher)g is no better than that of random play, %(random)g", self._scores)
+            logging.warning(
+                "the teacher's score %(teacher)g is no better than that of random play, %(random)g", self._scores
+            )
         print("teacher: return {teacher:.1f}, random play {random:.1f}".format(**self._scores), flush=True)
         self._metrics.scalar("Eval/Teacher/AverageReturns", self._scores["teacher"], self._frames)
         self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self._frames)
@@ -191,7 +201,7 @@ class RunnerWithTeacher(Runner):
         self._scores = bundle["scores"]
 
     def _identity(self) -> dict[str, Any]:
-        facts = {"collect": self._teacher_steps, "offline": self._kinds.count(Phase.OFFLINE), "updates": self._updates}
+        facts: dict[str, Any] = {"label_at": self._label_at, "collect": self._teacher_steps, "offline": self._kinds.count(Phase.OFFLINE), "updates": self._updates}
         teacher = {} if self.teacher is None else self.teacher.identity()
         return {**super()._identity(), "reincarnation": {**facts, "teacher": teacher}}
 

@@ -5,9 +5,13 @@
     OFFLINE  nobody        -                        the teacher's replay
     ONLINE   the student   the student's replay     the student's replay, or both (`Rehearsal`)
 
-What the teacher says of a decision is its *label*, its Q-values [A] of the observation that the decision is about. A
-label is made once, when the transition is stored, and lies beside it as an extra: a frozen teacher would say the same
-again. So a loss needs no teacher, and the teacher may read other observations than its student.
+What the teacher says of a decision is its *label*, its Q-values [A] of one observation. A label is made once, when the
+transition is stored, and lies beside it as an extra: a frozen teacher would say the same again. So a loss needs no
+teacher, and the teacher may read other observations than its student.
+
+Under delay a decision that starts on frame s takes effect on frame e. A label at the *start* is of the observation o_s,
+which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: what a teacher without
+delay does on the frame on which the student's action lands. A decision without an effect has no label and no transition.
 
 The weight of the teacher's term, lambda, is constant within an iteration, and falls with the student's score.
 """
@@ -32,7 +36,7 @@ from async_wrappers.agents.losses.teaching import clipped_weight
 from async_wrappers.agents.policy import Decision, DecisionRandom, Outcome
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import check_at_least, check_numbers
+from async_wrappers.agents.spec import Spec, check_at_least, check_numbers
 from async_wrappers.agents.turn_based import TurnBasedAgent
 
 if TYPE_CHECKING:
@@ -206,7 +210,7 @@ def _where(chosen: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
     return each_array(of_arrays, one, other)
 
 
-class Student:
+class Student(Spec):
     """Makes an agent of values a student: a base to stand before the agent's, as in ``class Mine(Student, DQN)``.
 
     A subclass gives `teacher_term`, and says with `decay_period` when its weight ends; or it overrides what else a
@@ -226,6 +230,7 @@ class Student:
     reloads_replay: bool = False
     # What the agent's own base is, for the type checker.
     num_actions: int
+    first_action: int
     name: ClassVar[str]
     _replay: dict[str, Any]
     _replay_capacity: int
@@ -236,7 +241,7 @@ class Student:
         self, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, decay_period: int = -1, **shared: Any
     ) -> None:
         """See the class."""
-        super().__init__(observation_space, action_space, **shared)  # type: ignore[call-arg]
+        super().__init__(observation_space, action_space, **shared)
         check_at_least("decay_period", decay_period, -1, "decisions")
         if self._replay["eviction"] != "oldest":
             raise ValueError(f"replay_eviction must be 'oldest' with agent {self.name!r}, got 'reservoir'")
@@ -290,7 +295,7 @@ class Student:
         uniform = {"selector": "uniform", "priority_exponent": None, "importance_exponent": None}
         settings = {name: value for name, value in {**self._replay, **uniform}.items() if value is not None}
         return create_replay(
-            self.observation_space,  # type: ignore[attr-defined]
+            self.observation_space,
             capacity=self._replay_capacity,
             seed=_seed_of(self._replay_seed, 1),
             extras=self.extras if self.labelled else None,
@@ -324,26 +329,34 @@ class ReincarnatedAgent(TurnBasedAgent):
         super().__init__(spec)
         self.teacher: Teacher | None = None
         self.teacher_replay: Replay | None = None
-        self._label: npt.NDArray[np.float32] | None = None
+        self._label_at = "start"
+        self._label: npt.NDArray[np.float32] | None = None  # of the present decision, where it is made at the start
         self._number = 0  # of the present decision in its episode
         self._seen: Mapping[str, Any] | None = None  # info["realtime"] that came with the present observation
         self._set_learning_rate()
 
     @property
+    def student(self) -> Student:
+        """The spec."""
+        assert isinstance(self.spec, Student)
+        return self.spec
+
+    @property
     def teaching(self) -> Teaching:
         """How far the student has come."""
-        teaching: Teaching = self.spec.teaching  # type: ignore[attr-defined]
-        return teaching
+        return self.student.teaching
 
-    def set_teacher(self, teacher: Teacher, *, keeps_replay: bool) -> None:
+    def set_teacher(self, teacher: Teacher, *, keeps_replay: bool, label_at: str = "start") -> None:
         """Learn from this teacher.
 
         Args:
             teacher: Sees the environment by way of a `TeacherView`.
             keeps_replay: Whether a phase to come needs what the teacher does.
+            label_at: ``"start"`` or ``"effect"``: of which frame's observation a label is. The delay then reports the
+                effect (``RealtimeDelay.report_effect``).
         """
-        self.teacher = teacher
-        self.teacher_replay = self.spec.make_teacher_replay() if keeps_replay else None  # type: ignore[attr-defined]
+        self.teacher, self._label_at = teacher, label_at
+        self.teacher_replay = self.student.make_teacher_replay() if keeps_replay else None
 
     def begin_phase(self, phase: Phase, *, last: bool = False) -> None:
         """Do what a phase does, until the next call.
@@ -355,7 +368,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         self._join()
         self.learner.finish_update()
         if self.teaching.phase is Phase.OFFLINE and phase is Phase.ONLINE:
-            self.spec.begin_online(self.learner)  # type: ignore[attr-defined]
+            self.student.begin_online(self.learner)
             self._publish()
         self.teaching.phase = phase
         self._set_learning_rate()
@@ -366,21 +379,23 @@ class ReincarnatedAgent(TurnBasedAgent):
     def _source(self, phase: Phase) -> Any:
         if phase is Phase.OFFLINE:
             if self.teacher_replay is None or not len(self.teacher_replay):
-                raise ValueError("an offline phase needs the teacher's replay, which is empty: collect transitions first")
+                raise ValueError(
+                    "an offline phase needs the teacher's replay, which is empty: collect transitions first"
+                )
             return self.teacher_replay
-        ratio = self.spec.teacher_data_ratio  # type: ignore[attr-defined]
+        ratio = self.student.teacher_data_ratio
         if ratio and self.teacher_replay is not None:
-            seed = self.spec.rehearsal_seed  # type: ignore[attr-defined]
+            seed = self.student.rehearsal_seed
             return Rehearsal(self.learner.replay, self.teacher_replay, ratio, self.teaching, seed)
         return self.learner.replay
 
     def record_score(self, normalized_score: float) -> None:
         """Let lambda, and with it the learning rate, follow the score of an iteration."""
-        self.spec.record_score(normalized_score)  # type: ignore[attr-defined]
+        self.student.record_score(normalized_score)
         self._set_learning_rate()
 
     def _set_learning_rate(self) -> None:
-        if (rate := self.spec.learning_rate()) is not None:  # type: ignore[attr-defined]
+        if (rate := self.student.learning_rate()) is not None:
             self.learner.set_learning_rate(rate)
 
     def reload(self, state: Mapping[str, Any], *, optimizer: bool) -> None:
@@ -408,7 +423,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         assert self.teacher_replay is not None
         for demonstration in demonstrations:
             for transition, label in demonstration.transitions():
-                extras = {"extras": {LABEL: label}} if self.spec.labelled else {}  # type: ignore[attr-defined]
+                extras = {"extras": {LABEL: label}} if self.student.labelled else {}
                 self.teacher_replay.observe({**transition, **extras})
         return len(self.teacher_replay)
 
@@ -426,38 +441,52 @@ class ReincarnatedAgent(TurnBasedAgent):
         self._seen, self._number = realtime, self._number + 1
         return super().step(reward, observation, realtime)
 
+    def end_episode(
+        self,
+        reward: float,
+        terminal: bool = True,
+        observation: Any = None,
+        realtime: Mapping[str, Any] | None = None,
+    ) -> None:
+        """End the episode; see `TurnBasedAgent.end_episode`."""
+        self._seen = realtime
+        super().end_episode(reward, terminal, observation, realtime)
+
     def _decide(self, observation: Any, decision: Decision) -> Any:
         action = super()._decide(observation, decision)
         if self.eval_mode:
             return action
-        self._label = self._values_of(self._seen)
-        if self._guided(decision):
-            action = self._action = self.spec.first_action + int(self._label.argmax())  # type: ignore[attr-defined]
+        guided = self._guided(decision)
+        if guided or (self.student.labelled and self._label_at == "start"):
+            self._label = self._values_of("observation_info")
+            if guided:
+                action = self._action = self.student.first_action + int(self._label.argmax())
         return action
 
-    def _values_of(self, realtime: Mapping[str, Any] | None) -> npt.NDArray[np.float32]:
-        """Return the teacher's values [A] of the frame that the present decision starts on."""
+    def _values_of(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the teacher's values [A] of the frame whose info stands in ``info["realtime"]`` under a name."""
         assert self.teacher is not None
-        info = {} if realtime is None else realtime["observation_info"]
+        info = (self._seen or {}).get(name) or {}
         if VIEW not in info:
             raise ValueError(
                 "an environment of a student must show the teacher's observations: put a TeacherView into it "
                 "(async_wrappers.agents.reincarnation.teacher)"
             )
-        return self.teacher.values(info[VIEW])[0]
+        values: npt.NDArray[np.float32] = self.teacher.values(info[VIEW])[0]
+        return values
 
     def _guided(self, decision: Decision) -> bool:
         """Whether the teacher chooses the action of a decision."""
         if self.teaching.phase is Phase.COLLECT:
             return True
-        guided: bool = self.spec.guided(decision, self._number)  # type: ignore[attr-defined]
-        return guided
+        return self.student.guided(decision, self._number)
 
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
     ) -> None:
-        if self.spec.labelled and not self.eval_mode:  # type: ignore[attr-defined]
-            self._extras = {"extras": {LABEL: self._label}}
+        if self.student.labelled and not self.eval_mode and outcome.applied:
+            label = self._label if self._label_at == "start" else self._values_of("effect_info")
+            self._extras = {"extras": {LABEL: label}}
         super()._close(reward, outcome, following, terminal, truncated)
 
     def _learn_from_closed(self, frame: int) -> None:
@@ -465,7 +494,7 @@ class ReincarnatedAgent(TurnBasedAgent):
             super()._learn_from_closed(frame)
             return
         assert self.teacher_replay is not None
-        first = self.spec.first_action  # type: ignore[attr-defined]
+        first = self.student.first_action
         while self._closed and self._closed[0][0] <= frame:
             transition = self._closed.popleft()[1]
             self.teacher_replay.observe({**transition, "action": transition["action"] - first})
@@ -490,7 +519,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
         lost = super().unbundle(checkpoint_dir, iteration, bundle, partial)
         if bundle["teacher_replay"]:
-            replay = self.spec.make_teacher_replay()  # type: ignore[attr-defined]
+            replay = self.student.make_teacher_replay()
             lost += replay.load(checkpoint_dir / _REPLAY, iteration, partial)
             self.teacher_replay = replay
         else:

@@ -411,7 +411,7 @@ class WithoutDelay(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Play a frame, which is a decision."""
-        effect, self._frame = self._frame, self._frame + 1
+        (effect, self._frame), before = (self._frame, self._frame + 1), self._info
         observation, reward, terminated, truncated, info = self.env.step(action)
         realtime = {
             "delay": 0,
@@ -422,6 +422,7 @@ class WithoutDelay(gym.Wrapper[Any, Any, Any, Any]):
             "applied": True,
             "finished": effect,
             "observation_info": info,
+            "effect_info": before,
         }
         self._info = info
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}

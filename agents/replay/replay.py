@@ -245,14 +245,16 @@ class Replay:
             ValueError: the storage is no ring: what it keeps are transitions, without their neighbours.
         """
         if not isinstance(self._storage, Ring):
-            raise ValueError("episodes need a ring (replay_eviction='oldest'), got a reservoir, which keeps transitions")
+            raise ValueError(
+                "episodes need a ring (replay_eviction='oldest'), got a reservoir, which keeps transitions"
+            )
         for first, head in self._storage.logs():
             run: list[Arrays] = []
             if first == head:
                 continue
             for piece in self._storage.pieces(first):
-                begin = 0
-                for end in np.flatnonzero((piece["kind"] == FINAL) | (piece["kind"] == LOST)) + 1:
+                begin, ends = 0, np.flatnonzero((piece["kind"] == FINAL) | (piece["kind"] == LOST)) + 1
+                for end in ends.tolist():
                     run.append({name: column[begin:end] for name, column in piece.items()})
                     if piece["kind"][end - 1] == FINAL and run[0]["age"][0] == 0:
                         yield joined(run)

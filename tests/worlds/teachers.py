@@ -69,6 +69,7 @@ class TaughtEnv(DriftingEnv):
         view = {VIEW: observation[None, None].copy()}
         frame = len(self.lives[-1].actions)
         realtime = {"frame": frame, "start": frame, "interval": 1, "applied": True, "observation_info": view}
+        realtime["effect_info"], self._before = getattr(self, "_before", None) if frame else None, view
         return {**view, "realtime": realtime}
 
 

@@ -77,9 +77,7 @@ def test_conservative_q_learning(q: list[float], action: int, temperature: float
     assert teaching.conservative(rows(q), torch.tensor([action]), temperature).tolist() == pytest.approx([expected])
 
 
-@pytest.mark.parametrize(
-    ("score", "weight"), [(-3.0, 1.0), (0.0, 1.0), (0.25, 0.75), (1.0, 0.0), (1.5, 0.0)]
-)
+@pytest.mark.parametrize(("score", "weight"), [(-3.0, 1.0), (0.0, 1.0), (0.25, 0.75), (1.0, 0.0), (1.5, 0.0)])
 def test_the_weight_lies_in_0_to_1(score: float, weight: float) -> None:
     assert teaching.clipped_weight(score) == weight
 

@@ -69,7 +69,7 @@ def test_a_teacher_may_be_one_checkpoint_of_a_run(teacher_dir: Path) -> None:
 def test_what_is_no_run_is_refused(teacher_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="teacher_checkpoint_dir must be a run's directory or one of its checkpoints"):
         Teacher.of_run(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="teacher_checkpoint_dir must be .* got .*ckpt.7"):
+    with pytest.raises(ValueError, match=r"teacher_checkpoint_dir must be .* got .*ckpt.7"):
         Teacher.of_run(teacher_dir, 7)
     with pytest.raises(ValueError, match="base_dir must hold a run"):
         Teacher.of_run(tmp_path)
@@ -142,7 +142,9 @@ OWN: dict[str, list[Callable[[Any], Any]]] = {
 def test_the_view_is_what_the_teacher_would_read_of_the_frame_on_which_the_decision_starts(
     own: str, delay: tuple[int, int] | None
 ) -> None:
-    wrappers = [] if delay is None else [AppliedActions, lambda env: RealtimeDelay(env, *delay, "random"), CommittedActions]
+    wrappers = (
+        [] if delay is None else [AppliedActions, lambda env: RealtimeDelay(env, *delay, "random"), CommittedActions]
+    )
     environment = drifting(*wrappers, reuse=True)
     teacher = teacher_in(drifting(*OWN[own]), stack_size=2)
     seen = TeacherView.within(environment, teacher)
@@ -183,13 +185,17 @@ def test_a_teacher_of_other_observations_or_actions_is_refused_with_both_names()
     with pytest.raises(ValueError, match=r"must have the actions of its student, Discrete\(3\), got Discrete\(4\)"):
         TeacherView.within(drifting(), teacher_in(drifting(actions=4)))
     cart = gym.make("CartPole-v1")
-    with pytest.raises(ValueError, match=r"must play the environment of its student, CartPole-v1 .* got Drifting-v0 with"):
+    with pytest.raises(
+        ValueError, match=r"must play the environment of its student, CartPole-v1 .* got Drifting-v0 with"
+    ):
         TeacherView.within(cart, teacher_in(drifting()))
 
 
 def test_a_teacher_whose_wrappers_read_its_delay_is_refused() -> None:
     environment = drifting(lambda env: RealtimeDelay(env, 2, 0, "random"), lambda env: CommittedActions(env, flat=True))
-    with pytest.raises(ValueError, match=r"has wrappers around its RealtimeDelay \(CommittedActions\), which read a delay"):
+    with pytest.raises(
+        ValueError, match=r"has wrappers around its RealtimeDelay \(CommittedActions\), which read a delay"
+    ):
         TeacherView.within(drifting(), teacher_in(environment))
 
 
@@ -244,7 +250,11 @@ def test_the_teacher_is_evaluated_once(teacher_dir: Path, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("collects", [50, 0])
 def test_a_run_resumes_bit_for_bit_in_each_phase(collects: int, teacher_dir: Path, tmp_path: Path) -> None:
-    bindings = (f"RunnerWithTeacher.teacher_steps = {collects}", "Runner.num_iterations = 2", "DQNAgent.epsilon_train = 0.3")
+    bindings = (
+        f"RunnerWithTeacher.teacher_steps = {collects}",
+        "Runner.num_iterations = 2",
+        "DQNAgent.epsilon_train = 0.3",
+    )
     whole = students_runner(tmp_path / "whole", teacher_dir, *bindings)
     states = []
     save = whole._save
@@ -311,7 +321,10 @@ def test_random_play_of_atari_is_the_tables() -> None:
         (["create_agent.agent_name = 'dqn'"], "needs an agent that learns from a teacher, such as .* got DQNAgent"),
         (["Runner.evaluation_steps = 0"], "Runner.evaluation_steps must be >= 1 frame where create_runner.schedule"),
         (["RunnerWithTeacher.teacher_steps = -1"], "teacher_steps must be a whole number >= 0, got -1"),
-        (["RunnerWithTeacher.num_pretraining_steps = 1.5"], "num_pretraining_steps must be a whole number >= 0, got 1.5"),
+        (
+            ["RunnerWithTeacher.num_pretraining_steps = 1.5"],
+            "num_pretraining_steps must be a whole number >= 0, got 1.5",
+        ),
         (["Runner.pretrain_dataset = 'here'"], "Runner.pretrain_dataset must be None where create_runner.schedule"),
     ],
 )
@@ -332,13 +345,17 @@ def test_a_teacher_without_a_replay_is_refused_with_how_to_collect(teacher_dir: 
     shutil.copytree(teacher_dir, tmp_path / "bare")
     shutil.rmtree(tmp_path / "bare" / "checkpoints" / "replay")
     runner = students_runner(tmp_path / "student", tmp_path / "bare", "RunnerWithTeacher.teacher_steps = 0")
-    with pytest.raises(ValueError, match=r"has no replay, which offline phases .* RunnerWithTeacher.teacher_steps = 100_000"):
+    with pytest.raises(
+        ValueError, match=r"has no replay, which offline phases .* RunnerWithTeacher.teacher_steps = 100_000"
+    ):
         runner.resume()
 
 
 def test_a_replay_without_delay_is_refused_under_delay(teacher_dir: Path, tmp_path: Path) -> None:
     bindings = ("RunnerWithTeacher.teacher_steps = 0", "RealtimeDelay.delay = 2")
-    with pytest.raises(ValueError, match="has a replay of the delay none, and its student's is 2 frames: collect with"):
+    with pytest.raises(
+        ValueError, match="has a replay of the delay none, and its student's is 2 frames: collect transitions"
+    ):
         students_runner(tmp_path, teacher_dir, *bindings).resume()
 
 
@@ -354,5 +371,5 @@ def test_a_student_plays_under_its_own_runner_alone(tmp_path: Path) -> None:
 
     load_gin("configs/dqn/cartpole.gin", bindings=["create_agent.agent_name = 'qdagger_dqn'"])
     env = DriftingEnv()
-    with pytest.raises(ValueError, match="bind create_runner.schedule = 'reincarnation'"):
+    with pytest.raises(ValueError, match=r"bind create_runner.schedule = 'reincarnation'"):
         create_spec(env.observation_space, env.action_space)

@@ -91,7 +91,9 @@ def test_lambda_is_1_minus_the_normalised_score(scores: list[float], weights: li
     assert found == pytest.approx(weights)
 
 
-@pytest.mark.parametrize(("steps", "period", "weight"), [(99, 100, 0.5), (100, 100, 0.0), (101, 100, 0.0), (10**9, -1, 0.5)])
+@pytest.mark.parametrize(
+    ("steps", "period", "weight"), [(99, 100, 0.5), (100, 100, 0.0), (101, 100, 0.0), (10**9, -1, 0.5)]
+)
 def test_lambda_is_0_once_the_decay_period_is_reached(steps: int, period: int, weight: float) -> None:
     teaching = Teaching(online_steps=steps)
     teaching.record_score(0.5, period)
@@ -226,6 +228,36 @@ def test_a_label_is_what_the_teacher_says_of_the_observation_of_the_decision(wor
     np.testing.assert_array_equal(batch["extras"][LABEL], expected)
 
 
+@pytest.mark.parametrize("delays", [None, (0, 0), (1, 0), (3, 1), (5, 0)])
+def test_a_label_at_the_effect_is_of_the_frame_on_which_the_action_landed(delays: tuple[int, int] | None) -> None:
+    env: Any = TaughtEnv(lengths=[9, 20, 2])
+    game = env
+    if delays is not None:
+        env = RealtimeDelay(env, *delays, "random", report_effect=True)
+    agent = make_student(QDaggerDQN, env)
+    agent.set_teacher(ScriptedTeacher(), keeps_replay=False, label_at="effect")  # type: ignore[arg-type]
+    play(agent, env, range(6))
+    batch = agent.learner.replay.transitions(agent.learner.replay.valid_slots())
+    delay, noops = delays or (0, 0)
+    expected = [
+        life.observations[effect]
+        for life in game.lives
+        for effect in range(delay, len(life.actions), noops + 1)
+    ]
+    labels = ScriptedTeacher().values(np.array(expected)[:, None])
+    np.testing.assert_array_equal(batch["extras"][LABEL], labels)
+    starts = ScriptedTeacher().values(batch["observation"])
+    assert bool(delay) != np.array_equal(labels, starts)
+
+
+def test_a_label_at_the_effect_needs_a_delay_that_reports_it() -> None:
+    env = RealtimeDelay(TaughtEnv(), 2, 0, "random")
+    agent = make_student(QDaggerDQN, env)
+    agent.set_teacher(ScriptedTeacher(), keeps_replay=False, label_at="effect")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must show the teacher's observations"):
+        play(agent, env, range(1))
+
+
 def test_the_teacher_collects_into_a_replay_of_its_own_and_nobody_learns() -> None:
     env = TaughtEnv()
     agent = make_student(QDaggerDQN, env)
@@ -287,11 +319,20 @@ def test_an_environment_that_shows_the_teacher_nothing_is_refused() -> None:
     [
         ({"distill_temperature": 0.0}, "distill_temperature must be > 0, got 0.0"),
         ({"distill_loss_coefficient": -1.0}, "distill_loss_coefficient must be >= 0, got -1.0"),
-        ({"distill_type": "all"}, "distill_type must be one of 'policy_only', 'policy_and_value', 'value_only', got 'all'"),
+        (
+            {"distill_type": "all"},
+            "distill_type must be one of 'policy_only', 'policy_and_value', 'value_only', got 'all'",
+        ),
         ({"distill_best_action_only": 1}, "distill_best_action_only must be True or False, got 1"),
         ({"distill_decay_period": -2}, "distill_decay_period must be >= -1 decisions, got -2"),
-        ({"one_step_loss": True}, "one_step_loss must be False with agent 'qdagger_dqn', which has two replays, got True"),
-        ({"replay_eviction": "reservoir"}, "replay_eviction must be 'oldest' with agent 'qdagger_dqn', got 'reservoir'"),
+        (
+            {"one_step_loss": True},
+            "one_step_loss must be False with agent 'qdagger_dqn', which has two replays, got True",
+        ),
+        (
+            {"replay_eviction": "reservoir"},
+            "replay_eviction must be 'oldest' with agent 'qdagger_dqn', got 'reservoir'",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_in_a_sentence(arguments: dict[str, Any], message: str) -> None:
@@ -300,6 +341,6 @@ def test_wrong_arguments_are_refused_in_a_sentence(arguments: dict[str, Any], me
 
 
 def test_many_environments_are_refused() -> None:
-    with pytest.raises(ValueError, match="create_runner.schedule = 'reincarnation'"):
+    with pytest.raises(ValueError, match=r"create_runner.schedule = 'reincarnation'"):
         make_spec().make_vector_learner(4)
     assert issubclass(QDaggerDQN, Student)
