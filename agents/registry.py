@@ -13,7 +13,7 @@ from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
 from async_wrappers.agents.reincarnation.dqfd import DQfD
 from async_wrappers.agents.reincarnation.jsrl import JSRL
 from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
-from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN
+from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
 from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student, only_in_turn
 from async_wrappers.agents.spec import Spec
@@ -33,6 +33,7 @@ AGENTS: Mapping[str, type[Spec]] = {
     "quantile": Quantile,
     "implicit_quantile": ImplicitQuantile,
     "qdagger_dqn": QDaggerDQN,
+    "qdagger_rainbow": QDaggerRainbow,
     "dqfd_dqn": DQfD,
     "jsrl_dqn": JSRL,
     "pretrained_dqn": PretrainedDQN,

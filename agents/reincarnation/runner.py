@@ -201,7 +201,12 @@ class RunnerWithTeacher(Runner):
         self._scores = bundle["scores"]
 
     def _identity(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"label_at": self._label_at, "collect": self._teacher_steps, "offline": self._kinds.count(Phase.OFFLINE), "updates": self._updates}
+        facts: dict[str, Any] = {
+            "label_at": self._label_at,
+            "collect": self._teacher_steps,
+            "offline": self._kinds.count(Phase.OFFLINE),
+            "updates": self._updates,
+        }
         teacher = {} if self.teacher is None else self.teacher.identity()
         return {**super()._identity(), "reincarnation": {**facts, "teacher": teacher}}
 

@@ -10,8 +10,9 @@ transition is stored, and lies beside it as an extra: a frozen teacher would say
 teacher, and the teacher may read other observations than its student.
 
 Under delay a decision that starts on frame s takes effect on frame e. A label at the *start* is of the observation o_s,
-which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: what a teacher without
-delay does on the frame on which the student's action lands. A decision without an effect has no label and no transition.
+which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: what a teacher
+without delay does on the frame on which the student's action lands. A decision without an effect has no label and no
+transition.
 
 The weight of the teacher's term, lambda, is constant within an iteration, and falls with the student's score.
 """

@@ -60,9 +60,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     After ``reset`` it holds ``frame``, ``start`` and ``observation_info``.
 
-    With `report_effect` it also says, after a step, what the environment showed on the frame on which the action landed:
-    ``effect_observation``, and its info as ``effect_info``; both None where ``applied`` is False. The policy could not
-    know this when it chose the action, so it is for a teacher, not for a policy.
+    With `report_effect` it also holds, after a step, what the environment showed on the frame on which the action
+    landed: ``effect_observation``, and its info as ``effect_info``; both None where ``applied`` is False. The policy
+    could not know this when it chose the action, so it is for a teacher, not for a policy.
 
     Example:
         >>> import gymnasium as gym

@@ -53,7 +53,13 @@ def game_of(name: str) -> str:
 
 def test_there_is_a_file_for_each_of_the_seeds() -> None:
     seeds = ("dqfd_dqn", "jsrl_dqn", "kickstarting_dqn", "pretrained_dqn", "qdagger_dqn", "reloaded_dqn")
-    assert {*seeds, "reloaded_dqn_nature", *(f"{name}_cartpole" for name in seeds)} <= {*FILES}
+    assert {
+        *seeds,
+        "reloaded_dqn_nature",
+        "qdagger_rainbow",
+        "qdagger_drq",
+        *(f"{name}_cartpole" for name in seeds),
+    } <= {*FILES}
 
 
 @pytest.mark.parametrize("name", FILES)

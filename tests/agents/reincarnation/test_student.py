@@ -16,7 +16,7 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.learner import LossOutput, Networks
 from async_wrappers.agents.losses.teaching import distillation
-from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN
+from async_wrappers.agents.reincarnation.qdagger import QDagger, QDaggerDQN, QDaggerRainbow, random_shift
 from async_wrappers.agents.reincarnation.student import (
     LABEL,
     Phase,
@@ -26,7 +26,7 @@ from async_wrappers.agents.reincarnation.student import (
     with_teacher,
 )
 from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.value_based.rainbow import Rainbow
+from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 from tests.contracts.agent_contract import play
 from tests.contracts.family_contract import FamilyContract
 from tests.worlds.agents import hyperparameters
@@ -52,6 +52,13 @@ class StudentContract(FamilyContract):
 
 class TestQDaggerDQN(StudentContract):
     member = QDaggerDQN
+
+
+class TestQDaggerRainbow(StudentContract):
+    member = QDaggerRainbow
+
+    def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
+        return make_student(QDaggerRainbow, environment, stack_size=2, seed=seed, num_atoms=7, vmax=3.0)
 
 
 def make_spec(kind: type[DQN] = QDaggerDQN, **arguments: Any) -> Any:
@@ -198,20 +205,70 @@ def test_a_term_of_weight_0_is_not_computed() -> None:
     assert output.loss.tolist() == [1, 1]
 
 
-class QDaggerOf:
-    """QDagger of another agent: the class is made where it is needed."""
+class QDaggerMine(QDagger, Rainbow):
+    """QDagger of an agent that is not shipped."""
 
-    def __new__(cls, base: type[DQN]) -> Any:
-        from async_wrappers.agents.reincarnation.qdagger import QDagger
-
-        return type(f"QDagger{base.__name__}", (QDagger, base), {"name": "mine"})
+    name = "qdagger_mine"
 
 
 def test_a_term_is_added_to_a_distributional_agent_with_priorities() -> None:
-    agent = make_student(QDaggerOf(Rainbow), TaughtEnv(), num_atoms=5, vmax=3.0)
+    agent = make_student(QDaggerMine, TaughtEnv(), num_atoms=5, vmax=3.0)
     play(agent, TaughtEnv(), range(12))
     assert agent.updates
     assert {"DistillLoss", "StudentLoss", "TeacherLoss"} <= agent.learner.scalars.keys()
+
+
+@pytest.mark.parametrize(
+    ("method", "own", "weights"),
+    [("reincarnation", 1, (1, 0.25)), ("ql_plus_dagger", 1, (1, 1)), ("dagger", 0, (1, 1))],
+)
+@pytest.mark.parametrize("distributional", [True, False])
+def test_the_kinds_of_qdagger_on_rainbow(
+    method: str, own: float, weights: tuple[float, float], distributional: bool
+) -> None:
+    more = {"num_atoms": 7, "vmax": 3.0, "noisy": False, "distributional": distributional}
+    spec = make_spec(QDaggerRainbow, method_type=method, distill_loss_coefficient=2.0, **more)
+    network, batch = spec.make_network(), batch_of()
+    networks = Networks(network, network)
+    td = FullRainbow.loss(spec, networks, batch, RNG)
+    kl = distillation(batch["extras"][LABEL], spec.values(network, batch["observation"], RNG), 1.0)
+    for normalized, weight in zip((0.0, 0.75), weights, strict=True):
+        spec.teaching.record_score(normalized, -1)
+        output = spec.loss(networks, batch, RNG)
+        assert torch.allclose(output.loss, own * td.loss + weight * 2.0 * kl)
+        assert torch.equal(output.priority, td.priority)
+        assert spec.learning_rate() == pytest.approx(weight * 1e-4 + (1 - weight) * 1e-5)
+
+
+def test_images_are_shifted_by_up_to_4_pixels_and_repeat_their_edge() -> None:
+    images = torch.arange(6 * 2 * 9 * 7, dtype=torch.int32).reshape(6, 2, 9, 7).to(torch.float32)
+    shifted = random_shift(images, np.random.default_rng(0))
+    drawn = np.random.default_rng(0).integers(-4, 5, (2, 6, 1))[:, :, 0]
+    assert shifted.shape == images.shape and len({*map(tuple, drawn.T)}) > 3
+    for row, (down, right) in enumerate(drawn.T):
+        for y in range(9):
+            for x in range(7):
+                at = min(max(y + down, 0), 8), min(max(x + right, 0), 6)
+                assert torch.equal(shifted[row, :, y, x], images[row, :, at[0], at[1]])
+
+
+def test_augmentation_shifts_what_the_student_learns_from_and_is_for_images() -> None:
+    space = Box(0, 255, (12, 12), np.uint8)
+    more = {"num_atoms": 7, "noisy": False, "vmax": 3.0}
+    plain, shifting = (
+        QDaggerRainbow(space, Discrete(3), **hyperparameters(QDaggerRainbow, data_augmentation=augments, **more))
+        for augments in (False, True)
+    )
+    network, batch = plain.make_network(), batch_of()
+    images = torch.randint(0, 256, (2, 4, 1, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    batch |= {"observation": images[0], "next_observation": images[1]}
+    networks = Networks(network, network)
+    rng = np.random.default_rng(5)
+    moved = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
+    expected = plain.loss(networks, {**batch, **moved}, rng).loss
+    assert torch.equal(shifting.loss(networks, batch, np.random.default_rng(5)).loss, expected)
+    with pytest.raises(ValueError, match="data_augmentation must be False for observations that are no images"):
+        make_spec(QDaggerRainbow, data_augmentation=True)
 
 
 # Labels, and what each phase does.
@@ -240,9 +297,7 @@ def test_a_label_at_the_effect_is_of_the_frame_on_which_the_action_landed(delays
     batch = agent.learner.replay.transitions(agent.learner.replay.valid_slots())
     delay, noops = delays or (0, 0)
     expected = [
-        life.observations[effect]
-        for life in game.lives
-        for effect in range(delay, len(life.actions), noops + 1)
+        life.observations[effect] for life in game.lives for effect in range(delay, len(life.actions), noops + 1)
     ]
     labels = ScriptedTeacher().values(np.array(expected)[:, None])
     np.testing.assert_array_equal(batch["extras"][LABEL], labels)
