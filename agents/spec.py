@@ -183,8 +183,8 @@ class Spec:
         """Make a learner for `num_envs` environments.
 
         It is a `LearnerInterface` with two further methods. ``extend(block)`` stores transitions of several
-        environments, columns [R] by name as `Replay.extend` takes them; ``cut(env_id, observation)`` ends an episode
-        that is under way.
+        environments, columns [R] by name as `Replay.extend` takes them, which are views and may be kept in copies only;
+        ``cut(env_id, observation)`` ends an episode that is under way.
 
         Raises:
             ValueError: This method is not overridden.

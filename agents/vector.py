@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +35,50 @@ from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import Overlap
-from async_wrappers.batched import Shown
 
-__all__ = ["Ended", "Meters", "Rows", "VectorAgent"]
+__all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
 
 _EVER = 2**62  # a frame
+
+
+class ShownRows(Protocol):
+    """The rows of R of N environments, each of which needs a decision: `async_wrappers.batched.Shown` says it all."""
+
+    @property
+    def env_ids(self) -> npt.NDArray[np.int64]:
+        """Each environment's number, ascending, [R]."""
+
+    @property
+    def observation(self) -> Any:
+        """What the next decision reads, [R, *shape], or a dict or tuple of such arrays."""
+
+    @property
+    def reward(self) -> npt.NDArray[np.float32]:
+        """Of the last decision, [R]."""
+
+    @property
+    def first(self) -> npt.NDArray[np.bool_]:
+        """Whether the observation begins an episode, [R]."""
+
+    @property
+    def terminal(self) -> npt.NDArray[np.bool_]:
+        """Whether the last decision's episode has terminated, [R]."""
+
+    @property
+    def truncated(self) -> npt.NDArray[np.bool_]:
+        """Whether it was truncated, or cut, [R]."""
+
+    @property
+    def final(self) -> Mapping[int, Any]:
+        """The last observation of each episode that has ended, by environment."""
+
+    @property
+    def info(self) -> Mapping[int, Mapping[str, Any]]:
+        """The last info of each of these episodes, by environment."""
+
+    @property
+    def realtime(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Arrays [R]: start, frame, interval, applied, unreported_episodes."""
 
 
 class Ended(NamedTuple):
@@ -133,7 +172,7 @@ class Rows:
         """Frames that all environments have played together."""
         return int(self.frames.sum() + self.frame.sum())
 
-    def close(self, shown: Shown) -> _Block | None:
+    def close(self, shown: ShownRows) -> _Block | None:
         """Return the transitions that the rows complete; None where they complete none.
 
         Where no episode has ended the observations are views of the stacks, as they are until `decide`.
@@ -160,7 +199,7 @@ class Rows:
             columns["extras"] = {name: values[at] for name, values in self._extras.items()}
         return _Block(columns, shown.realtime["frame"][rows])
 
-    def note(self, shown: Shown) -> list[Ended]:
+    def note(self, shown: ShownRows) -> list[Ended]:
         """Count what the rows show; return the episodes that are over."""
         env_ids, realtime = shown.env_ids, shown.realtime
         self._score[env_ids] += shown.reward
@@ -184,7 +223,7 @@ class Rows:
         self.episode[env_ids] += shown.first + realtime["unreported_episodes"]
         return ended
 
-    def decide(self, shown: Shown, policy: Policy) -> npt.NDArray[Any]:
+    def decide(self, shown: ShownRows, policy: Policy) -> npt.NDArray[Any]:
         """Return an action for each row."""
         env_ids, start = shown.env_ids, shown.realtime["start"]
         at, first = _place(env_ids), env_ids[shown.first]
@@ -307,7 +346,7 @@ class VectorAgent:
 
     # A round.
 
-    def observe(self, shown: Shown) -> list[Ended]:
+    def observe(self, shown: ShownRows) -> list[Ended]:
         """Learn what became of the last decision of each row; return the episodes that are over."""
         block, env_ids = self.rows.close(shown), shown.env_ids
         if block is not None and self._priorities is not None:
@@ -325,7 +364,7 @@ class VectorAgent:
             self._known[env_ids[over]] = shown.realtime["start"][over]
         return ended
 
-    def act(self, shown: Shown) -> npt.NDArray[Any]:
+    def act(self, shown: ShownRows) -> npt.NDArray[Any]:
         """Make the updates that are owed, and return an action for each row."""
         self._train(len(shown.env_ids))
         if self._overlap is not None and self._overlap.under_way:

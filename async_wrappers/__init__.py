@@ -7,7 +7,7 @@
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once, of which each row needs a decision; `Shown`,
-  `BatchedEnvs`: the rows, and who shows them. `create_atari_vector`: many Atari games.
+  `BatchedEnvs`: the rows, and who shows them. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `Constant`, `Uniform`, `LogNormal`, `Gamma`, `Trace`, `Spikes`, `Correlated`: latency models; `measure` makes one of a
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         create_atari_environment,
         create_atari_vector,
         create_gym_environment,
+        create_gym_vector,
     )
     from async_wrappers.envs.falling_blocks import FallingBlocksEnv
     from async_wrappers.latency import (
@@ -115,6 +116,7 @@ __all__ = [
     "create_atari_environment",
     "create_atari_vector",
     "create_gym_environment",
+    "create_gym_vector",
     "decompose",
     "make_stagger",
     "measure",
@@ -152,6 +154,7 @@ _LAZY = {
         "create_atari_environment",
         "create_atari_vector",
         "create_gym_environment",
+        "create_gym_vector",
     ),
     "envs.falling_blocks": ("FallingBlocksEnv",),
     "latency": (

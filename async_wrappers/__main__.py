@@ -22,6 +22,7 @@ from async_wrappers.analysis import scaling
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.analysis.timeline import timeline
+from async_wrappers.console import in_pipeline
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.extras import extra
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return COMMANDS[options.command](options) or 0
+    except BrokenPipeError:  # the reader of the output has gone, which is no mistake in the words
+        raise
     except (ValueError, OSError, DependencyNotInstalled) as error:
         parser.exit(2, f"{parser.prog} {options.command}: {error}\n")
 
@@ -243,4 +246,4 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_pipeline(main))

@@ -8,6 +8,7 @@ import gin
 import gymnasium as gym
 import gymnasium.wrappers
 
+from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.envs import (
     create_atari_environment,
     create_atari_vector,
@@ -50,3 +51,6 @@ WRAPPERS = tuple(sorted((*_WRAPPERS, *_GYMNASIUMS), key=attrgetter("__name__")))
 
 for _configurable in CONFIGURABLES:
     gin.external_configurable(_configurable, module="async_wrappers")
+
+# The vector runner's parameters are its arguments, so that nothing of it is bound.
+gin.external_configurable(create_batched_envs, module="async_wrappers")

@@ -76,7 +76,9 @@ def children(seconds: float) -> None:
         used = {span.worker for span in back.spans}
     time.sleep(1)
     left = [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
-    names = [" ".join(psutil.Process(pid).cmdline())[-70:] for pid in left]
+    names = [" ".join(psutil.Process(pid).cmdline()) for pid in left]
+    # These two are Python's own: it starts them once, and they end with the process that asked for them.
+    names = [name for name in names if "multiprocessing.forkserver" not in name and "resource_tracker" not in name]
     print(f"\nkilled {len(killed)}: {killed.count('learner 0')} times the learner\n{report}")
     segments = sorted({path.name for path in Path("/dev/shm").iterdir()} - shared)
     print(

@@ -82,6 +82,23 @@ def test_a_missing_library_is_one_sentence_before_anything_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["metadata.json"]
 
 
+def test_a_sweep_without_parquet_says_so_and_goes_on_but_leaves_no_old_table_behind(
+    hide: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hide("pyarrow")
+    remedy = r"needs the extra 'parquet' \([^\n]*pyarrow[^\n]*\): pip install 'async-wrappers\[parquet\]'"
+    table = sweep(play, GRID, 1, tmp_path)
+    assert re.match(rf"results\.parquet {remedy}\n", capsys.readouterr().out)
+    written, parquet = table.read_bytes(), tmp_path / "results.parquet"
+    assert not parquet.exists()
+
+    parquet.write_text("of an earlier start")
+    with pytest.raises(DependencyNotInstalled) as raised:
+        sweep(play, GRID, 2, tmp_path)
+    assert re.fullmatch(rf"going on with {re.escape(str(parquet))} {remedy}", str(raised.value))
+    assert (table.read_bytes(), parquet.read_text()) == (written, "of an earlier start")
+
+
 def test_a_game_of_the_game_boy_by_its_id_says_it_too(hide: Callable[[str], None]) -> None:
     hide("cv2")
     for name in [each for each in sys.modules if each.startswith("async_wrappers.envs.gameboy")]:
@@ -101,6 +118,23 @@ def test_agents_without_one_of_its_libraries_is_refused_in_one_sentence(library:
     done = hidden((library,), "import async_wrappers.agents")
     sentence = f"async_wrappers.agents needs the extra 'agents' (No module named {library!r})"
     assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {sentence}: pip install 'async-wrappers[agents]'"
+
+
+@pytest.mark.parametrize(
+    ("library", "module", "what"),
+    [
+        ("pytest", "environments", "async_wrappers.testing"),
+        ("hypothesis", "staggers", "StaggerContract"),
+        ("psutil", "backends", "BackendContract"),
+    ],
+)
+def test_a_contract_without_one_of_its_libraries_is_refused_in_one_sentence(
+    library: str, module: str, what: str
+) -> None:
+    done = hidden((library,), f"import async_wrappers.testing.{module}")
+    sentence = f"{what} needs the extra 'testing' (import of {library} halted; None in sys.modules)"
+    error = "gymnasium.error.DependencyNotInstalled"
+    assert done.stderr.splitlines()[-1] == f"{error}: {sentence}: pip install 'async-wrappers[testing]'"
 
 
 @pytest.mark.parametrize("words", [(), ("list",), ("evaluate", "--base_dir", "x"), ("--help",)], ids=str)
@@ -132,8 +166,8 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras: dict[str, Any] = dict(setup["options.extras_require"])
-    assert {extra for extra, _, _ in WAYS} | {"agents", "all", "dev", "docs", "parquet"} == extras.keys()
+    assert {extra for extra, _, _ in WAYS} | {"agents", "all", "dev", "docs", "parquet", "testing"} == extras.keys()
     core = setup["options"]["install_requires"].split()
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
     assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,play,plot,video]"
-    assert "async-wrappers[all,lz4]" in extras["dev"].split()
+    assert "async-wrappers[all,lz4,testing]" in extras["dev"].split()

@@ -35,7 +35,7 @@ python train.py COMMAND --help explains a command's flags (python train.py train
 Without --gin_files a new run takes configs/default.gin; a --base_dir that holds a run is continued with its own
 config.gin. Gin files are code: they may import modules. Those of a --base_dir import this project's modules alone, and
 what the command line names; --trust lets them import anything. Exit codes: 0 done, 1 the run failed, 2 usage,
-130 interrupted."""
+130 interrupted, 141 nobody reads the output any more (| head)."""
 
 # Each module has `add_flags(parser)`, `run(options)` and a docstring that describes the command. A module is imported
 # when its command is given, so that plotting does not wait for PyTorch.

@@ -1,4 +1,4 @@
-"""Training on many environments at once: the runner's phases, played by `VectorAgent` on `BatchedEnvs`.
+"""Training on many environments at once: the runner's phases, played by `VectorAgent` on batched environments.
 
 N environments share no moment between two episodes. So where a checkpoint is written all of them are *cut*: their
 episodes are truncated and bootstrapped, and do not count as returns. They are cut in the run that is not interrupted
@@ -16,16 +16,11 @@ from typing import Any
 import gin
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers.agents.experiment.episode import Episode, Phase, Played, episode_seed
+from async_wrappers.agents.experiment.episode import Episode, Phase, Played, encounter_of, episode_seed
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner, factory, portable
 from async_wrappers.agents.spec import Spec, check_flags
-from async_wrappers.agents.vector import Ended, Meters, Rows, VectorAgent
-from async_wrappers.batched import BatchedEnvs, Shown
-from async_wrappers.batched.double_buffered import DoubleBuffered
-from async_wrappers.batched.processes import ProcessEnvs
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.agents.vector import Ended, Meters, Rows, ShownRows, VectorAgent
 
 __all__ = ["NumberedEpisodes", "VectorRunner"]
 
@@ -100,6 +95,8 @@ class VectorRunner(Runner):
         checkpoint_every: Iterations between two checkpoints; the last iteration always writes one.
         replay_ratio: Transitions learnt from for each one lived; None for an update every ``update_period`` decisions
             of all environments together.
+        create_batched_envs_fn: Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does,
+            which None stands for, with its arguments.
 
     Raises:
         ValueError: An agent that plays one environment at a time, or an argument out of range.
@@ -115,6 +112,7 @@ class VectorRunner(Runner):
         processes: int = 0,
         checkpoint_every: int = 1,
         replay_ratio: float | None = None,
+        create_batched_envs_fn: Callable[..., Any] | None = None,
     ) -> None:
         """See the class."""
         least = {"num_envs": 1, "processes": 0, "checkpoint_every": 1}
@@ -127,6 +125,8 @@ class VectorRunner(Runner):
         check_flags(double_buffered=double_buffered)
         if create_vector_fn is not None:
             factory("VectorRunner.create_vector_fn", create_vector_fn, "@create_gym_vector")
+        if create_batched_envs_fn is not None:
+            factory("VectorRunner.create_batched_envs_fn", create_batched_envs_fn, "@create_batched_envs")
         if processes and create_vector_fn is not None:
             raise ValueError(
                 f"VectorRunner.processes must be 0 where create_vector_fn makes a whole vector, got {processes}"
@@ -142,16 +142,23 @@ class VectorRunner(Runner):
                 "Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
                 f"{self._pretraining.dataset!r}"
             )
+        if encounter_of(self.environment) is not None:
+            raise ValueError(
+                "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: "
+                "many environments have no common order of them; bind 'continuous_train_and_eval'"
+            )
         self.num_envs, self.checkpoint_every = num_envs, checkpoint_every
         self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
         agent = VectorAgent(spec, num_envs, replay_ratio)
         agent.keep_diverged_in(self.base_dir)
         if self._overlap:
             agent.overlap_learning()
+        # Agents do not import environments: what makes them is found by its name in gin.
+        self._create_envs = create_batched_envs_fn or gin.get_configurable("create_batched_envs")
         self._agent = self.agent = agent  # type: ignore[assignment]  # it plays many environments
         self._evaluating = self._number_of_evaluation_envs(evaluation_envs)
         self._evaluated = np.zeros(self._evaluating, np.int64)  # episodes of each environment
-        self._shown: Shown | None = None  # rows that were learnt from and wait for their actions
+        self._shown: ShownRows | None = None  # rows that were learnt from and wait for their actions
         self._running = False
         self._cut_frames = 0  # of all training
         self._writes = False  # whether the running iteration ends with a checkpoint
@@ -176,13 +183,17 @@ class VectorRunner(Runner):
             with _closed(self._make_envs(Phase.EVAL, self._evaluating, False)) as self._evaluation_envs:
                 yield
 
-    def _make_envs(self, phase: Phase, count: int, halves: bool) -> BatchedEnvs:
-        if halves:
-            sizes = [count - count // 2, count // 2]
-            one, other = (self._make_part(phase, size, count) for size in sizes)
-            envs: BatchedEnvs = DoubleBuffered(one, other)
-        else:
-            envs = self._make_part(phase, count, count)
+    def _make_envs(self, phase: Phase, count: int, halves: bool) -> Any:
+        make_env = _Numbered(self._create_environment, self.seed, phase, count, self.max_steps_per_episode)
+        if self._processes:
+            make_env = _Numbered(portable(self._create_environment), *make_env.arguments)
+        envs = self._create_envs(
+            make_env,
+            count,
+            create_vector_fn=self._create_vector,
+            double_buffered=halves,
+            processes=self._processes,
+        )
         here = self.environment.observation_space, self.environment.action_space
         for name, ours, theirs in zip(
             ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True
@@ -194,16 +205,6 @@ class VectorRunner(Runner):
                     f"Runner.create_environment_fn, {ours}, got {theirs}"
                 )
         return envs
-
-    def _make_part(self, phase: Phase, size: int, count: int) -> VectorEnvs:
-        """Make `size` of `count` environments."""
-        if self._create_vector is not None:
-            return VectorEnvs(self._create_vector(num_envs=size))
-        if self._processes:
-            make = _Numbered(portable(self._create_environment), self.seed, phase, count, self.max_steps_per_episode)
-            return ProcessEnvs(make, size, min(self._processes, size))
-        make = _Numbered(self._create_environment, self.seed, phase, count, self.max_steps_per_episode)
-        return VectorEnvs(SyncVectorEnv([make] * size, autoreset_mode=AutoresetMode.SAME_STEP))
 
     def _seeds(self, phase: Phase, numbers: Sequence[int]) -> list[int]:
         """Return what begins the episodes of these numbers, one in each environment."""
@@ -225,7 +226,7 @@ class VectorRunner(Runner):
         agent.meters = meters = Meters()
         updates, frames_before = agent.updates, self._frames
         over: list[Ended] = []
-        actions = shown_at = 0.0
+        actions, shown_at = 0, 0.0
         if not self._running:
             envs.begin(self._seeds(Phase.TRAIN, (agent.rows.episode + 1).tolist()))
             self._running = True
@@ -256,7 +257,7 @@ class VectorRunner(Runner):
         self._episodes[Phase.TRAIN] += len(over)
         frames = self._frames - frames_before
         self._show(Phase.TRAIN, over, frames, meters)
-        return Played(_episodes(over), int(actions), agent.updates - updates, None, frames)
+        return Played(_episodes(over), actions, agent.updates - updates, None, frames)
 
     def _evaluate(self, phase: Phase, length: Length) -> Played:
         """Let each environment play its share, in episodes that no other phase knows of."""
@@ -381,14 +382,14 @@ class _Numbered:
     """Makes an environment whose episodes are seeded by their numbers; it pickles."""
 
     def __init__(self, make_env: Callable[[], Any], *arguments: Any) -> None:
-        self._make_env, self._arguments = make_env, arguments
+        self._make_env, self.arguments = make_env, arguments
 
     def __call__(self) -> NumberedEpisodes:
-        return NumberedEpisodes(self._make_env(), *self._arguments)
+        return NumberedEpisodes(self._make_env(), *self.arguments)
 
 
 @contextmanager
-def _closed(envs: BatchedEnvs) -> Iterator[BatchedEnvs]:
+def _closed(envs: Any) -> Iterator[Any]:
     try:
         yield envs
     finally:

@@ -58,7 +58,7 @@ class Packed:
 
     def __setitem__(self, where: Any, value: Any) -> None:
         """Write one row, or rows `[B, *shape]`, or the same value into several."""
-        if isinstance(where, int):
+        if not isinstance(where, np.ndarray):
             self._rows[where] = self._packed(value)
             return
         rows = np.broadcast_to(value, (len(where), *self._shape))

@@ -87,6 +87,16 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Reservoir", "Ring"
 # instead of the arrays' end. Slot g of lane e gets the number g E + e, which is g for one environment. A lane that is
 # never written again, for demonstrations, is a part that is never evicted. In files each lane is a log of its own.
 # The price: every environment has the same share of the memory, however fast it plays.
+#
+# Rows of several environments come as a block, and are written in arrays (`extend`): lanes do not touch each other, so
+# all rows are written at once, then the final slots of those that end. What this changes is what the same rows change
+# one by one (`observe`); the selector hears of all that became valid in the order of the rows.
+#
+# A transition's priority at entry
+# --------------------------------
+# A transition becomes valid n slots after its own, so its priority comes with the slot that completes it. An actor has
+# by then all that the priority takes: the values of the observation in that slot, which it acts on, and those of the
+# decision n steps ago. A final slot completes up to n transitions, and brings a priority for each.
 
 
 # What a slot holds: a decision, one that terminated the episode, no decision, nothing (its file was damaged).
@@ -121,8 +131,8 @@ class Ring:
     Args:
         schema: what a transition is made of.
         assembler: puts batches together; how far it reads decides what is valid.
-        capacity: slots of all lanes together, rounded down to a multiple of `num_envs`; an episode of T decisions takes
-            T + 1.
+        capacity: slots of all lanes together, rounded down to a multiple of `num_envs`: lanes are of one length; an
+            episode of T decisions takes T + 1.
         num_envs: environments, E.
         compression: "lz4" keeps observations packed (`Packed`); None keeps them as they are.
 
@@ -192,6 +202,10 @@ class Ring:
         self.steps = np.zeros(capacity, np.int32)
         # Of each lane: slots ever written, which is the next one's number in the lane, and the age of the next one.
         self._heads, self._next_age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        # The same memory, for one number at a time: that is twice as fast as through an array.
+        self._head_of, self._next_age_of = self._heads.data, self._next_age.data
+        self._age_at, self._steps_at = self.age.data, self.steps.data
+        self._numbers_at: list[Any] = [each.data for each in (self.action, self.reward, self.interval, self.kind)]
         self.clear()
 
     def _derive(self) -> None:
@@ -227,8 +241,7 @@ class Ring:
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
         """Store one transition; see `Replay.observe`."""
         # All is read and checked before anything is written, so that a refused transition leaves no trace.
-        if not 0 <= env_id < self.num_envs:
-            raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
+        env_id = self._check_env_id(env_id) if env_id else 0
         terminal = bool(transition["terminal"])
         ended = terminal or bool(transition["truncated"])
         observation = self._check_observation(transition["observation"])
@@ -250,10 +263,9 @@ class Ring:
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
         """End the running episode, if one runs, as a truncation would have; see `Replay.cut`."""
-        if not 0 <= env_id < self.num_envs:
-            raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
+        env_id = self._check_env_id(env_id)
         final = self._check_observation(observation)
-        if self._next_age.item(env_id):
+        if self._next_age_of[env_id]:
             self._append(env_id, final, 0, 0.0, 0, FINAL)
 
     def _append(
@@ -269,7 +281,7 @@ class Ring:
         tails: Sequence[float] | None = None,
     ) -> None:
         """Write the next slot of a lane; the priorities are those of the transitions that it completes."""
-        slot, age, lane = self._heads.item(env_id), self._next_age.item(env_id), self._lane
+        slot, age, lane = self._head_of[env_id], self._next_age_of[env_id], self._lane
         begin = env_id * lane
         position = begin + slot % lane
         if slot >= lane:
@@ -282,17 +294,18 @@ class Ring:
         else:
             for array, value in zip(self.observation, observation, strict=True):
                 array[position] = value
-        self.action[position] = action
-        self.reward[position] = reward
-        self.interval[position] = interval
-        self.age[position] = age
-        self.kind[position] = kind
+        actions, rewards, intervals, kinds = self._numbers_at
+        actions[position] = action
+        rewards[position] = reward
+        intervals[position] = interval
+        kinds[position] = kind
+        self._age_at[position] = age
         if self.extras:
             # A final slot has no decision: zeros, so that the columns hold no rest of an overwritten one.
             values: list[Any] = list(extras) or [0] * len(self.extras)
             for array, value in zip(self.extras, values, strict=True):
                 array[position] = value
-        self._heads[env_id] = slot + 1
+        self._head_of[env_id] = slot + 1
         # The slot completes the transition n before it; a final slot those between as well, with what is left of them.
         horizon = self._horizon
         if age >= horizon:
@@ -300,12 +313,12 @@ class Ring:
         if kind == FINAL:
             for steps in range(1, min(horizon - 1, age) + 1):
                 self._make_valid(begin + (slot - steps) % lane, steps, tails[steps - 1] if tails else None)
-            self._next_age[env_id] = 0
+            self._next_age_of[env_id] = 0
         else:
-            self._next_age[env_id] = age + 1
+            self._next_age_of[env_id] = age + 1
 
     def _make_valid(self, position: int, steps: int, priority: float | None = None) -> None:
-        self.steps[position] = steps
+        self._steps_at[position] = steps
         self.count += 1
         if priority is None:
             self.selector.became_valid(position)
@@ -319,16 +332,21 @@ class Ring:
             oldest: the position of that slot.
             begin: the first position of its lane.
         """
-        lane, steps = self._lane, self.steps
-        age = self.age.item(oldest)
+        lane, steps_at, age_at = self._lane, self._steps_at, self._age_at
+        age = age_at[oldest]
         # The first observation of an episode is in k stacks; of those with any other, only the newest is still valid.
         for later in range(0 if age == 0 else self._stack - 1, self._stack):
             position = begin + (oldest - begin + later) % lane
-            same_episode = self.age.item(position) == age + later
-            if same_episode and steps.item(position):
-                steps[position] = 0
+            same_episode = age_at[position] == age + later
+            if same_episode and steps_at[position]:
+                steps_at[position] = 0
                 self.count -= 1
                 self.selector.became_invalid(position)
+
+    def _check_env_id(self, env_id: int) -> int:
+        if not 0 <= env_id < self.num_envs:
+            raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
+        return int(env_id)
 
     def _check_priority(self, name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
         priority = np.asarray(value, np.float64)

@@ -22,6 +22,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from gymnasium.error import DependencyNotInstalled
+
 from async_wrappers.agents.experiment.metrics import read_facts
 from async_wrappers.agents.extras import extra
 from async_wrappers.agents.files import refuse_damage, write_atomically, write_text_atomically
@@ -31,6 +33,7 @@ from async_wrappers.agents.sweep.trial import RESULT, trial_status
 
 __all__ = [
     "MANIFEST",
+    "check_parquet",
     "check_wandb",
     "read_csv",
     "read_rows",
@@ -126,6 +129,22 @@ def _is_number(text: str) -> bool:
         return False
     # A tab before a number would begin a formula.
     return text.isprintable()
+
+
+def check_parquet(base_dir: Path) -> None:
+    """Print a sentence where ``results.parquet`` will not be written, as the extra `parquet` is not installed.
+
+    Raises:
+        DependencyNotInstalled: `base_dir` holds one already, which would not get the numbers of the trials to come.
+    """
+    path = base_dir / PARQUET
+    try:
+        with extra(f"going on with {path}" if path.is_file() else PARQUET, "parquet"):
+            import pyarrow.parquet  # noqa: F401
+    except DependencyNotInstalled as missing:
+        if path.is_file():
+            raise
+        print(missing)
 
 
 def _write_parquet(path: Path, columns: list[str], table: list[dict[str, Any]]) -> None:

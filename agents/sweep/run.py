@@ -26,7 +26,13 @@ from async_wrappers.agents.experiment.prune import forget_replay
 from async_wrappers.agents.extras import extra
 from async_wrappers.agents.sweep.grid import Grid, points_from_values
 from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, Trial, check_engine, is_continued, write_plan
-from async_wrappers.agents.sweep.results import check_wandb, write_manifest, write_results, write_to_trackers
+from async_wrappers.agents.sweep.results import (
+    check_parquet,
+    check_wandb,
+    write_manifest,
+    write_results,
+    write_to_trackers,
+)
 from async_wrappers.agents.sweep.trial import FAILURE, RESULT, OnChange, TrialFunction, run_pool, trial_status
 
 __all__ = ["estimated_seconds", "run_sweep", "sweep"]
@@ -109,7 +115,9 @@ def run_sweep(
         check: Called before a new sweep writes anything; may raise.
 
     Raises:
-        ValueError: The directory holds another sweep, or another process is sweeping there; or the engine is missing.
+        ValueError: The directory holds another sweep, or another process is sweeping there.
+        DependencyNotInstalled: An extra is missing: that of the engine, of Weights & Biases, or `parquet` where the
+            directory holds a ``results.parquet``.
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be >= 1, got {jobs}")
@@ -119,6 +127,7 @@ def run_sweep(
             from async_wrappers.agents.sweep.ray_engine import run_on_ray
         run_trials = partial(run_on_ray, address=address, settings=settings)
     check_wandb(settings.wandb_project)
+    check_parquet(base_dir)
     if not is_continued(plan, base_dir):
         check()
     with alone_in(base_dir) as lock:

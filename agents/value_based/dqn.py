@@ -205,7 +205,7 @@ class DQN(Spec):
             raise ValueError(
                 f"replay_eviction must be 'oldest' where replay_scheme={replay_scheme!r}, got {replay_eviction!r}"
             )
-        if replay_compression not in (None, "lz4"):
+        if replay_compression is not None and not (isinstance(replay_compression, str) and replay_compression == "lz4"):
             raise ValueError(f"replay_compression must be 'lz4' or None, got {replay_compression!r}")
         if replay_eviction != "oldest" and replay_compression is not None:
             raise ValueError(

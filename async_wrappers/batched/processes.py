@@ -63,7 +63,7 @@ class ProcessEnvs(VectorEnvs):
 
     A process that dies (memory ran out, a library crashed) is replaced. The episodes of its environments are *cut*:
     their rows are truncated, with reward 0 and the observation that was shown last as final one, and a new episode
-    begins, with a seed derived from the first one. It is an error if the new process dies before it has finished a step.
+    begins, with a seed derived from the first one. A new process that dies before its first step is done is an error.
 
     Args:
         make: A function that makes an environment; it travels to the processes by cloudpickle.
@@ -164,9 +164,13 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self._check_open()
         self._board.seeds[:] = self._seeds = np.asarray(seed)
         self._place, self.final_infos = 0, {}
-        for process in self._all:
+        for process in list(self._all):
+            # An answer is owed where the wait for it was interrupted.
+            alive = process.child.is_alive() and all(process.hear({}) for _ in range(process.owed))
+            if not alive:  # no episodes are running, so none is lost
+                process = self._restart(process)
             process.incarnation = 0
-            process.say(_RESET[0])
+            process.ask(_RESET[0])
         for process in self._all:
             if not process.hear(self.final_infos):
                 raise self._over(process)
@@ -177,7 +181,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         mapped(np.copyto, self._board.actions, actions)
         self._place = 1 - self._place
         for process in self._all:
-            process.say(_STEP[self._place])
+            process.ask(_STEP[self._place])
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Wait for the end of the step."""
@@ -186,6 +190,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         # All of them are waited for before any is replaced: what they have done is not to be done again.
         dead: list[_Process] = []
         for process in self._all:
+            if not process.owed:  # it was heard before the wait was interrupted
+                continue
             if process.hear(self.final_infos):
                 process.steps += 1
             else:
@@ -245,28 +251,34 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         if spaces_of_it != self._spaces:
             raise ValueError(f"make must make environments with the same spaces, got {self._spaces} and {spaces_of_it}")
 
-    def _replace(self, process: _Process) -> None:
-        """Start another process in the place of one that has died, and cut its episodes.
+    def _restart(self, process: _Process) -> _Process:
+        """Start another process in the place of one that has died.
 
         Raises:
-            RuntimeError: An environment of it has raised an exception, or it was new and died before its first step was done.
+            RuntimeError: An environment of it has raised an exception, or it was new and died before its first step
+                was done.
         """
         if process.failure is not None or (process.incarnation and not process.steps):
             raise self._over(process)
-        incarnation, number = process.incarnation + 1, self._all.index(process)
+        number = self._all.index(process)
         process.close()
-        process = self._all[number] = self._start(number)
-        process.incarnation = incarnation
-        self._spaces_of(process)
-        process.child.pipe.send(self._spaces)
+        new = self._all[number] = self._start(number)
+        new.incarnation = process.incarnation + 1
+        self._spaces_of(new)
+        new.child.pipe.send(self._spaces)
+        self.restarts += 1
+        return new
+
+    def _replace(self, dead: _Process) -> None:
+        """Start another process in the place of one that has died in a step, and cut its episodes."""
+        process = self._restart(dead)
         mine, board = np.array(process.share), self._board
         board.seeds[mine] = [
-            np.random.SeedSequence((int(self._seeds[i]), incarnation)).generate_state(1)[0] >> 1 for i in mine
+            np.random.SeedSequence((int(self._seeds[i]), process.incarnation)).generate_state(1)[0] >> 1 for i in mine
         ]
-        process.say(_RESET[self._place])
+        process.ask(_RESET[self._place])
         if not process.hear({}):
             raise self._over(process)
-        self.restarts += 1
         self.lost_episodes += len(mine)
         board.reward[mine], board.terminal[mine], board.truncated[mine] = 0.0, False, True
         put_rows(board.final, mine, taken(board.observations[1 - self._place], mine))
@@ -305,6 +317,7 @@ class _Process:
     share: range
     incarnation: int = 0
     steps: int = 0  # that it has finished
+    owed: int = 0  # answers
     failure: tuple[str, bytes, str] | None = None
 
     def say(self, what: bytes) -> None:
@@ -312,10 +325,16 @@ class _Process:
         with suppress(OSError):  # it has died, as will be found
             self.socket.send(what)
 
+    def ask(self, what: bytes) -> None:
+        """Wake the process for something that it answers."""
+        self.owed += 1
+        self.say(what)
+
     def hear(self, infos: dict[int, Info]) -> bool:
         """Wait until the process is done, and return True, or until it has died."""
         with suppress(OSError, EOFError):
             answer = self.socket.recv(1)
+            self.owed -= 1
             if answer == _INFOS:
                 infos.update(self.child.pipe.recv())
             if answer == _FAILED:

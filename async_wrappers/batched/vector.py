@@ -157,9 +157,12 @@ class VectorEnvs:
         """Step in a thread from ``send`` on, unless the vector does so by itself."""
         if self._send is None:
             self._thread = thread = ThreadPoolExecutor(1, "environments")
-            steps: list[Future[Any]] = []
-            self._send = lambda actions: steps.append(thread.submit(self._vector.step, actions))
-            self._receive = lambda: steps.pop().result()
+            step: list[Future[Any]] = []
+
+            def send(actions: Any) -> None:
+                step[:] = [thread.submit(self._vector.step, actions)]
+
+            self._send, self._receive = send, lambda: step[0].result()
 
     def begin(self, seeds: Sequence[int]) -> None:
         """See `BatchedEnvs`."""
@@ -170,7 +173,7 @@ class VectorEnvs:
         self._observations, self._info = self._reset(given)
         self._acting = np.zeros(n, bool)  # the row's action was asked for and is sent
         self._deciding = np.ones(n, bool)
-        self._first = np.ones(n, bool)  # the row is the first of an episode; with an end that has not been shown
+        self._first = np.ones(n, bool)  # its next row is the first of an episode
         self._reward = np.zeros(n, np.float32)
         self._terminal, self._truncated = np.zeros(n, bool), np.zeros(n, bool)
         self._interval, self._applied = np.zeros(n, np.int64), np.zeros(n, bool)
@@ -200,10 +203,9 @@ class VectorEnvs:
 
     def send(self, env_ids: NDArray[np.int64], actions: Any) -> None:
         """See `BatchedEnvs`."""
+        actions = mapped(_of_its_type, self._filler, actions)
         self._turns.answer(env_ids, actions)
-        if len(env_ids) == self.num_envs:
-            actions = mapped(lambda leaf, given: np.asarray(given, leaf.dtype), self._filler, actions)
-        else:
+        if len(env_ids) < self.num_envs:
             answered, actions = actions, own_copy(self._filler)
             put_rows(actions, env_ids, answered)
         self._acting = self._deciding
@@ -266,11 +268,14 @@ class VectorEnvs:
 
     def _finish_step(self) -> None:
         """Take what came of the step that was started."""
+        try:
+            step = self._vector.step(self._actions) if self._receive is None else self._receive()
+        except BaseException as error:
+            self._turns.end()  # no row could be shown of it
+            self._in_step = not isinstance(error, Exception)  # it goes on where the wait for it was interrupted
+            raise
         self._in_step = False
-        if self._receive is None:
-            observations, rewards, terminated, truncated, info = self._vector.step(self._actions)
-        else:
-            observations, rewards, terminated, truncated, info = self._receive()
+        observations, rewards, terminated, truncated, info = step
         self._observations, self._info = observations, info
         self._shown_at = self._start, self._frame
         n, acting = self.num_envs, self._acting
@@ -390,6 +395,11 @@ class VectorEnvs:
                 "unreported_reward": taken_now("_unreported_reward"),
             },
         )
+
+
+def _of_its_type(leaf: NDArray[Any], given: Any) -> NDArray[Any]:
+    """Return given actions as an array of the type of `leaf`; numbers with a fraction are no whole ones."""
+    return np.asarray(given).astype(leaf.dtype, casting="same_kind", copy=False)
 
 
 def _sides(vector: VectorEnv) -> tuple[Callable[[Any], Any] | None, Callable[[], Any] | None]:

@@ -287,7 +287,7 @@ def create_gym_vector(
         ValueError: The environment brings no vector along, or there is none of that id.
     """
     try:
-        vector: VectorEnv = gym.make_vec(
+        env: VectorEnv = gym.make_vec(
             environment_id,
             whole("num_envs", num_envs, 1),
             vectorization_mode="vector_entry_point",
@@ -298,7 +298,8 @@ def create_gym_vector(
             f"environment_id must name an environment with a vector of its own, got {environment_id!r} ({error}): "
             "put environments of create_gym_environment side by side instead, with VectorRunner.create_vector_fn = None"
         ) from None
-    return wrapped(vector, wrappers)
+    vector: VectorEnv = wrapped(env, wrappers)
+    return vector
 
 
 class AtariFrames(_VectorWrapper, gym.utils.RecordConstructorArgs):

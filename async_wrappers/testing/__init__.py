@@ -1,4 +1,4 @@
-"""Contract tests for parts of a user's own; they need pytest, those of strategies hypothesis, of backends psutil too.
+"""Contract tests for parts of a user's own: ``pip install 'async-wrappers[testing]'`` brings what they need.
 
 * `async_wrappers.testing.backends.BackendContract`: what every backend of `AsyncRunner` keeps.
 * `async_wrappers.testing.batched.BatchedEnvsContract`: what many environments at once keep.
@@ -8,7 +8,10 @@
 Subclass one in a test module, override the methods that make the object under test, and pytest runs it.
 """
 
-import pytest
+from async_wrappers.extras import extra
+
+with extra("async_wrappers.testing", "testing"):
+    import pytest
 
 pytest.register_assert_rewrite(
     "async_wrappers.testing.backends",

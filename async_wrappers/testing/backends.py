@@ -19,12 +19,15 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import psutil
 import pytest
 
+from async_wrappers.extras import extra
 from async_wrappers.live import AsyncRunner, Decision
 from async_wrappers.live.loop import episode_seed
 from async_wrappers.live.report import TimingReport
+
+with extra("BackendContract", "testing"):
+    import psutil
 
 __all__ = ["BackendContract", "PolicyError", "Watching", "Witness"]
 

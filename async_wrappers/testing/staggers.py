@@ -8,13 +8,15 @@ from fractions import Fraction
 from itertools import islice, pairwise
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
+from async_wrappers.extras import extra
 from async_wrappers.latency import Correlated, LogNormal, Spikes, Uniform
 from async_wrappers.schedule.simulated import Inference, SimulatedSchedule
 from async_wrappers.schedule.stagger import Conditions, Stagger
 from async_wrappers.testing.played import ChangesLater, Played
+
+with extra("StaggerContract", "testing"):
+    from hypothesis import HealthCheck, given, settings
+    from hypothesis import strategies as st
 
 __all__ = ["Closing", "StaggerContract", "Workshop"]
 

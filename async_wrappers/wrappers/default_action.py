@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -34,6 +34,13 @@ DOCUMENTED_NOOPS = {
 }
 
 
+class Rule(NamedTuple):
+    """A default action that can be known without asking."""
+
+    action: Any
+    repeats: bool  # the agent's last action in the episode takes its place
+
+
 class DefaultAction:
     """The environment's reflex: looked up once per default frame. This one is a function of the user's."""
 
@@ -43,6 +50,10 @@ class DefaultAction:
 
     def reset(self, seed: int | None) -> None:
         """Begin an episode; a seed restarts the generator, if there is one."""
+
+    def rule(self) -> Rule | None:
+        """Return what the action follows from, where it needs neither the observation nor a draw; else None."""
+        return None
 
     def __call__(self, observation: Any, last_action: Any) -> Any:
         """Return the action for this frame.
@@ -55,12 +66,18 @@ class DefaultAction:
 
 
 class _Fixed(DefaultAction):
+    def rule(self) -> Rule:
+        return Rule(self._given, False)
+
     def __call__(self, observation: Any, last_action: Any) -> Any:
         return own_copy(self._given)
 
 
 class _Repeat(DefaultAction):
     """The agent's last action; before the first one, the action that was given."""
+
+    def rule(self) -> Rule:
+        return Rule(self._given, True)
 
     def __call__(self, observation: Any, last_action: Any) -> Any:
         return own_copy(self._given if last_action is None else last_action)
@@ -202,4 +219,7 @@ def _element(space: gym.Space[Any], action: Any) -> Any | None:
         # Of whole numbers, a cast to a smaller type wraps around: 256 becomes a uint8 of 0.
         if np.issubdtype(space.dtype, np.integer) and not np.array_equal(action, array):
             return None
-    return action if space.contains(action) else None
+    try:
+        return action if space.contains(action) else None
+    except OverflowError:  # Gymnasium 1.3 casts a whole number of Python's to the space's type before it compares
+        return None

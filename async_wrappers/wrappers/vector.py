@@ -31,18 +31,30 @@ class _Sight(NamedTuple):
     info: Info
 
 
-class _Final(NamedTuple):
-    """The end of an episode, as the step in which it ended reports it."""
+class _Finals(NamedTuple):
+    """The ends of episodes on one frame, as the step in which they ended reports them."""
 
-    observation: Any  # o_min(s_{j+1}, T)
-    observation_info: Info
-    info: Info  # the episode's last
-    frame: int  # T
-    start: int  # min(s_{j+1}, T)
+    which: NDArray[np.int64]  # sub-environments
+    observations: Any  # of each, o_min(s_{j+1}, T): a batch of arrays, or a list
+    frames: NDArray[np.int64]  # T
+    starts: NDArray[np.int64]  # min(s_{j+1}, T)
+    infos: list[tuple[Info, Info]] | None  # with the observation, and the episode's last; None where all are empty
 
 
 class _Report:
     """The values that a step returns, for each sub-environment."""
+
+    __slots__ = (
+        "applied",
+        "default_frames",
+        "finals",
+        "interval",
+        "rewards",
+        "terminated",
+        "truncated",
+        "unreported_episodes",
+        "unreported_reward",
+    )
 
     def __init__(self, num_envs: int) -> None:
         self.applied = np.zeros(num_envs, bool)
@@ -53,7 +65,7 @@ class _Report:
         self.default_frames = np.zeros(num_envs, np.int64)
         self.unreported_episodes = np.zeros(num_envs, np.int64)
         self.unreported_reward = np.zeros(num_envs)
-        self.finals: dict[int, _Final] = {}
+        self.finals: list[_Finals] = []
 
 
 if TYPE_CHECKING:
@@ -189,6 +201,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._default_actions = _default_actions(default_action, env, line) if self._delayed else []
         self._sees_observations = callable(default_action)
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
+        self._delays = np.full(env.num_envs, self._delay)
+        self._standing = self._stand_by() if self._delayed else None
         self._running = False
 
     def reset(
@@ -217,10 +231,10 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             self._forget()
         for default_action, its_seed in zip(self._default_actions, _seeds(seed, chosen), strict=False):
             default_action.reset(its_seed)
-        for i in np.flatnonzero(chosen).tolist():
-            self._reported_in[i] = NO_STEP
-            self._begin_episode(i, self._frame)
-        self._newest = _Frame(observations, np.zeros(self.num_envs), info, [])
+        which = np.flatnonzero(chosen)
+        self._reported_in[which] = NO_STEP
+        self._begin_episodes(which, self._frame)
+        self._newest = _Frame(observations, np.zeros(self.num_envs), info)
         self._see_again(observations, info, chosen)
         self._running = True
         _, observations, observation_info = self._seen[0]
@@ -250,8 +264,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._step_frame(actions)
         while self._frame < self._effect + self._interval:
             self._step_frame(None)
-        # Rows whose episode ended in this step have been credited by `_end`.
-        self._close(report.applied & (self._reported_in < self._step))
+        self._close()
         self._step += 1
         while self._seen[0].boundary < self._step:
             self._seen.popleft()
@@ -269,31 +282,78 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._since = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
         self._carried = np.zeros(n)  # reward since then
         self._last_actions: list[Any] = [None] * n
+        self._defaults = None if self._standing is None else self._standing.copy()
         self._reported_in = np.full(n, NO_STEP)  # last step that reported an end
+        self._infos = False  # whether the environment has shown any info since then
+        self._all_running_from = 0  # the frame on which the last one of the running episodes begins
 
-    def _begin_episode(self, i: int, frame: int) -> None:
-        self._begin[i] = self._since[i] = frame
-        self._first[i] = -(-frame // self._interval)
+    def _begin_episodes(self, which: NDArray[np.int64], frame: int) -> None:
+        self._begin[which] = self._since[which] = frame
+        self._all_running_from = max(self._all_running_from, frame)
+        first: Any = -(-frame // self._interval)
         # The step after a reported end is the reset's in this mode: its action does not count.
         if self._mode is AutoresetMode.NEXT_STEP:
-            self._first[i] = max(self._first[i], self._reported_in[i] + 2)
-        self._carried[i] = 0.0
-        self._last_actions[i] = None
+            first = np.maximum(first, self._reported_in[which] + 2)
+        self._first[which] = first
+        self._carried[which] = 0.0
+        if self._standing is None:
+            for i in which.tolist():
+                self._last_actions[i] = None
+        else:
+            assert self._defaults is not None
+            self._defaults[which] = self._standing[which]
 
     def _step_frame(self, actions: Any) -> None:
         """Run one frame, on which the agent's `actions` are applied unless they are None."""
         # On the frame on which a NEXT_STEP environment resets, its next episode has not begun: the reward is no
         # episode's.
-        running = self._begin <= self._frame
-        self._newest = self._lockstep.step(self._sent(actions, running) if self._delayed else actions)
-        self._carried += np.where(running, self._newest.rewards, 0.0)
+        running = None if self._all_running_from <= self._frame else self._begin <= self._frame
+        if self._delayed:
+            sends = self._sent if self._standing is None else self._sent_at_once
+            actions = sends(actions, running)
+        newest = self._newest = self._lockstep.step(actions)
+        self._carried += newest.rewards if running is None else np.where(running, newest.rewards, 0.0)
         self._frame += 1
-        for end in self._newest.ends:
-            self._end(end)
-        self._see(self._newest.observations, self._newest.info)
+        if newest.over is not None:
+            self._end(newest)
+        if self._frame % self._interval == 0:  # decisions start on it
+            self._see(newest.observations, newest.info)
 
-    def _sent(self, actions: Any, running: NDArray[np.bool_]) -> Any:
-        """Return the batch of actions that the environment receives on this frame."""
+    def _stand_by(self) -> NDArray[Any] | None:
+        """Return the batch of default actions before the agent's first ones.
+
+        None where actions are no arrays, or where the default action must be asked on every frame.
+        """
+        rules = [default_action.rule() for default_action in self._default_actions]
+        if any(rule is None for rule in rules):
+            return None
+        standing = batch(self.single_action_space, [rule.action for rule in rules if rule is not None])
+        self._repeats = all(rule.repeats for rule in rules if rule is not None)
+        return standing if type(standing) is np.ndarray and not standing.dtype.hasobject else None
+
+    def _sent_at_once(self, actions: Any, running: NDArray[np.bool_] | None) -> Any:
+        """Return the batch of actions that the environment receives on this frame, where it is made as an array."""
+        defaults = self._defaults
+        assert defaults is not None
+        sent = defaults.copy()
+        if actions is not None:
+            given = np.asarray(actions)
+            if not given.shape or len(given) != self.num_envs:
+                got = len(given) if given.shape else "none"
+                raise ValueError(f"actions must be one for each of {self.num_envs} sub-environments, got {got}")
+            applied = self._report.applied
+            mask = applied if given.ndim == 1 else applied.reshape(-1, *(1,) * (given.ndim - 1))
+            if self._repeats:
+                np.copyto(defaults, given, where=mask)
+            if np.count_nonzero(applied) == self.num_envs:
+                return actions
+            np.copyto(sent, given, where=mask)
+        if running is not None:
+            sent[~running] = self._ignored_action
+        return sent
+
+    def _sent(self, actions: Any, running: NDArray[np.bool_] | None) -> Any:
+        """Return the batch of actions that the environment receives on this frame, one by one."""
         n = self.num_envs
         applied = np.zeros(n, bool)
         if actions is not None:
@@ -313,70 +373,117 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         for i, last_action in enumerate(self._last_actions):
             if applied[i]:
                 sent.append(last_action)
-            elif running[i]:
+            elif running is None or running[i]:
                 sent.append(self._default_actions[i](observations[i], last_action))
             else:
                 sent.append(self._ignored_action)
         return batch(self.single_action_space, sent)
 
     def _see(self, observations: Any, info: Info) -> None:
-        """Keep this frame, if decisions start on it."""
-        if self._frame % self._interval == 0:
-            self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), own_info(info)))
+        """Keep this frame, on which decisions start."""
+        info = own_info(info) if info else {}
+        self._infos = self._infos or bool(info)
+        self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), info))
 
     def _see_again(self, observations: Any, info: Info, chosen: NDArray[np.bool_]) -> None:
         """Look at this frame once more: some sub-environments have been reset on it, and `info` is of those."""
-        if self._seen and self._frame % self._interval == 0:
+        if self._frame % self._interval != 0:
+            return
+        if self._seen:
             seen_info = self._seen.pop().info
             for i in np.flatnonzero(chosen).tolist():
                 put(self.env, seen_info, i, row(info, i, self.num_envs))
             info = seen_info
         self._see(observations, info)
 
-    def _end(self, end: _End) -> None:
-        """Report an end, if the step has not reported one yet, and wait for the next episode."""
-        i, report = end.env, self._report
-        if self._reported_in[i] + self._steps_without_report < self._step:
-            self._reported_in[i] = self._step
-            applied = bool(report.applied[i])
-            report.finals[i] = self._final(end)
-            report.rewards[i] = self._carried[i]
-            report.terminated[i], report.truncated[i] = end.terminated, end.truncated
-            report.interval[i] = self._frame - self._effect if applied else 0
-            report.default_frames[i] = self._frame - self._since[i] - applied
-        else:
-            report.unreported_episodes[i] += 1
-            report.unreported_reward[i] += self._carried[i]
+    def _end(self, frame: _Frame) -> None:
+        """Report the ends of a frame where the step has not reported one yet, and wait for the next episodes."""
+        over, report = frame.over, self._report
+        assert over is not None
+        may = self._reported_in[over] + self._steps_without_report < self._step
+        reported, others = (over, over[:0]) if np.count_nonzero(may) == len(over) else (over[may], over[~may])
+        if len(reported):
+            self._reported_in[reported] = self._step
+            applied = report.applied[reported]
+            report.rewards[reported] = self._carried[reported]
+            report.terminated[reported], report.truncated[reported] = (
+                frame.terminated[reported],
+                frame.truncated[reported],
+            )
+            report.interval[reported] = np.where(applied, self._frame - self._effect, 0)
+            report.default_frames[reported] = self._frame - self._since[reported] - applied
+            report.finals.append(self._finals(frame, reported))
+        if len(others):
+            report.unreported_episodes[others] += 1
+            report.unreported_reward[others] += self._carried[others]
         resets = self._mode is not AutoresetMode.DISABLED
-        self._begin_episode(i, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
+        self._begin_episodes(over, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
 
-    def _final(self, end: _End) -> _Final:
-        """Return the sight of the next decision: at its boundary, or at the end if the episode ended before it."""
-        i, begin = end.env, int(self._begin[end.env])
-        boundary = max(self._step, int(self._first[i])) + 1
-        start, frames = boundary * self._interval - begin, self._frame - begin
-        if start >= frames:
-            return _Final(end.observation, end.info, end.info, frames, frames)
-        _, observations, info = self._seen[boundary - self._step]
-        observation = own_copy(rows(self.observation_space, observations)[i])
-        return _Final(observation, own_info(row(info, i, self.num_envs)), end.info, frames, start)
+    def _finals(self, frame: _Frame, which: NDArray[np.int64]) -> _Finals:
+        """Return the sights of the next decisions: at their boundary, or at the end if the episode ended before it."""
+        begin = self._begin[which]
+        boundary = np.maximum(self._first[which], self._step) + 1
+        starts, frames = boundary * self._interval - begin, self._frame - begin
+        # Of the sight, among those seen; 0: at the end.
+        ages = np.where(starts < frames, boundary - self._step, 0).tolist()
+        observations = self._sights(frame, which, ages)
+        infos = None
+        if frame.of_the_end or self._infos:
+            infos = []
+            for i, age in zip(which.tolist(), ages, strict=True):
+                last = own_info(row(frame.of_the_end, i, self.num_envs))
+                infos.append((own_info(row(self._seen[age].info, i, self.num_envs)) if age else last, last))
+        return _Finals(which, observations, frames, np.minimum(starts, frames), infos)
 
-    def _close(self, going_on: NDArray[np.bool_]) -> None:
+    def _sights(self, frame: _Frame, which: NDArray[np.int64], ages: list[int]) -> Any:
+        """Return copies of the observations of some sub-environments, each at its age; see `_elements`."""
+        of_each = set(ages)
+        if len(of_each) == 1:
+            (age,) = of_each
+            if age:
+                return _elements(self.observation_space, self._seen[age].observations, which)
+            return self._lockstep.last_observations(frame, which)
+        observations = self._lockstep.last_observations(frame, which)
+        for age in of_each - {0}:
+            places = np.flatnonzero(np.equal(ages, age))
+            some = _elements(self.observation_space, self._seen[age].observations, which[places])
+            if type(observations) is np.ndarray:
+                observations[places] = some
+            else:
+                for place, observation in zip(places.tolist(), some, strict=True):
+                    observations[place] = observation
+        return observations
+
+    def _close(self) -> None:
         """Credit the rewards of the frames since the last report to decisions of episodes that go on."""
         report = self._report
-        report.rewards[going_on] = self._carried[going_on]
-        report.interval[going_on] = self._interval
-        report.default_frames[going_on] = (self._frame - self._since - 1)[going_on]
-        self._carried[going_on] = 0.0
-        self._since[going_on] = self._frame
+        applied = report.applied
+        if not report.finals and np.count_nonzero(applied) == self.num_envs:
+            report.rewards, self._carried = self._carried, np.zeros(self.num_envs)
+            report.interval += self._interval
+            report.default_frames = self._frame - 1 - self._since
+            self._since[:] = self._frame
+            return
+        # Rows whose episode ended in this step have been credited by `_end`.
+        going_on = applied & (self._reported_in < self._step) if report.finals else applied
+        np.copyto(report.rewards, self._carried, where=going_on)
+        np.copyto(report.interval, self._interval, where=going_on)
+        np.copyto(report.default_frames, self._frame - 1 - self._since, where=going_on)
+        np.copyto(self._carried, 0.0, where=going_on)
+        np.copyto(self._since, self._frame, where=going_on)
 
     def _now(self, observation_info: Info) -> Info:
         """Return what goes with the returned observations."""
         deciding = self._first <= self._step
+        frame, start = self._frame - self._begin, self._step * self._interval - self._begin
+        if self._all_running_from > self._frame:
+            np.maximum(frame, 0, out=frame)
+        if np.count_nonzero(deciding) < self.num_envs:
+            np.copyto(start, -1, where=~deciding)
         return {
             "deciding": deciding,
-            "frame": np.maximum(self._frame - self._begin, 0),
-            "start": np.where(deciding, self._step * self._interval - self._begin, -1),
+            "frame": frame,
+            "start": start,
             "observation_info": observation_info,
         }
 
@@ -386,7 +493,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             rewards = rewards.astype(np.asarray(self._newest.rewards).dtype)
         _, observations, observation_info = self._seen[0]
         realtime = {
-            "delay": np.full(self.num_envs, self._delay),
+            "delay": self._delays.copy(),
             "applied": report.applied,
             "interval": report.interval,
             "default_frames": report.default_frames,
@@ -400,24 +507,34 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             self._add_finals(info, realtime)
         elif report.finals:
             info = own_info(info)
-            for i, final in report.finals.items():
-                observations = with_row(self.env, observations, i, final.observation)
-                realtime["frame"][i], realtime["start"][i] = final.frame, final.start
-                put(self.env, observation_info, i, final.observation_info)
-                put(self.env, info, i, final.info)
+            for finals in report.finals:
+                realtime["frame"][finals.which], realtime["start"][finals.which] = finals.frames, finals.starts
+                if type(finals.observations) is np.ndarray:
+                    observations[finals.which] = finals.observations
+                else:
+                    for i, observation in zip(finals.which.tolist(), finals.observations, strict=True):
+                        observations = with_row(self.env, observations, i, observation)
+                if finals.infos or observation_info or info:
+                    for place, i in enumerate(finals.which.tolist()):
+                        of_the_observation, last = finals.infos[place] if finals.infos else ({}, {})
+                        put(self.env, observation_info, i, of_the_observation)
+                        put(self.env, info, i, last)
         return observations, rewards, report.terminated, report.truncated, {**info, "realtime": realtime}
 
     def _add_finals(self, info: Info, realtime: Info) -> None:
         """Put the ends of episodes where Gymnasium puts them in SAME_STEP mode."""
-        for i, final in self._report.finals.items():
-            ended: Info = {key: realtime[key][i].item() for key in ("delay", "applied", "interval", "default_frames")}
-            ended |= {"frame": final.frame, "start": final.start, "observation_info": final.observation_info}
-            final_info = {**final.info, "realtime": ended}
-            self._add_info(info, {"final_obs": final.observation, "final_info": final_info}, i)
+        keys = ("delay", "applied", "interval", "default_frames")
+        for finals in self._report.finals:
+            for place, i in enumerate(finals.which.tolist()):
+                of_the_observation, last = finals.infos[place] if finals.infos else ({}, {})
+                ended: Info = {key: realtime[key][i].item() for key in keys}
+                ended |= {"frame": int(finals.frames[place]), "start": int(finals.starts[place])}
+                final_info = {**last, "realtime": {**ended, "observation_info": of_the_observation}}
+                self._add_info(info, {"final_obs": finals.observations[place], "final_info": final_info}, i)
         if self._report.finals and self._lockstep.batches_finals:
-            finals = info["final_obs"]
-            some = finals[next(iter(self._report.finals))]
-            info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in finals])
+            given = info["final_obs"]
+            some = given[self._report.finals[0].which[0]]
+            info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in given])
 
 
 def _seeds(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
@@ -487,23 +604,17 @@ def _default_actions(default_action: Any, env: VectorEnv, line: str) -> list[Def
 # being in info["final_obs"]). `_Lockstep` reports ends in one form.
 
 
-class _End(NamedTuple):
-    """An episode of one sub-environment has ended."""
-
-    env: int
-    terminated: bool
-    truncated: bool
-    observation: Any  # the last one
-    info: Info  # the last one, of this sub-environment alone
-
-
 class _Frame(NamedTuple):
     """The result of a frame. Rows of sub-environments that begin a new episode hold its first observation."""
 
     observations: Any
     rewards: Any
     info: Info
-    ends: list[_End]
+    over: NDArray[np.int64] | None = None  # whose episode has ended
+    terminated: Any = None
+    truncated: Any = None
+    at_the_end: Any = None  # the last observations, as the environment gave them
+    of_the_end: Info = {}  # the last infos
 
 
 class _Lockstep:
@@ -527,30 +638,44 @@ class _Lockstep:
         """Run one frame."""
         observations, rewards, terminated, truncated, info = self._env.step(actions)
         over = np.logical_or(terminated, truncated)
-        if not over.any():
-            return _Frame(observations, rewards, info, [])
-        ends = [
-            _End(i, bool(terminated[i]), bool(truncated[i]), *self._last(observations, info, i))
-            for i in np.flatnonzero(over).tolist()
-        ]
-        info = {key: value for key, value in info.items() if key not in _FINALS}
+        if not np.count_nonzero(over):
+            return _Frame(observations, rewards, info)
+        of_the_end, at_the_end = info, observations
+        if self._mode is AutoresetMode.SAME_STEP:
+            if "final_obs" not in info:
+                raise ValueError(
+                    f"env must give info['final_obs'] at an end, as it resets in the same step: {self._env}"
+                )
+            at_the_end, of_the_end = info["final_obs"], info.get("final_info", {})
+            self.batches_finals = isinstance(at_the_end, np.ndarray) and not at_the_end.dtype.hasobject
+        if info:
+            info = {key: value for key, value in info.items() if key not in _FINALS}
+        which = np.flatnonzero(over)
         if self._resets:
+            # What it showed at the end may be gone once it is reset.
+            at_the_end, of_the_end = own_copy(at_the_end), own_info(of_the_end)
             observations, reset_info = self._env.reset(options={"reset_mask": over})
             info = own_info(info)
-            for i in np.flatnonzero(over).tolist():
+            for i in which.tolist():
                 put(self._env, info, i, row(reset_info, i, self._env.num_envs))
-        return _Frame(observations, rewards, info, ends)
 
-    def _last(self, observations: Any, info: Info, i: int) -> tuple[Any, Info]:
-        """Return copies of the last observation and info of sub-environment `i`, which has ended."""
-        n = self._env.num_envs
-        if self._mode is not AutoresetMode.SAME_STEP:
-            return own_copy(rows(self._env.observation_space, observations)[i]), own_info(row(info, i, n))
-        if "final_obs" not in info:
-            raise ValueError(f"env must give info['final_obs'] at an end, as it resets in the same step: {self._env}")
-        finals = info["final_obs"]
-        self.batches_finals = isinstance(finals, np.ndarray) and not finals.dtype.hasobject
-        return own_copy(finals[i]), own_info(row(info.get("final_info", {}), i, n))
+        return _Frame(observations, rewards, info, which, terminated, truncated, at_the_end, of_the_end)
+
+    def last_observations(self, frame: _Frame, which: NDArray[np.int64]) -> Any:
+        """Return copies of last observations, see `_elements`."""
+        given = frame.at_the_end
+        if self._mode is AutoresetMode.SAME_STEP and not self.batches_finals:
+            # Those of a Dict space are a dictionary of arrays there, like an info.
+            return [own_copy(row({"last": given}, i, self._env.num_envs)["last"]) for i in which.tolist()]
+        return _elements(self._env.observation_space, given, which)
+
+
+def _elements(space: gym.Space[Any], batched: Any, which: NDArray[np.int64]) -> Any:
+    """Return copies of some elements of a batch: a batch, where it is an array, or a list."""
+    if type(batched) is np.ndarray and not batched.dtype.hasobject:
+        return batched[which]
+    elements = rows(space, batched)
+    return [own_copy(elements[i]) for i in which.tolist()]
 
 
 _FINALS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})

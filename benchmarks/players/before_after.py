@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from inspect import signature
 from itertools import cycle
 from typing import Any
 
@@ -267,10 +268,11 @@ def atari_replay(prioritized: bool = False, **arguments: Any) -> Any:
     import numpy as np
     from gymnasium.spaces import Box
 
-    space = Box(0, 255, (84, 84), np.uint8)
-    return find("create_replay")(
-        space, prioritized=prioritized, capacity=STORED, stack_size=4, batch_size=BATCH, seed=0, **arguments
-    )
+    create_replay, space = find("create_replay"), Box(0, 255, (84, 84), np.uint8)
+    kind: dict[str, Any] = {"selector": "prioritized" if prioritized else "uniform"}
+    if "selector" not in signature(create_replay).parameters:
+        kind = {"prioritized": prioritized}  # as older trees call it
+    return create_replay(space, capacity=STORED, stack_size=4, batch_size=BATCH, seed=0, **kind, **arguments)
 
 
 def transitions() -> Iterator[Mapping[str, Any]]:

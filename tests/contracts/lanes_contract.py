@@ -20,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers.agents.files import DamagedReplay, read_index
-from async_wrappers.agents.schema import each_array
 from tests.contracts.replay_contract import (
     EXTRAS,
     Config,
-    Transition,
+    Rows,
     assert_same_batches,
     assert_same_state,
+    block_of,
     configs,
     contract_settings,
     damage,
@@ -34,8 +34,6 @@ from tests.contracts.replay_contract import (
     frame,
 )
 from tests.worlds.plain_data import assert_identical
-
-Rows = dict[int, Transition]  # by env_id, in the order of the block
 
 environments = st.integers(1, 4)
 seeds = st.integers(0, 10_000)
@@ -67,25 +65,6 @@ def rounds(seed: int, num_envs: int, count: int = 40, horizon: int | None = None
                 transition |= {"priority": priorities[0], "final_priority": priorities[1:]}
             rows[env_id] = transition
         yield rows
-
-
-def block_of(rows: Rows) -> dict[str, Any]:
-    """The same rows in arrays."""
-    each = list(rows.values())
-    block: dict[str, Any] = {"env_ids": np.array(list(rows), np.int64)}
-    dtypes = {"action": np.int64, "reward": np.float64, "interval": np.int64, "terminal": bool, "truncated": bool}
-    for name, dtype in dtypes.items():
-        block[name] = np.array([row[name] for row in each], dtype)
-    shown = [row["observation"] for row in each]
-    block["observation"] = np.stack(shown) if each else np.zeros((0, *frame(0).shape), np.int16)
-    stacks = [row["extras"] for row in each] or [each_array(lambda a: np.zeros((0, *np.shape(a))), extras_of(0))]
-    block["extras"] = each_array(lambda *arrays: np.stack(arrays) if each else arrays[0], *stacks)
-    ended = {env_id: row for env_id, row in rows.items() if row["terminal"] or row["truncated"]}
-    block["final"] = {env_id: row["next_observation"] for env_id, row in ended.items()}
-    if each and "priority" in each[0]:
-        block["priority"] = np.array([row["priority"] for row in each])
-        block["final_priority"] = {env_id: row["final_priority"] for env_id, row in ended.items()}
-    return block
 
 
 class LanesContract:

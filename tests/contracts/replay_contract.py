@@ -35,6 +35,7 @@ EXTRAS = Dict(log_prob=Box(-np.inf, 0, ()), core=Dict(h=Box(-np.inf, np.inf, (2,
 KEYED = Dict(image=SPACE, history=Dict(delay=Discrete(2**40), actions=Box(-np.inf, np.inf, (2,))))
 Batch = dict[str, Any]
 Transition = dict[str, Any]
+Rows = dict[int, Transition]  # of a block, by env_id, in its order
 
 
 class Replay(Protocol):
@@ -45,7 +46,8 @@ class Replay(Protocol):
     @property
     def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
-    def observe(self, transition: Transition) -> None: ...
+    def observe(self, transition: Transition, env_id: int = 0) -> None: ...
+    def extend(self, block: dict[str, Any]) -> None: ...
     def sample(self, batch_size: int | None = None) -> Batch: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
@@ -104,6 +106,25 @@ def frame(value: int) -> npt.NDArray[np.int16]:
 def extras_of(value: int) -> dict[str, Any]:
     """What the policy left beside its action on the observation of that value."""
     return {"log_prob": np.float32(-value / 8), "core": {"h": np.array([value, value + 1], np.float32)}}
+
+
+def block_of(rows: Rows) -> dict[str, Any]:
+    """The same rows in arrays."""
+    each = list(rows.values())
+    block: dict[str, Any] = {"env_ids": np.array(list(rows), np.int64)}
+    dtypes = {"action": np.int64, "reward": np.float64, "interval": np.int64, "terminal": bool, "truncated": bool}
+    for name, dtype in dtypes.items():
+        block[name] = np.array([row[name] for row in each], dtype)
+    shown = [row["observation"] for row in each]
+    block["observation"] = np.stack(shown) if each else np.zeros((0, *frame(0).shape), np.int16)
+    stacks = [row["extras"] for row in each] or [each_array(lambda a: np.zeros((0, *np.shape(a))), extras_of(0))]
+    block["extras"] = each_array(lambda *arrays: np.stack(arrays) if each else arrays[0], *stacks)
+    ended = {env_id: row for env_id, row in rows.items() if row["terminal"] or row["truncated"]}
+    block["final"] = {env_id: row["next_observation"] for env_id, row in ended.items()}
+    if each and "priority" in each[0]:
+        block["priority"] = np.array([row["priority"] for row in each])
+        block["final_priority"] = {env_id: row["final_priority"] for env_id, row in ended.items()}
+    return block
 
 
 @dataclass
@@ -513,6 +534,25 @@ class ReplayContract:
     def test_objects_cannot_be_stored(self) -> None:
         with pytest.raises(ValueError, match="observation must have a plain dtype such as uint8, got object"):
             self.make_replay(Config(), space=gym.Space(SHAPE, object))
+
+    # Blocks of rows.
+
+    @given(configs, streams())
+    @contract_settings
+    def test_a_block_of_one_row_is_an_observed_transition(self, config: Config, stream: list[Transition]) -> None:
+        one, other = (self.make_replay(self.possible(config)) for _ in range(2))
+        for transition in stream:
+            one.observe(transition)
+            other.extend(block_of({0: transition}))
+            learnt = [self.learn(each) for each in (one, other)]
+            assert_identical(*learnt)
+        assert_same_state(one, other)
+
+    def test_an_empty_block_changes_nothing(self) -> None:
+        replay = self.filled(Config(), some_stream(episodes=1))
+        before = replay.state_dict()
+        replay.extend(block_of({}))
+        assert_identical(replay.state_dict(), before)
 
     # State in memory.
 

@@ -21,7 +21,7 @@ from async_wrappers.agents.replay.replay import NStep, Replay
 from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.replay.storages import Ring
 from async_wrappers.agents.schema import TransitionSchema
-from tests.contracts.replay_contract import SPACE, Transition, some_stream
+from tests.contracts.replay_contract import SPACE, Transition, block_of, some_stream
 from tests.worlds.plain_data import assert_identical
 
 CAPACITY = 20  # slots, far fewer than the stream fills
@@ -103,6 +103,14 @@ class SelectorContract:
             for each in (replay, restored):
                 each.observe(transition)
             assert_identical(self.learn(replay), self.learn(restored))
+
+    def test_blocks_of_rows_are_drawn_from_like_single_transitions(self) -> None:
+        one, other = self.make_replay(), self.make_replay()
+        for transition in some_stream():
+            one.observe(transition)
+            other.extend(block_of({0: transition}))
+            if len(one):
+                assert_identical(self.learn(one), self.learn(other))
 
     def test_what_it_remembers_is_plain_and_survives_json(self) -> None:
         replay = self.played(some_stream())

@@ -157,7 +157,8 @@ class TestMistakes:
         load(f"{agent}.gamma = 0.5", f"{agent}.num_atoms = 5")
 
     def test_a_parameter_of_another_thing_names_that_one(self) -> None:
-        assert "did you mean DelayObservation.delay or RealtimeDelay.delay?" in refused("DQNAgent.delay = 3")
+        others = "DelayObservation.delay or RealtimeDelay.delay or VectorRealtimeDelay.delay"
+        assert f"did you mean {others}?" in refused("DQNAgent.delay = 3")
         assert "create_optimizer.learning_rate" in refused("DQNAgent.learning_rate = 3")
 
     @pytest.mark.parametrize("reference", ["@NatureTors", "@NatureTors()", "@agents.NatureTors"])

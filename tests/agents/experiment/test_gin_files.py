@@ -29,9 +29,9 @@ from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
-TURNS = [
-    name for name in FILES if "/reincarnation/" not in name
-]  # the others need a teacher, and have tests of their own
+VECTORS = [name for name in FILES if name.startswith("configs/apex/")]  # many environments at once
+# Students need a teacher, and have tests of their own.
+TURNS = [name for name in FILES if "/reincarnation/" not in name]
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
 PAPER = [
     f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS
@@ -90,6 +90,16 @@ def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Bu
     return build
 
 
+def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
+    """Train an experiment of many environments until it learns."""
+    few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1", "VectorRunner.replay_ratio = 1.0")
+    short = ("Runner.num_iterations = 1", "Runner.training_steps = 40", "Runner.evaluation_episodes = None")
+    small = ("DQNAgent.min_replay_history = 20", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
+    runner = build(name, tmp_path, *few, *short, *small, "Runner.evaluation_steps = 0")
+    runner.run_experiment()
+    assert runner.agent.updates > 0
+
+
 def play(runner: Runner, seed: int, enough: Callable[[int], bool]) -> int:
     """Play an episode until it ends or `enough` of the number of decisions made is true; return that number."""
     agent, environment = runner.agent, runner.environment
@@ -125,6 +135,8 @@ def test_there_are_files() -> None:
     [pytest.param(name, marks=[pytest.mark.slow] * (name == "configs/live/paper_100m.gin")) for name in TURNS],
 )
 def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_path: Path, build: Build) -> None:
+    if name in VECTORS:
+        return run_a_little(name, tmp_path, build)
     runner = build(name, tmp_path)
     for runner.agent.eval_mode in (False, True):
         assert play(runner, seed=0, enough=lambda decisions: decisions == 3) == 3
@@ -193,7 +205,10 @@ def test_a_run_that_was_begun_unpadded_is_not_continued_padded(tmp_path: Path, b
 # The paper's simulations differ by one number: two of the twenty learn in every run of the tests.
 @pytest.mark.parametrize(
     "name",
-    [*TURNS, *(pytest.param(name, marks=[pytest.mark.slow] * (not name.endswith("_8.gin"))) for name in PAPER)],
+    [
+        *(name for name in TURNS if name not in VECTORS),
+        *(pytest.param(name, marks=[pytest.mark.slow] * (not name.endswith("_8.gin"))) for name in PAPER),
+    ],
 )
 def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build: Build) -> None:
     load(name)

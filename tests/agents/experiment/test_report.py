@@ -154,7 +154,8 @@ class TestLearningCurve:
         titles = list[str]()
         monkeypatch.setattr(Axes, "set_title", lambda axes, title, **how: titles.append(title))
         make = partial(make_agent, epsilon_warmup=0)
-        Runner(tmp_path, make_environment, make, seed=3, num_iterations=1, training_steps=20).run_experiment()
+        lengths = {"num_iterations": 1, "training_steps": 20, "evaluation_steps": 0}
+        Runner(tmp_path, make_environment, make, seed=3, **lengths).run_experiment()
         draw_learning_curve(tmp_path)
         (tmp_path / "metrics" / "run.json").unlink()
         draw_learning_curve(tmp_path)

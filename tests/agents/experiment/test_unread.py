@@ -153,9 +153,14 @@ class TestWhatMayBeRead:
     def test_every_configurable_is_read_in_some_experiment(self) -> None:
         """One that no choice, reference or default reaches would be refused wherever it is bound."""
         referred_to = {
-            "Runner.create_environment_fn": ("create_gym_environment", "create_atari_environment"),
+            "Runner.create_environment_fn": (
+                "create_gym_environment",
+                "create_atari_environment",
+                "create_atari_vector",
+            ),
             "create_gym_environment.wrappers": ("RealtimeDelay", "AppliedActions", "CommittedActions", "DecisionDelay"),
             "create_atari_environment.wrappers": tuple(wrapper.__name__ for wrapper in WRAPPERS),
+            "create_atari_vector.wrappers": ("VectorRealtimeDelay",),
             "RealtimeDelay.latency": ("Constant", "Correlated", "Gamma", "LogNormal", "Spikes", "Trace", "Uniform"),
             "RealtimeDelay.stagger": ("ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Tickets"),
             "LiveRunner.create_async_runner_fn": ("AsyncRunner",),
@@ -171,6 +176,15 @@ class TestWhatMayBeRead:
         everything += [f"{key} = [@{', @'.join(names)}]" for key, names in referred_to.items()]
         choices = [everything, *([AGENT(agent)] for agent in AGENTS)]
         choices += [[f"create_runner.schedule = {name!r}"] for name in SCHEDULES]
+        vectors = ("create_gym_vector", "create_atari_vector")
+        choices += [
+            [
+                "create_runner.schedule = 'vector'",
+                f"VectorRunner.create_vector_fn = @{name}",
+                f"{name}.wrappers = [@VectorRealtimeDelay]",
+            ]
+            for name in vectors
+        ]
         choices += [[f"create_network.torso = {name!r}"] for name in ("mlp", "nature", "1m")]
         choices += [["create_network.initializer = 'variance_scaling'"]]
         first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}

@@ -18,7 +18,7 @@ from torch import nn
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import INITIALIZERS, MLPTorso, initialize, make_noisy, variance_scaling
 
-SHAPES = {"linear": (300, 200), "convolution": (64, 32, 4, 4), "one kernel": (48, 40, 3)}
+SHAPES = {"linear": (300, 200), "convolution": (64, 32, 4, 4), "one kernel": (120, 100, 3)}
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:

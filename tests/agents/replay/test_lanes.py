@@ -9,13 +9,26 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from hypothesis import given
+from hypothesis import strategies as st
 
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.value_based.dqn import DQN
-from tests.contracts.lanes_contract import LanesContract, block_of
-from tests.contracts.replay_contract import SPACE, Config, Episode, Transition, damage, some_stream, transitions
+from tests.contracts.lanes_contract import LanesContract, environments, rounds, seeds
+from tests.contracts.replay_contract import (
+    SPACE,
+    Config,
+    Episode,
+    Transition,
+    block_of,
+    configs,
+    contract_settings,
+    damage,
+    some_stream,
+    transitions,
+)
 from tests.worlds.plain_data import assert_identical
 
 
@@ -39,25 +52,15 @@ class TestUniformLanes(LanesContract):
         return replay_of(config, num_envs, seed=seed)
 
 
-class PrioritizedLanes(LanesContract):
+class TestPrioritizedLanes(LanesContract):
     takes_priorities = True
-    sampling: Literal["stratified", "iid"]
 
     def make_replay(self, config: Config, num_envs: int, *, seed: int = 0) -> Replay:
-        arguments = {"priority_exponent": 0.7, "sampling": self.sampling}
-        return replay_of(config, num_envs, selector="prioritized", seed=seed, **arguments)
-
-
-class TestStratifiedLanes(PrioritizedLanes):
-    sampling = "stratified"
-
-
-class TestIidLanes(PrioritizedLanes):
-    sampling = "iid"
+        return replay_of(config, num_envs, selector="prioritized", priority_exponent=0.7, seed=seed)
 
 
 class Queue(Selector):
-    """Draws the positions that became valid last; refuses a call that contradicts an earlier one."""
+    """Keeps positions in the order in which they became valid; refuses a call that contradicts an earlier one."""
 
     def __init__(self) -> None:
         self.valid: list[int] = []
@@ -69,23 +72,20 @@ class Queue(Selector):
     def became_invalid(self, position: int) -> None:
         self.valid.remove(position)
 
-    def clear(self) -> None:
-        self.valid = []
 
-    def draw(self, rng: Any, batch_size: int, importance_exponent: float | None = None) -> Any:
-        return np.resize(self.valid[::-1], batch_size), {}
-
-
-class TestALanesSelectorOfOnesOwn(LanesContract):
-    """One that knows nothing of blocks, and whose state is the order in which it was called."""
-
-    def make_replay(self, config: Config, num_envs: int, *, seed: int = 0) -> Replay:
-        return replay_of(config, num_envs, selector=Queue, seed=seed)
-
-    # Its order is not saved, and an own selector need not save it.
-    test_state_dict_continues_bit_for_bit = None  # type: ignore[assignment]
-    test_continues_from_its_files_bit_for_bit = None  # type: ignore[assignment]
-    test_an_empty_replay_of_several_environments_is_saved_and_loaded = None  # type: ignore[assignment]
+@given(configs, environments, seeds, st.booleans())
+@contract_settings
+def test_a_selector_that_knows_no_blocks_is_called_as_for_single_rows(
+    config: Config, num_envs: int, seed: int, smallest: bool
+) -> None:
+    config = LanesContract.smallest(config) if smallest else config
+    selectors = Queue(), Queue()
+    one, other = (replay_of(config, num_envs, selector=lambda each=each: each) for each in selectors)
+    for rows in rounds(seed, num_envs):
+        for env_id, row in rows.items():
+            one.observe(row, env_id)
+        other.extend(block_of(rows))
+        assert selectors[0].valid == selectors[1].valid
 
 
 class TestLanes:
@@ -242,6 +242,12 @@ class TestPacked:
             },
         }
 
+    def row(self, block: dict[str, Any]) -> Transition:
+        """A transition of one environment, which may end its episode."""
+        shown = each_array(lambda array: array[0], block["observation"])
+        numbers = {"action": 1, "reward": 0.5, "interval": 1, "terminal": False, "truncated": block["action"][0] == 0}
+        return {"observation": shown, "next_observation": shown, **numbers}
+
     @pytest.mark.parametrize("update_horizon", [1, 3])
     def test_same_batches_states_and_files(self, tmp_path: Path, update_horizon: int) -> None:
         plain, packed = self.replays(update_horizon=update_horizon, selector="prioritized")
@@ -250,6 +256,7 @@ class TestPacked:
             block = self.block(rng, 2)
             for replay in (plain, packed):
                 replay.extend(block)
+                replay.observe(self.row(block), block["env_ids"][number % 2])
             if len(plain):
                 assert_identical(plain.sample(8), packed.sample(8))
                 assert_identical(plain.transitions(plain.valid_slots()), packed.transitions(packed.valid_slots()))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.spaces import Box, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
-from async_wrappers.batched.protocol import BatchedEnvs
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.batched.protocol import BatchedEnvs, Shown
+from async_wrappers.batched.vector import VectorEnvs, seeds_of
 from async_wrappers.testing.batched import BatchedEnvsContract
 from tests.worlds.seeded_env import SeededEnv
 
@@ -212,6 +213,90 @@ class TestDelayedProcesses(BatchedEnvsContract):
 
     def make_batched(self) -> BatchedEnvs:
         return ProcessEnvs(lambda: RealtimeDelay(SeededEnv("tuple"), delay=2, noops=1), 3, processes=1)
+
+
+class OneByOne:
+    """As a user would write it: a list of environments, of which every other one is shown at a time."""
+
+    def __init__(self, envs: list[gym.Env[Any, Any]]) -> None:
+        self.envs, self.num_envs = envs, len(envs)
+        self.observation_space, self.action_space = envs[0].observation_space, envs[0].action_space
+        self.running = False
+
+    def begin(self, seeds: Any) -> None:
+        seeds_of(seeds, self.num_envs)
+        self.last = [env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds, strict=True)]
+        self.came: list[Any] = [(0.0, True, False, False, None, False)] * self.num_envs
+        self.frames = [0] * self.num_envs
+        self.lengths = list(self.frames)
+        self.running, self.shown, self.turn = True, None, 0
+
+    def recv(self) -> Shown:
+        if not self.running or self.shown is not None:
+            raise RuntimeError("not now")
+        self.shown = range(self.turn, self.num_envs, 2)
+        self.turn = 1 - self.turn
+        return self.rows(list(self.shown))
+
+    def send(self, env_ids: Any, actions: Any) -> None:
+        if self.shown is None or list(env_ids) != list(self.shown) or len(actions) != len(env_ids):
+            raise ValueError("other rows were shown")
+        self.shown = None
+        for i, action in zip(env_ids.tolist(), actions, strict=True):
+            self.last[i], reward, terminated, truncated, _ = self.envs[i].step(int(action))
+            final, over = self.last[i], terminated or truncated
+            self.frames[i] += 1
+            self.lengths[i] = self.frames[i]
+            if over:
+                self.last[i], self.frames[i] = self.envs[i].reset()[0], 0
+            self.came[i] = (reward, over, terminated, truncated, final, True)
+
+    def cut(self) -> Shown:
+        if not self.running:
+            raise RuntimeError("not now")
+        for i in range(self.num_envs):
+            reward, first, terminated, truncated, final, applied = self.came[i]
+            if i in (self.shown or ()) or not applied:
+                reward, terminated, truncated, applied = 0.0, False, False, False
+            over = terminated or truncated
+            self.came[i] = (reward, first, terminated, truncated or not over, final if over else self.last[i], applied)
+            self.last[i] = self.came[i][4]
+            self.frames[i] = self.lengths[i] = self.lengths[i] if over else self.frames[i]
+        self.running = False
+        return self.rows(list(range(self.num_envs)))._replace(first=np.zeros(self.num_envs, bool))
+
+    def rows(self, ids: list[int]) -> Shown:
+        came = [self.came[i] for i in ids]
+        reward, first, terminal, truncated, _, applied = (np.array(each) for each in zip(*came, strict=True))
+        frame, none = np.array([self.frames[i] for i in ids]), np.zeros(len(ids), int)
+        over = [i for i in ids if self.came[i][2] or self.came[i][3]]
+        return Shown(
+            np.array(ids),
+            np.stack([self.last[i] for i in ids]),
+            reward.astype(np.float32),
+            first,
+            terminal,
+            truncated,
+            {i: self.came[i][4] for i in over},
+            {i: {"realtime": {"frame": self.lengths[i], "start": self.lengths[i]}} for i in over},
+            {"start": frame, "frame": frame, "interval": applied.astype(int), "applied": applied}
+            | {"unreported_episodes": none, "unreported_reward": none},
+        )
+
+    def close(self) -> None:
+        self.running = False
+
+
+class TestAUsersOwn(BatchedEnvsContract):
+    def make_environment(self) -> gym.Env[Any, Any]:
+        return SeededEnv()
+
+    def make_batched(self) -> BatchedEnvs:
+        return OneByOne([SeededEnv() for _ in range(4)])
+
+    def paid(self, envs: BatchedEnvs) -> float:
+        assert isinstance(envs, OneByOne)
+        return sum(env.unwrapped.paid for env in envs.envs)  # type: ignore[attr-defined]
 
 
 def test_the_contracts_of_delays_have_seen_episodes_without_a_decision() -> None:

