@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import statistics
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import gin
+import torch
 from absl import logging
 from tqdm import trange
 
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, save_config
 from async_wrappers.agents.experiment.episode import Phase as Plays
 from async_wrappers.agents.experiment.episode import Played, encounter_of
+from async_wrappers.agents.experiment.gin_text import PACKAGE
+from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
 from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
 from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
 from async_wrappers.agents.spec import check_choice
 
-__all__ = ["RunnerWithTeacher"]
+__all__ = ["RunnerWithTeacher", "train_teacher"]
+
+_IMPORTS = ("import async_wrappers.agents.configurables", "import async_wrappers.configurables")
+_PAUSE = 0.5  # seconds between two looks at a teacher that another process trains
 
 
 @gin.configurable(module="agents")
@@ -41,6 +51,9 @@ class RunnerWithTeacher(Runner):
         teacher_steps: Frames that the teacher plays to collect; 0 for none.
         num_pretraining_iterations: Offline iterations.
         num_pretraining_steps: Updates of each.
+        teacher_gin_file: A gin file whose run is trained to its end in `teacher_checkpoint_dir` first, such as
+            ``"configs/dqn/cartpole.gin"``, where that is not done; a process that trains there already is waited for.
+            None where there is a teacher.
         label_at: Under delay, of which observation the teacher's values are that teach: of that which the decision
             started from (``"start"``), or of that on which its action landed (``"effect"``).
 
@@ -56,6 +69,7 @@ class RunnerWithTeacher(Runner):
         teacher_steps: int = 0,
         num_pretraining_iterations: int = 1,
         num_pretraining_steps: int = 100_000,
+        teacher_gin_file: str | None = None,
         label_at: str = "start",
     ) -> None:
         """See the class."""
@@ -83,7 +97,7 @@ class RunnerWithTeacher(Runner):
         self._kinds = [Phase.COLLECT] * bool(teacher_steps) + [Phase.OFFLINE] * offline
         self._kinds += [Phase.ONLINE] * self.num_iterations
         self.num_iterations = len(self._kinds)
-        self._kind = Phase.ONLINE
+        self._kind, self._teacher_gin_file = Phase.ONLINE, teacher_gin_file
         self._scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
         self.teacher: Teacher | None = None
 
@@ -105,6 +119,8 @@ class RunnerWithTeacher(Runner):
                 "got None"
             )
         if self.teacher is None:
+            if self._teacher_gin_file is not None:
+                train_teacher(Path(self._teacher_path), self._teacher_gin_file)
             self.teacher = Teacher.of_run(self._teacher_path, self._teacher_number)
             self.environment = TeacherView.within(self.environment, self.teacher)
             needed = Phase.OFFLINE in self._kinds or self._rehearses
@@ -214,3 +230,44 @@ class RunnerWithTeacher(Runner):
     def one_more(self) -> str:
         """The binding that lets a run that is finished go on for an iteration."""
         return f"Runner.num_iterations = {self._kinds.count(Phase.ONLINE) + 1}"
+
+
+def train_teacher(base_dir: Path, gin_file: str) -> None:
+    """Train the run of a gin file in a directory to its end, unless that is done.
+
+    Several processes may ask for the same teacher, as the trials of a sweep do: one trains, the others wait for it.
+
+    Args:
+        base_dir: The run's directory; a run begun there is continued with the configuration that it has.
+        gin_file: Found from the working directory, then from this package.
+
+    Raises:
+        ValueError: The file cannot be used, or the directory holds another experiment.
+    """
+    while True:
+        with suppress(DirectoryInUse), alone_in(base_dir):
+            _train(base_dir, gin_file)
+            return
+        time.sleep(_PAUSE)
+
+
+def _train(base_dir: Path, gin_file: str) -> None:
+    # These import all runners, this one too.
+    from async_wrappers.agents.configurables import CONFIGURABLES
+    from async_wrappers.agents.experiment.live import create_runner
+
+    threads = torch.get_num_threads()
+    try:
+        with empty_gin():
+            saved = base_dir / CONFIG
+            files = [] if saved.is_file() else [gin_file]
+            # What the student's own configuration has imported already may be imported by its teacher's too.
+            of_package = {"search_paths": [PACKAGE], "trusted": tuple(sys.modules)}
+            load_config(files, (), CONFIGURABLES, own_bindings=_IMPORTS, saved=saved, **of_package)
+            runner = create_runner(base_dir)
+            if runner.iterations_done < runner.num_iterations:
+                print(f"teacher: {gin_file} is trained in {base_dir}", flush=True)
+                save_config(base_dir)
+                runner.run_experiment()
+    finally:
+        torch.set_num_threads(threads)  # the teacher's hold inside alone

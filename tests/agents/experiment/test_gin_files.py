@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 VECTORS = [name for name in FILES if name.startswith("configs/apex/")]  # many environments at once
 # Students need a teacher, and have tests of their own.
-TURNS = [name for name in FILES if "/reincarnation/" not in name]
+TURNS = [name for name in FILES if "reincarnation" not in name]
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
 PAPER = [
     f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS

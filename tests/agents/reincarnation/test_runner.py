@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,18 @@ from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.experiment.load import load_agent
+from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length
-from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
+from async_wrappers.agents.reincarnation import runner as runner_module
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher, train_teacher
 from async_wrappers.agents.reincarnation.teacher import RANDOM_SCORES, VIEW, Teacher, TeacherView
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from tests.worlds.agents import tiny
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, make_dqn, state, timeless
 from tests.worlds.plain_data import assert_identical
-from tests.worlds.teachers import students_runner, teachers_run
+from tests.worlds.teachers import QUICK, students_runner, teachers_run
 
 
 @pytest.fixture(scope="module")
@@ -373,3 +376,36 @@ def test_a_student_plays_under_its_own_runner_alone(tmp_path: Path) -> None:
     env = DriftingEnv()
     with pytest.raises(ValueError, match=r"bind create_runner.schedule = 'reincarnation'"):
         create_spec(env.observation_space, env.action_space)
+
+
+# A teacher that is trained first.
+
+
+def test_a_teacher_is_trained_first_where_it_is_not_yet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "teacher.gin"
+    lines = ["include 'configs/dqn/cartpole.gin'", *QUICK, "Runner.seed = 3"]
+    mine.write_text("\n".join(sorted(lines, key=lambda line: not line.startswith("import"))))
+    teacher, gin_file = tmp_path / "teacher", f"RunnerWithTeacher.teacher_gin_file = '{mine}'"
+    for student in ("one", "other"):
+        runner = students_runner(tmp_path / student, teacher, gin_file, "Runner.num_iterations = 1")
+        runner.run_experiment()
+        assert gin.query_parameter("create_agent.agent_name") == "qdagger_dqn"  # the caller's gin is as it was
+    assert capfd.readouterr().out.count("is trained in") == 1
+    assert len(read_iterations(teacher)) == 2
+    assert load_agent(teacher)[0].identity()["agent"] == "DQNAgent"
+
+
+def test_a_teacher_that_is_being_trained_is_waited_for(teacher_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, trained = [DirectoryInUse("held"), DirectoryInUse("held"), None], []
+
+    @contextmanager
+    def alone(directory: Path) -> Iterator[None]:
+        if (error := busy.pop(0)) is not None:
+            raise error
+        yield
+
+    monkeypatch.setattr(runner_module, "alone_in", alone)
+    monkeypatch.setattr(runner_module, "_PAUSE", 0.0)
+    monkeypatch.setattr(runner_module, "_train", lambda *args: trained.append(args))
+    train_teacher(teacher_dir, "teacher.gin")
+    assert trained == [(teacher_dir, "teacher.gin")] and not busy
