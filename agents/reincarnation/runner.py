@@ -94,6 +94,11 @@ class RunnerWithTeacher(Runner):
         self._teacher_path, self._teacher_number = teacher_checkpoint_dir, teacher_checkpoint_number
         self._teacher_steps, self._updates, self._label_at = teacher_steps, num_pretraining_steps, label_at
         offline = num_pretraining_iterations if num_pretraining_steps else 0
+        if teacher_steps and not (offline or self._rehearses):
+            raise ValueError(
+                "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline "
+                f"updates, and no teacher_data_ratio), got {teacher_steps}"
+            )
         self._kinds = [Phase.COLLECT] * bool(teacher_steps) + [Phase.OFFLINE] * offline
         self._kinds += [Phase.ONLINE] * self.num_iterations
         self.num_iterations = len(self._kinds)
@@ -262,8 +267,10 @@ def _train(base_dir: Path, gin_file: str) -> None:
             saved = base_dir / CONFIG
             files = [] if saved.is_file() else [gin_file]
             # What the student's own configuration has imported already may be imported by its teacher's too.
-            of_package = {"search_paths": [PACKAGE], "trusted": tuple(sys.modules)}
-            load_config(files, (), CONFIGURABLES, own_bindings=_IMPORTS, saved=saved, **of_package)
+            trusted = tuple(sys.modules)
+            load_config(
+                files, (), CONFIGURABLES, own_bindings=_IMPORTS, saved=saved, search_paths=[PACKAGE], trusted=trusted
+            )
             runner = create_runner(base_dir)
             if runner.iterations_done < runner.num_iterations:
                 print(f"teacher: {gin_file} is trained in {base_dir}", flush=True)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LABEL",
+    "VIEW",
     "Phase",
     "Rehearsal",
     "ReincarnatedAgent",
@@ -57,7 +58,7 @@ __all__ = [
 ]
 
 LABEL = "teacher_values"  # the extra that holds a transition's label
-VIEW = "teacher_observation"
+VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
 
 
 class Phase(Enum):

@@ -34,6 +34,7 @@ from async_wrappers.agents.experiment.runner import newest_bundle
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import EpsilonGreedyPolicy
+from async_wrappers.agents.reincarnation.student import VIEW
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.storages import TERMINAL
 from async_wrappers.agents.schema import batch_of_one, each_array, stacked
@@ -42,7 +43,6 @@ from async_wrappers.agents.turn_based import TurnBasedAgent
 
 __all__ = [
     "RANDOM_SCORES",
-    "VIEW",
     "Teacher",
     "TeacherView",
     "TeachersDemonstration",
@@ -52,7 +52,6 @@ __all__ = [
 
 Environment = gym.Env[Any, Any]
 
-VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
 _MEASURED = 5  # after the phases: episodes have seeds of their own
 _ROWS = 256  # stacks of a forward pass
 

@@ -16,8 +16,7 @@ import async_wrappers.configurables
 from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.runner import Runner
-from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
-from async_wrappers.agents.reincarnation.teacher import VIEW
+from async_wrappers.agents.reincarnation.student import VIEW, Phase, ReincarnatedAgent
 from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin

@@ -11,7 +11,9 @@ import torch
 from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.networks.q_network import count_parameters
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
+from async_wrappers.agents.reincarnation.student import ReincarnatedAgent
 from tests.worlds.experiments import load_gin
 from tests.worlds.teachers import MODULES
 
@@ -28,6 +30,8 @@ QUICK = (
     "DQNAgent.min_replay_history = 64",
     "DQNAgent.replay_capacity = 1_000",
     "DQNAgent.batch_size = 2",
+    "create_network.torso = @MLPTorso",
+    "MLPTorso.hidden = (8,)",
 )
 
 
@@ -79,3 +83,12 @@ def test_a_file_runs_a_hundred_frames(name: str, teachers: dict[str, Path], tmp_
     lines = read_iterations(tmp_path)
     assert [line["phase"] for line in lines] == ["offline"] * min(offline, 2) + ["online"]
     assert lines[-1]["frames"] >= 100 and lines[-1]["train_updates"] > 0
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "cartpole" not in name])
+def test_on_atari_a_student_has_the_network_of_its_agent_without_a_teacher(name: str, tmp_path: Path) -> None:
+    load_gin(f"configs/reincarnation/{name}.gin", bindings=["DQNAgent.replay_capacity = 1_000"])
+    runner = create_runner(tmp_path)
+    assert isinstance(runner.agent, ReincarnatedAgent)
+    weights = {"qdagger_rainbow": 4_200_402, "qdagger_drq": 7_915_815}
+    assert count_parameters(runner.agent.learner.network) == weights.get(name, 4_046_502)

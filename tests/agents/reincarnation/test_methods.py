@@ -25,25 +25,33 @@ from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
 from tests.agents.reincarnation.test_student import RNG, SPACES, StudentContract, batch_of, make_spec
-from tests.contracts.agent_contract import play
+from tests.contracts.agent_contract import WORLDS, World, play
 from tests.worlds.experiments import state
 from tests.worlds.plain_data import assert_identical
 from tests.worlds.teachers import ScriptedTeacher, TaughtEnv, make_student, students_runner, teachers_run
 
 
-class TestDQfD(StudentContract):
+class UnderDelay(StudentContract):
+    """The contract in one world: the turns of all students are the same code."""
+
+    @pytest.fixture
+    def world(self) -> World:
+        return WORLDS["delay 2, noops 3"]
+
+
+class TestDQfD(UnderDelay):
     member = DQfD
 
 
-class TestPretrainedDQN(StudentContract):
+class TestPretrainedDQN(UnderDelay):
     member = PretrainedDQN
 
 
-class TestReloadedDQN(StudentContract):
+class TestReloadedDQN(UnderDelay):
     member = ReloadedDQN
 
 
-class TestJSRL(StudentContract):
+class TestJSRL(UnderDelay):
     member = JSRL
 
     def make_agent(self, environment: Any, seed: int) -> Any:

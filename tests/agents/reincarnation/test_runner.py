@@ -22,7 +22,8 @@ from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length
 from async_wrappers.agents.reincarnation import runner as runner_module
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher, train_teacher
-from async_wrappers.agents.reincarnation.teacher import RANDOM_SCORES, VIEW, Teacher, TeacherView
+from async_wrappers.agents.reincarnation.student import VIEW
+from async_wrappers.agents.reincarnation.teacher import RANDOM_SCORES, Teacher, TeacherView
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from tests.worlds.agents import tiny
 from tests.worlds.drifting_env import DriftingEnv
@@ -242,6 +243,17 @@ def test_without_collecting_the_teachers_own_replay_is_learnt_from(teacher_dir: 
     assert [line["phase"] for line in read_iterations(tmp_path)] == ["offline", "offline", "online"]
 
 
+def test_updates_may_be_computed_beside_the_game(teacher_dir: Path, tmp_path: Path) -> None:
+    bindings = ("Runner.overlap = True", "Runner.num_iterations = 2")
+    runs = []
+    for name in ("one", "other"):
+        runner = students_runner(tmp_path / name, teacher_dir, *bindings)
+        runner.run_experiment()
+        runs.append(all_of(runner))
+    assert_identical(*runs)
+    assert [line["phase"] for line in runs[0]["lines"]] == ["collect", "offline", "offline", "online", "online"]
+
+
 def test_the_teacher_is_evaluated_once(teacher_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     measure = Teacher.score
@@ -323,6 +335,11 @@ def test_random_play_of_atari_is_the_tables() -> None:
     [
         (["create_agent.agent_name = 'dqn'"], "needs an agent that learns from a teacher, such as .* got DQNAgent"),
         (["Runner.evaluation_steps = 0"], "Runner.evaluation_steps must be >= 1 frame where create_runner.schedule"),
+        (
+            ["RunnerWithTeacher.num_pretraining_steps = 0"],
+            "teacher_steps must be 0 frames where nothing is",
+        ),
+        (["RunnerWithTeacher.label_at = 'end'"], "RunnerWithTeacher.label_at must be 'start' or 'effect', got 'end'"),
         (["RunnerWithTeacher.teacher_steps = -1"], "teacher_steps must be a whole number >= 0, got -1"),
         (
             ["RunnerWithTeacher.num_pretraining_steps = 1.5"],
