@@ -77,9 +77,6 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = {"train": "#0072B2", "eval": "#D55E00"}
-
-
 def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     """Draw return against training frames into ``learning_curve.png`` and return its path.
 
@@ -98,16 +95,20 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
     axes.set_title(_title(read_facts(base_dir)) or Path(base_dir).name, fontsize="medium", wrap=True)
     begin = 0
     for index, line in enumerate(iterations):
-        ends = begin + np.cumsum(line.get("train_episode_lengths", []))
+        # Episodes of many environments overlap: none has ended after the iteration.
+        ends = np.minimum(begin + np.cumsum(line.get("train_episode_lengths", [])), line["frames"])
         begin = line["frames"]
         label = "training episodes" if index == 0 else None
         axes.plot(ends, line.get("train_episode_returns", []), ".", color="0.6", markersize=4, label=label)
     frames = [line["frames"] for line in iterations]
-    # A phase may have played no episode: offline updates need none.
-    for name, style, label in (("train", "-", "training, mean"), ("eval", "s-", "evaluation, mean")):
-        means = {line["frames"]: line[key] for line in iterations if (key := f"{name}_average_return") in line}
-        if means or name == "train":
-            axes.plot([*means], [*means.values()], style, color=_COLOURS[name], markersize=4, label=label)
+    # Of many environments none need have ended an episode in an iteration, and offline updates are made without any.
+    trained = [line for line in iterations if "train_average_return" in line]
+    returns = [line["train_average_return"] for line in trained]
+    axes.plot([line["frames"] for line in trained], returns, color="#0072B2", label="training, mean")
+    if evaluated := [line for line in iterations if "eval_average_return" in line]:
+        returns = [line["eval_average_return"] for line in evaluated]
+        at = [line["frames"] for line in evaluated]
+        axes.plot(at, returns, "s-", color="#D55E00", markersize=4, label="evaluation, mean")
     for row, style in zip(rows or [], ("--", ":"), strict=False):
         if row.agent != "trained":
             axes.axhline(statistics.fmean(row.scores), color="black", linestyle=style, linewidth=1, label=row.agent)

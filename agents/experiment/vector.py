@@ -136,7 +136,8 @@ class VectorRunner(Runner):
         super().__init__(base_dir)
         spec = getattr(self.agent, "spec", None)
         if not isinstance(spec, Spec):
-            raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {self.agent!r}")
+            kind = type(self.agent).__name__
+            raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {kind}")
         if self._pretraining is not None:
             raise ValueError(
                 "Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
@@ -171,6 +172,12 @@ class VectorRunner(Runner):
         return min(most, length.episodes) if length.episodes else most
 
     # The environments.
+
+    def resume(self) -> bool:
+        """See `Runner.resume`; a vector that cannot be made is refused here, before anything is written."""
+        if self._create_vector is not None:
+            self._make_envs(Phase.TRAIN, 1, False).close()
+        return super().resume()
 
     @contextmanager
     def _open(self) -> Iterator[None]:
@@ -297,8 +304,8 @@ class VectorRunner(Runner):
         self._played[phase] = 0, 0
         words = [f"last return {over[-1].score:g}"] if over else []
         if meters is not None:
-            rates = meters.rates()
-            words.append(f"{rates['ActRate']:,.0f} actions/s, {rates['LearnRate']:,.0f} updates/s")
+            rates = {**meters.rates(), **self._fill()}
+            words += [_IN_SHORT[name].format(value) for name, value in rates.items()]
         self._tell(phase, len(over), frames, ", ".join(words))
 
     def _summarize(
@@ -374,6 +381,15 @@ _IN_WORDS = {
     "LearntPerLived": "transitions learnt per one lived",
     "PolicyLag": "updates by which the policy is behind",
     "ReplayFill": "share of the replay that is filled",
+}
+_IN_SHORT = {
+    "ActRate": "act {:,.0f}/s",
+    "AddRate": "add {:,.0f}/s",
+    "SampleRate": "sample {:,.0f}/s",
+    "LearnRate": "learn {:,.0f}/s",
+    "LearntPerLived": "ratio {:.2f}",
+    "PolicyLag": "lag {:.1f}",
+    "ReplayFill": "replay {:.0%}",
 }
 _DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}
 

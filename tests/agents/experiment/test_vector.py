@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from async_wrappers.agents.experiment.episode import Phase, episode_seed
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.load import load_agent
 from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.report import draw_learning_curve
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.experiment.vector import NumberedEpisodes, VectorRunner
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -220,9 +222,23 @@ def test_the_checkpoint_cuts_and_the_lines_say_so(tmp_path: Path, capsys: pytest
     assert rates["LearntPerLived"] == pytest.approx(8 * lines[-1]["train_updates"] / 80)
     assert rates["PolicyLag"] == 0 and 0.3 < rates["ReplayFill"] < 0.5
     assert f"{lines[-1]['cut_frames'] / 240:.2%}" in capsys.readouterr().out
+    assert runner._progress is not None
+    assert re.fullmatch(
+        r"(last return \S+, )?act [\d,]+/s, add [\d,]+/s, sample [\d,]+/s, learn [\d,]+/s, ratio [\d.]+, lag 0\.0, "
+        r"replay \d+%",
+        runner._progress._last,
+    )
     assert runner.closing_line().startswith(
         f"training: {sum(len(line['train_episode_returns']) for line in lines)} episodes, 240 "
     )
+
+
+def test_no_episode_need_end_in_an_iteration(tmp_path: Path) -> None:
+    few = ("VectorRunner.num_envs = 16", "Runner.training_steps = 32", "Runner.evaluation_steps = 0")
+    make_vector(tmp_path, *few, "Runner.num_iterations = 1").run_experiment()
+    (line,) = read_iterations(tmp_path)
+    assert line["train_episode_returns"] == [] and "train_average_return" not in line
+    assert draw_learning_curve(tmp_path).is_file()
 
 
 def test_what_was_trained_is_evaluated_and_loaded_as_ever(tmp_path: Path) -> None:
@@ -275,7 +291,8 @@ def test_a_vector_of_other_environments_is_refused(tmp_path: Path) -> None:
     vector = "VectorRunner.create_vector_fn = @create_gym_vector"
     runner = make_vector(tmp_path, vector, "create_gym_environment.environment_id = 'Acrobot-v1'")
     with pytest.raises(ValueError, match="must make environments with the observation space of Runner"):
-        runner.run_experiment()
+        runner.resume()
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_order_of_encounters_is_refused(tmp_path: Path) -> None:
