@@ -10,6 +10,8 @@ from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, cr
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
 from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.registry import AGENTS, create_agent
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
+from async_wrappers.agents.reincarnation.student import create_linear_schedule
 from async_wrappers.agents.sweep.plan import Sweep
 
 __all__ = ["CONFIGURABLES"]
@@ -22,11 +24,13 @@ CONFIGURABLES = (
     LiveRunner,
     MLPTorso,
     NatureTorso,
+    RunnerWithTeacher,
     Runner,
     Sweep,
     TrainRunner,
     VectorRunner,
     create_agent,
+    create_linear_schedule,
     create_network,
     create_optimizer,
     create_runner,

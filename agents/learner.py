@@ -44,6 +44,7 @@ __all__ = [
     "Monitor",
     "Networks",
     "SampledBatch",
+    "Source",
     "create_optimizer",
 ]
 
@@ -137,6 +138,19 @@ Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
 """From networks, a batch of tensors on the device and a generator, another one for each batch, to `LossOutput`."""
 
 
+class Source(Protocol):
+    """Where a learner's batches come from: a `Replay`, or a mixture of several."""
+
+    def sample(self) -> Mapping[str, Any]:
+        """Return a batch; see `Replay.sample`."""
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> Mapping[str, Any]:
+        """Return given transitions; see `Replay.transitions`."""
+
+    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
+        """Give transitions of a batch that has weights their priorities; see `Replay.set_priorities`."""
+
+
 _MONITORED = ("reward", "interval", "terminal", "truncated")
 
 
@@ -200,6 +214,7 @@ class Learner:
 
     Attributes:
         diverged_dir: As given.
+        source: Where batches are drawn, and priorities go: the replay, or another `Source` that is put in its place.
         updates: Updates done by this learner.
         scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
 
@@ -238,10 +253,12 @@ class Learner:
         if target_update_period is not None:
             self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
         self.replay = replay
+        self.source: Source = replay
         self._loss = loss
         self._networks = Networks(self._forward_of(network), self._forward_of(self.target))
         self._noisy_layers = [layer for each in (network, self.target) if each for layer in noisy_layers(each)]
         self._parameters = dict(network.named_parameters())
+        self._make_optimizer = optimizer
         self._optimizer = optimizer(network.parameters())
         self._max_gradient_norm = max_gradient_norm
         self._target_update_period = target_update_period
@@ -339,8 +356,8 @@ class Learner:
             DivergedError: The last batch's loss is not finite.
         """
         self.finish_update()
-        arrays = self.replay.sample()
-        first_steps = self.replay.transitions(arrays["index"], 1) if self._one_step_loss else None
+        arrays = self.source.sample()
+        first_steps = self.source.transitions(arrays["index"], 1) if self._one_step_loss else None
         self._batches += 1
         return SampledBatch(self._batches - 1, arrays, first_steps)
 
@@ -418,7 +435,7 @@ class Learner:
             self._check(unfinished)
         if "weight" in unfinished.batch.arrays:
             priority = unfinished.on_host()[1:].astype(np.float64) + self._priority_epsilon
-            self.replay.set_priorities(unfinished.batch.arrays["index"], priority)
+            self.source.set_priorities(unfinished.batch.arrays["index"], priority)
 
     def _check(self, unfinished: _Unfinished) -> None:
         """Refuse a loss that is not finite, and write down the batch and the state that led to it."""
@@ -463,6 +480,22 @@ class Learner:
         """Copy the weights into the target network, if there is one."""
         if self.target is not None:
             self.target.load_state_dict(self.network.state_dict())
+
+    # The optimiser, which may change between two phases of learning.
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Let updates have this step size from now on; the optimiser's moments stay."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+
+    def restart_optimizer(self) -> None:
+        """Begin with a new optimiser, made as the first one was: without moments.
+
+        Raises:
+            DivergedError: The last update's loss is not finite.
+        """
+        self.finish_update()
+        self._optimizer = self._make_optimizer(self.network.parameters())
 
     # Weights and state.
 
