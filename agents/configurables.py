@@ -17,6 +17,8 @@ from async_wrappers.agents.networks.sequence_network import (
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
 from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.registry import AGENTS, create_agent
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
+from async_wrappers.agents.reincarnation.student import create_linear_schedule
 from async_wrappers.agents.sweep.plan import Sweep
 
 __all__ = ["CONFIGURABLES"]
@@ -32,12 +34,14 @@ CONFIGURABLES = (
     LiveRunner,
     MLPTorso,
     NatureTorso,
+    RunnerWithTeacher,
     Runner,
     Sweep,
     TrainRunner,
     VectorRunner,
     create_actor_critic,
     create_agent,
+    create_linear_schedule,
     create_network,
     create_optimizer,
     create_recurrent_q_network,

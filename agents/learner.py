@@ -45,6 +45,7 @@ __all__ = [
     "Networks",
     "SampledBatch",
     "Source",
+    "Store",
     "create_optimizer",
     "linear_decay",
 ]
@@ -145,9 +146,22 @@ Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
 
 
 class Source(Protocol):
-    """Where a learner's transitions go and its batches come from: a `Replay`, or a queue (`UnrollQueue`).
+    """Where a learner's batches come from: a `Replay`, or a mixture of several."""
 
-    Its methods are those of `Replay` of the same names.
+    def sample(self) -> Mapping[str, Any]:
+        """Return a batch; see `Replay.sample`."""
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> Mapping[str, Any]:
+        """Return given transitions; see `Replay.transitions`."""
+
+    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
+        """Give transitions of a batch that has weights their priorities; see `Replay.set_priorities`."""
+
+
+class Store(Source, Protocol):
+    """Where a learner's transitions go, and its batches come from if no other source is given.
+
+    A `Replay`, or a queue (`UnrollQueue`), whose methods are those of `Replay` of the same names.
     """
 
     @property
@@ -168,15 +182,6 @@ class Source(Protocol):
         """See `Replay`."""
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
-        """See `Replay`."""
-
-    def sample(self) -> dict[str, Any]:
-        """See `Replay`."""
-
-    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
-        """See `Replay`."""
-
-    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
         """See `Replay`."""
 
     def facts(self) -> dict[str, Any]:
@@ -261,6 +266,7 @@ class Learner:
 
     Attributes:
         diverged_dir: As given.
+        source: Where batches are drawn, and priorities go: the replay, or another `Source` that is put in its place.
         updates: Updates done by this learner.
         scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
 
@@ -272,7 +278,7 @@ class Learner:
         self,
         network: nn.Module,
         loss: Loss,
-        replay: Source,
+        replay: Store,
         *,
         kind: str = "Learner",
         target_update_period: int | None = 2000,
@@ -301,10 +307,12 @@ class Learner:
         if target_update_period is not None:
             self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
         self.replay = replay
+        self.source: Source = replay
         self._loss = loss
         self._networks = Networks(self._forward_of(network), self._forward_of(self.target))
         self._noisy_layers = [layer for each in (network, self.target) if each for layer in noisy_layers(each)]
         self._parameters = dict(network.named_parameters())
+        self._make_optimizer = optimizer
         self._optimizer = optimizer(network.parameters())
         self._max_gradient_norm = max_gradient_norm
         self._target_update_period = target_update_period
@@ -405,8 +413,8 @@ class Learner:
             DivergedError: The last batch's loss is not finite.
         """
         self.finish_update()
-        arrays = self.replay.sample()
-        first_steps = self.replay.transitions(arrays["index"], 1) if self._one_step_loss else None
+        arrays = self.source.sample()
+        first_steps = self.source.transitions(arrays["index"], 1) if self._one_step_loss else None
         self._batches += 1
         return SampledBatch(self._batches - 1, arrays, first_steps)
 
@@ -488,7 +496,7 @@ class Learner:
             self._check(unfinished)
         if "weight" in unfinished.batch.arrays:
             priority = unfinished.on_host()[1:].astype(np.float64) + self._priority_epsilon
-            self.replay.set_priorities(unfinished.batch.arrays["index"], priority)
+            self.source.set_priorities(unfinished.batch.arrays["index"], priority)
 
     def _check(self, unfinished: _Unfinished) -> None:
         """Refuse a loss that is not finite, and write down the batch and the state that led to it."""
@@ -533,6 +541,22 @@ class Learner:
         """Copy the weights into the target network, if there is one."""
         if self.target is not None:
             self.target.load_state_dict(self.network.state_dict())
+
+    # The optimiser, which may change between two phases of learning.
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Let updates have this step size from now on; the optimiser's moments stay."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+
+    def restart_optimizer(self) -> None:
+        """Begin with a new optimiser, made as the first one was: without moments.
+
+        Raises:
+            DivergedError: The last update's loss is not finite.
+        """
+        self.finish_update()
+        self._optimizer = self._make_optimizer(self.network.parameters())
 
     # Weights and state.
 

@@ -11,6 +11,12 @@ import gymnasium as gym
 
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.reincarnation.dqfd import DQfD
+from async_wrappers.agents.reincarnation.jsrl import JSRL
+from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
+from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN, QDaggerRainbow
+from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
+from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student, only_in_turn
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import C51
@@ -30,6 +36,12 @@ AGENTS: Mapping[str, type[Spec]] = {
     "implicit_quantile": ImplicitQuantile,
     "r2d2": R2D2,
     "vtrace": VTrace,
+    "qdagger_dqn": QDaggerDQN,
+    "qdagger_rainbow": QDaggerRainbow,
+    "dqfd_dqn": DQfD,
+    "jsrl_dqn": JSRL,
+    "pretrained_dqn": PretrainedDQN,
+    "reloaded_dqn": ReloadedDQN,
 }
 BASELINES: Mapping[str, Callable[..., Agent]] = {"noop": NoopAgent, "random": RandomAgent}
 
@@ -49,7 +61,9 @@ def create_agent(environment: gym.Env[Any, Any], agent_name: Any = "dqn", *, see
     """
     if isinstance(agent_name, str) and agent_name in BASELINES:
         return BASELINES[agent_name](environment, seed=seed)
-    return TurnBasedAgent.playing(spec_of(agent_name), environment, seed=seed)
+    kind = spec_of(agent_name)
+    agent = ReincarnatedAgent if issubclass(kind, Student) else TurnBasedAgent
+    return agent.playing(kind, environment, seed=seed)
 
 
 def create_spec(observation_space: gym.Space[Any], action_space: gym.Space[Any], *, seed: int = 0) -> Spec:
@@ -69,7 +83,10 @@ def create_spec(observation_space: gym.Space[Any], action_space: gym.Space[Any],
     agent_name = gin.get_bindings(create_agent).get("agent_name", "dqn")
     if isinstance(agent_name, str) and agent_name in BASELINES:
         raise ValueError(f"create_agent.agent_name must be of an agent with policy and learner, got {agent_name!r}")
-    return spec_of(agent_name)(observation_space, action_space, decision_interval=None, seed=seed)
+    kind = spec_of(agent_name)
+    if issubclass(kind, Student):
+        raise ValueError(only_in_turn(kind.name))
+    return kind(observation_space, action_space, decision_interval=None, seed=seed)
 
 
 def spec_of(agent_name: Any) -> type[Spec]:

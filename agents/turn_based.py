@@ -68,7 +68,7 @@ class TurnBasedAgent:
         self._observation: Any = self._blank
         self._action: Any = 0
         self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
-        self._core: Any = None  # what a policy with memory remembers, [1, S]
+        self._core: Any = None  # what a policy with memory remembers, [1, S]; None where an episode begins
         self._reward = 0.0  # of the last decision
         self._demonstrated = 0
 
@@ -88,7 +88,8 @@ class TurnBasedAgent:
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         self._stack.extend([self._blank] * self.spec.stack_size)
-        return self._decide(self._copied(observation), self._clock.begin(self.eval_mode, realtime), first=True)
+        self._core = None
+        return self._decide(self._copied(observation), self._clock.begin(self.eval_mode, realtime))
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action; `reward` is the last decision's."""
@@ -116,23 +117,24 @@ class TurnBasedAgent:
     def _copied(self, observation: Any) -> Any:
         return copied(self.spec.without_tuples(observation))
 
-    def _decide(self, observation: Any, decision: Decision, first: bool = False) -> Any:
+    def _decide(self, observation: Any, decision: Decision) -> Any:
         if not self.eval_mode:
             self._learn_from_closed(decision.frame)
             self._train_step()
         self._observation = observation
         self._stack.append(observation)
-        output = self.policy.act(batch_of_one(stacked(self._stack)), self._memory(first), (decision,))
+        output = self.policy.act(batch_of_one(stacked(self._stack)), self._memory(), (decision,))
         self._core = output.state
         self._action = output.action[0].item() if output.action.ndim == 1 else output.action[0]
         extras = output.extras
         self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
         return self._action
 
-    def _memory(self, first: bool) -> Any:
+    def _memory(self) -> Any:
         """Return what a policy with memory is given as its state; () for one without."""
         if not getattr(self.policy, "remembers", False):
             return ()
+        first = self._core is None
         core = self.policy.initial_state(1) if first else self._core  # type: ignore[attr-defined]
         action, reward = np.array([self._action]), np.array([self._reward], np.float32)
         return Memory(core, action, reward, np.array([first]))

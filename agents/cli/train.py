@@ -58,7 +58,7 @@ def _run(runner: Runner, options: Namespace, base_dir: Path) -> None:
     reported = (base_dir / "report.json").is_file() or not runner.report_episodes or not runner.num_iterations
     if runner.start_iteration >= runner.num_iterations and reported:
         here = f"--base_dir {base_dir}"
-        more = f"--gin_bindings 'Runner.num_iterations = {runner.num_iterations + 1}'"
+        more = f"--gin_bindings '{runner.one_more}'"
         trust = trusting(options, base_dir)
         print(
             f"finished: all {runner.num_iterations} iterations are done. To go on, give more: {here} {more}"

@@ -29,6 +29,7 @@ from async_wrappers.agents.experiment.runner import (
     portable,
 )
 from async_wrappers.agents.experiment.vector import VectorRunner
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.spec import Spec
 
 __all__ = ["SCHEDULES", "LiveRunner", "create_runner"]
@@ -153,7 +154,7 @@ class LiveRunner(Runner):
                 self._write_checkpoint(iteration, iteration - 1)
             raise
 
-    def trained_agent(self) -> Agent:
+    def trained_agent(self, checkpoint: Path | None = None) -> Agent:
         """Return a new agent with the newest good checkpoint's weights; see `Runner.trained_agent`.
 
         Raises:
@@ -161,7 +162,7 @@ class LiveRunner(Runner):
             ValueError: There is no good checkpoint.
         """
         self._check_live(newest_bundle(self.base_dir)[1])
-        return super().trained_agent()
+        return super().trained_agent(checkpoint)
 
     def _delay_in_words(self) -> str:
         return self._in_words
@@ -351,6 +352,7 @@ SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {
     "continuous_train": TrainRunner,
     "realtime": LiveRunner,
     "vector": VectorRunner,
+    "reincarnation": RunnerWithTeacher,
 }
 
 
@@ -361,7 +363,7 @@ def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_ev
     Args:
         base_dir: Where checkpoints and metrics go.
         schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`), ``"realtime"``
-            (`LiveRunner`) or ``"vector"`` (`VectorRunner`).
+            (`LiveRunner`), ``"vector"`` (`VectorRunner`) or ``"reincarnation"`` (`RunnerWithTeacher`).
 
     Raises:
         ValueError: An unknown schedule.

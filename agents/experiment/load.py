@@ -32,7 +32,8 @@ def load_agent(
         >>> play_episode(agent, env, seed=0).score  # doctest: +SKIP
 
     Args:
-        base_dir: The run's directory, in which nothing is changed.
+        base_dir: The run's directory, in which nothing is changed; or one of its checkpoints (``checkpoints/ckpt.N``),
+            for the weights of that one.
         gin_bindings: These win over the run's configuration, such as ``"RealtimeDelay.delay = 4"`` or
             ``"create_atari_environment.render_mode = 'rgb_array'"``.
         trust: Let the run's configuration import any module. A configuration is code: otherwise it may import this
@@ -47,7 +48,9 @@ def load_agent(
         ValueError: There is no run, no good checkpoint, a binding that does not fit, or a configuration that imports
             what nobody has named; nothing of it has run then.
     """
-    base_dir = Path(base_dir)
+    base_dir, checkpoint = Path(base_dir), None
+    if base_dir.is_file():
+        base_dir, checkpoint = base_dir.parent.parent, base_dir
     if not (base_dir / CONFIG).is_file():
         raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
     add_places(own_places(base_dir / CONFIG, [], gin_bindings, (), trust=trust))
@@ -57,7 +60,7 @@ def load_agent(
             trusted = None if trust else tuple(sys.modules)
             load_config([], gin_bindings, CONFIGURABLES, saved=base_dir / CONFIG, trusted=trusted)
             runner = create_runner(base_dir)
-            agent = runner.trained_agent()
+            agent = runner.trained_agent(checkpoint)
     finally:
         torch.set_num_threads(threads)  # the run's hold inside alone
     agent.eval_mode = True

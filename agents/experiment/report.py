@@ -101,13 +101,14 @@ def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
         label = "training episodes" if index == 0 else None
         axes.plot(ends, line.get("train_episode_returns", []), ".", color="0.6", markersize=4, label=label)
     frames = [line["frames"] for line in iterations]
-    # Of many environments none need have ended an episode in an iteration.
+    # Of many environments none need have ended an episode in an iteration, and offline updates are made without any.
     trained = [line for line in iterations if "train_average_return" in line]
     returns = [line["train_average_return"] for line in trained]
     axes.plot([line["frames"] for line in trained], returns, color="#0072B2", label="training, mean")
-    if iterations and "eval_average_return" in iterations[-1]:
-        returns = [line["eval_average_return"] for line in iterations]
-        axes.plot(frames, returns, "s-", color="#D55E00", markersize=4, label="evaluation, mean")
+    if evaluated := [line for line in iterations if "eval_average_return" in line]:
+        returns = [line["eval_average_return"] for line in evaluated]
+        at = [line["frames"] for line in evaluated]
+        axes.plot(at, returns, "s-", color="#D55E00", markersize=4, label="evaluation, mean")
     for row, style in zip(rows or [], ("--", ":"), strict=False):
         if row.agent != "trained":
             axes.axhline(statistics.fmean(row.scores), color="black", linestyle=style, linewidth=1, label=row.agent)

@@ -232,6 +232,11 @@ class Runner:
         self.start_iteration = bundle["current_iteration"] + 1
 
     @property
+    def one_more(self) -> str:
+        """The binding that lets a run that is finished go on for an iteration."""
+        return f"Runner.num_iterations = {self.num_iterations + 1}"
+
+    @property
     def iterations_done(self) -> int:
         """How many iterations the newest checkpoint holds, also where a signal came just after it was written."""
         return max(self._checkpointer.numbers(), default=-1) + 1
@@ -399,16 +404,19 @@ class Runner:
         """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
         return closing_line(self._history)
 
-    def trained_agent(self) -> Agent:
-        """Return a new agent with the newest good checkpoint's weights, as if it had never played.
+    def trained_agent(self, checkpoint: Path | None = None) -> Agent:
+        """Return a new agent with the weights of a checkpoint, as if it had never played.
 
         It gives the same evaluation whenever and wherever it is asked for.
+
+        Args:
+            checkpoint: The checkpoint; None for the newest good one of this run.
 
         Raises:
             ValueError: There is no good checkpoint.
         """
         agent = self._create_agent(self.environment, seed=self.seed)
-        _load_policy(agent, *newest_bundle(self.base_dir))
+        _load_policy(agent, *newest_bundle(checkpoint or self.base_dir))
         return agent
 
     def check_recordable(self) -> None:

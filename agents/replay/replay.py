@@ -16,7 +16,7 @@ Transitions come one by one (`observe`) or in *blocks*, a row for each of some e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +40,7 @@ from async_wrappers.agents.files import (
 )
 from async_wrappers.agents.replay.selectors import SELECTORS, Positions, Selector, Uniform
 from async_wrappers.agents.replay.sequence_ring import SequenceRing
-from async_wrappers.agents.replay.storages import TERMINAL, Reservoir, Ring, joined
+from async_wrappers.agents.replay.storages import FINAL, LOST, TERMINAL, Reservoir, Ring, joined
 from async_wrappers.agents.schema import TransitionSchema
 
 __all__ = ["NStep", "Replay", "create_replay", "create_sequence_replay"]
@@ -242,6 +242,31 @@ class Replay:
     def end_running(self) -> None:
         """End every episode that is under way: its last observation is its final one."""
         self._storage.end_running()
+
+    def episodes(self) -> Iterator[Arrays]:
+        """Yield what a ring holds, episode by episode, oldest first: columns of consecutive slots, the final one last.
+
+        An episode whose beginning has been overwritten or lost, or whose end is not there yet, is left out.
+
+        Raises:
+            ValueError: the storage is no ring: what it keeps are transitions, without their neighbours.
+        """
+        if not isinstance(self._storage, Ring):
+            raise ValueError(
+                "episodes need a ring (replay_eviction='oldest'), got a reservoir, which keeps transitions"
+            )
+        for first, head in self._storage.logs():
+            run: list[Arrays] = []
+            if first == head:
+                continue
+            for piece in self._storage.pieces(first):
+                begin, ends = 0, np.flatnonzero((piece["kind"] == FINAL) | (piece["kind"] == LOST)) + 1
+                for end in ends.tolist():
+                    run.append({name: column[begin:end] for name, column in piece.items()})
+                    if piece["kind"][end - 1] == FINAL and run[0]["age"][0] == 0:
+                        yield joined(run)
+                    begin, run = end, []
+                run.append({name: column[begin:] for name, column in piece.items()})
 
     # Saving: into a dictionary, or into files that grow by what is new.
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from async_wrappers.checks import whole_frames
+from async_wrappers.checks import flag, whole_frames
 from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
@@ -60,6 +60,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     After ``reset`` it holds ``frame``, ``start`` and ``observation_info``.
 
+    With `report_effect` it also holds, after a step, what the environment showed on the frame on which the action
+    landed: ``effect_observation``, and its info as ``effect_info``; both None where ``applied`` is False. The policy
+    could not know this when it chose the action, so it is for a teacher, not for a policy.
+
     Example:
         >>> import gymnasium as gym
         >>> from async_wrappers import RealtimeDelay
@@ -89,6 +93,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         stagger: With a latency: when workers start, a name or an object of `async_wrappers.schedule.stagger`.
         playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
         slot: With a latency and tickets: least distance between two starts, in frames.
+        report_effect: Report the observation on which each action landed; otherwise it is not even copied.
+
+    Attributes:
+        report_effect: As given; it may be changed between two episodes.
 
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
@@ -108,14 +116,23 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         stagger: Any = "tickets",
         playout: int | str = "p99",
         slot: int | None = None,
+        report_effect: bool = False,
     ) -> None:
         """See the class."""
+        report_effect = flag("report_effect", report_effect)
         constants = {"delay": delay, "noops": noops}
         of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
         gym.utils.RecordConstructorArgs.__init__(
-            self, _disable_deepcopy=True, **constants, default_action=default_action, latency=latency, **of_a_latency
+            self,
+            _disable_deepcopy=True,
+            **constants,
+            default_action=default_action,
+            latency=latency,
+            **of_a_latency,
+            **({"report_effect": True} if report_effect else {}),
         )
         gym.Wrapper.__init__(self, env)
+        self.report_effect = report_effect
         self._simulated: SimulatedSchedule | None = None
         frames = {name: whole_frames(name, number) for name, number in constants.items()}
         given: dict[str, Any] = {name: number for name, number in frames.items() if number}
@@ -200,6 +217,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._step_default()
         applied, effect = not self._over, self._frame
         finished = effect if self._simulated is None or not applied else self._simulated.finished()
+        # Copied before the action is applied, for the environment may reuse its arrays.
+        landed = self._now() if self.report_effect and applied else (effect, None, None)
         if applied:
             self._last_action = action if type(action) is int else own_copy(action)
             self._step_frame(action)
@@ -226,6 +245,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "finished": finished,
             "observation_info": info_then,
         }
+        if self.report_effect:
+            realtime |= {"effect_observation": landed[1], "effect_info": landed[2]}
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
 
     @property

@@ -45,6 +45,8 @@ TINY = {  # what agents with sequences are made small by
         "create_recurrent_q_network.torso = @MLPTorso",
     ),
 }
+# Students need a teacher, and have tests of their own.
+TURNS = [name for name in FILES if "reincarnation" not in name]
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
 PAPER = [
     f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS
@@ -146,7 +148,7 @@ def test_there_are_files() -> None:
 @pytest.mark.parametrize(
     "name",
     # The 100 million parameters of one file take seconds; tests of networks count them on the meta device.
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "configs/live/paper_100m.gin")) for name in FILES],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "configs/live/paper_100m.gin")) for name in TURNS],
 )
 def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_path: Path, build: Build) -> None:
     if name in VECTORS:
@@ -220,7 +222,7 @@ def test_a_run_that_was_begun_unpadded_is_not_continued_padded(tmp_path: Path, b
 @pytest.mark.parametrize(
     "name",
     [
-        *(name for name in FILES if name not in VECTORS),
+        *(name for name in TURNS if name not in VECTORS),
         *(pytest.param(name, marks=[pytest.mark.slow] * (not name.endswith("_8.gin"))) for name in PAPER),
     ],
 )

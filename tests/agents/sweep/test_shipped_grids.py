@@ -127,3 +127,9 @@ def test_the_small_ones_have_both_interactions_at_each_delay(name: str, trials: 
     for arm, noops in (("asynchronous", lambda delay: 0), ("sequential", lambda delay: delay)):
         pairs = [(int(point.bindings[D]), int(point.bindings[N])) for point in found if point.arm == arm]
         assert pairs == [(delay, noops(delay)) for delay in sorted(delays)]
+
+
+def test_students_of_one_teacher_are_compared_under_each_delay() -> None:
+    found = points("reincarnation_cartpole")
+    assert len(found) == 27 and {int(point.bindings[D]) for point in found} == {*range(9)}
+    assert Counter(point.arm for point in found) == {"label at effect": 9, "label at start": 9, "no teacher": 9}

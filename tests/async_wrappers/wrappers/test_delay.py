@@ -28,7 +28,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.latency import LogNormal
 from async_wrappers.schedule.stagger import Sequential
+from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
 
 FRAMES = 6
@@ -523,3 +525,66 @@ def test_the_infos_of_a_vector_hold_one_entry_per_environment() -> None:
     assert infos["realtime"]["start"].tolist() == [2, 3]
     assert infos["realtime"]["applied"].tolist() == [True, True]
     assert infos["realtime"]["observation_info"]["frame"].tolist() == [2, 3]
+
+
+@settings(max_examples=40, deadline=None)
+@given(delay=st.integers(0, 6), noops=st.integers(0, 4), length=st.integers(1, 15), reuse=st.booleans())
+def test_the_effect_is_what_was_shown_on_the_frame_on_which_the_action_landed(
+    delay: int, noops: int, length: int, reuse: bool
+) -> None:
+    game = DriftingEnv(lengths=[length], reuse=reuse)
+    env = RealtimeDelay(game, delay, noops, "random", report_effect=True)
+    env.reset(seed=0)
+    over, found = False, []
+    while not over:
+        *_, terminated, truncated, info = env.step(1)
+        over, realtime = terminated or truncated, info["realtime"]
+        found.append((realtime["effect_observation"], realtime["effect_info"]))
+        assert (realtime["effect_info"] is None) == (not realtime["applied"])
+    shown = game.lives[-1].observations
+    effects = [*range(delay, length, noops + 1)]
+    assert len(found) == max(len(effects), 1)
+    for effect, (observation, effect_info) in zip(effects, found, strict=False):
+        np.testing.assert_array_equal(observation, shown[effect])
+        assert effect_info == {}
+    if not effects:
+        assert found == [(None, None)]
+
+
+def test_the_effect_is_reported_where_it_is_asked_for_alone_and_changes_nothing_else() -> None:
+    runs = []
+    for asked in (False, True):
+        env = RealtimeDelay(DriftingEnv(), 2, 1, "random", **({"report_effect": True} if asked else {}))
+        seen = []
+        for seed in range(5):
+            observation, info = env.reset(seed=seed)
+            over = False
+            while not over:
+                observation, reward, terminated, truncated, info = env.step(0)
+                over = terminated or truncated
+                realtime = dict(info["realtime"])
+                assert ("effect_observation" in realtime) == ("effect_info" in realtime) == asked
+                realtime.pop("effect_observation", None), realtime.pop("effect_info", None)
+                seen.append((observation.tolist(), reward, realtime))
+        runs.append(seen)
+    assert runs[0] == runs[1]
+
+
+def test_reporting_the_effect_is_true_or_false() -> None:
+    with pytest.raises(ValueError, match="report_effect must be True or False, got 'yes'"):
+        RealtimeDelay(DriftingEnv(), report_effect="yes")  # type: ignore[arg-type]
+
+
+def test_under_random_latencies_the_effect_is_the_frame_at_which_the_interval_begins() -> None:
+    game = DriftingEnv()
+    latency = LogNormal(mean=0.05, cv=0.5)
+    env = RealtimeDelay(game, latency=latency, workers=3, fps=60, default_action="random", report_effect=True)
+    for seed in range(10):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            *_, terminated, truncated, info = env.step(0)
+            over, realtime = terminated or truncated, info["realtime"]
+            if realtime["applied"]:
+                shown = game.lives[-1].observations[realtime["frame"] - realtime["interval"]]
+                np.testing.assert_array_equal(realtime["effect_observation"], shown)

@@ -1,0 +1,137 @@
+"""What a student learns from a teacher: losses on the teacher's values and actions, as pure functions of batches.
+
+B is the batch size, A the number of actions. A teacher's row that is not finite is no label, and its loss is 0: where
+no action landed there is nothing to teach. No gradient flows into what the teacher gives.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["best_action_distillation", "clipped_weight", "conservative", "distillation", "large_margin", "value_error"]
+
+
+def distillation(q_teacher: Tensor, q: Tensor, temperature: float) -> Tensor:
+    """KL(softmax(q_teacher / temperature) || softmax(q / temperature)) (Agarwal et al. 2022, section 4.1).
+
+    Args:
+        q_teacher: the teacher's values, `[B, A]`.
+        q: the student's values, `[B, A]`; the gradient flows through these alone.
+        temperature: tau, above 0.
+
+    Returns:
+        The divergences, `[B]`.
+
+    Raises:
+        ValueError: the shapes differ, or the temperature is not above 0.
+    """
+    labels, known = _labels(q_teacher, q, temperature)
+    log_teacher = (labels / temperature).log_softmax(dim=1)
+    log_student = (q / temperature).log_softmax(dim=1)
+    return (log_teacher.exp() * (log_teacher - log_student)).sum(dim=1) * known
+
+
+def best_action_distillation(q_teacher: Tensor, q: Tensor, temperature: float) -> Tensor:
+    """-log softmax(q / temperature) of the teacher's greedy action: behaviour cloning.
+
+    Args:
+        q_teacher: the teacher's values, `[B, A]`.
+        q: the student's values, `[B, A]`; the gradient flows through these alone.
+        temperature: tau, above 0.
+
+    Returns:
+        The cross-entropies, `[B]`.
+
+    Raises:
+        ValueError: the shapes differ, or the temperature is not above 0.
+    """
+    labels, known = _labels(q_teacher, q, temperature)
+    return -_chosen((q / temperature).log_softmax(dim=1), labels.argmax(dim=1)) * known
+
+
+def value_error(q_teacher: Tensor, q: Tensor) -> Tensor:
+    """Mean over the actions of (q - q_teacher)^2, `[B]`; both are `[B, A]`.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    labels, known = _labels(q_teacher, q, 1.0)
+    return ((q - labels) ** 2).mean(dim=1) * known
+
+
+def large_margin(q: Tensor, a_teacher: Tensor, margin: float, *, of_maximum: bool = False) -> Tensor:
+    """The margin by which the teacher's action is to be the best (Hester et al. 2018, "Deep Q-learning from demos").
+
+    With l(a) = margin where a is not the teacher's action a_E, and 0 where it is: `of_maximum` gives their equation,
+    max_a [q(a) + l(a)] - q(a_E); otherwise the mean over a of max(0, q(a) + l(a) - q(a_E)).
+
+    Args:
+        q: the student's values, `[B, A]`.
+        a_teacher: the teacher's actions, integers `[B]`.
+        margin: at least 0.
+        of_maximum: as said.
+
+    Returns:
+        The losses, `[B]`.
+
+    Raises:
+        ValueError: the actions have another shape, or the margin is negative.
+    """
+    if margin < 0:
+        raise ValueError(f"margin must be >= 0, got {margin}")
+    _check_actions(q, a_teacher)
+    others = margin * (torch.arange(q.shape[1], device=q.device) != a_teacher.unsqueeze(1))
+    excess = q + others - _chosen(q, a_teacher).unsqueeze(1)
+    return excess.amax(dim=1) if of_maximum else excess.clamp(min=0).mean(dim=1)
+
+
+def conservative(q: Tensor, a: Tensor, temperature: float) -> Tensor:
+    """The term of conservative Q-learning (Kumar et al. 2020, eq. 4): logsumexp_a(q(a) / tau) - q(a_data) / tau.
+
+    Args:
+        q: the student's values, `[B, A]`.
+        a: the actions of the data, integers `[B]`.
+        temperature: tau, above 0.
+
+    Returns:
+        The losses, `[B]`.
+
+    Raises:
+        ValueError: the actions have another shape, or the temperature is not above 0.
+    """
+    _check_temperature(temperature)
+    _check_actions(q, a)
+    scaled = q / temperature
+    return scaled.logsumexp(dim=1) - _chosen(scaled, a)
+
+
+def clipped_weight(normalized_score: float) -> float:
+    """The weight lambda of a teacher's term: 1 minus the normalised score of its student, in [0, 1]."""
+    return min(max(1.0 - normalized_score, 0.0), 1.0)
+
+
+def _labels(q_teacher: Tensor, q: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the teacher's values with zeros where a row is no label, and which rows are labels, `[B]`."""
+    _check_temperature(temperature)
+    if q.ndim != 2 or q_teacher.shape != q.shape:
+        raise ValueError(
+            f"q_teacher must have the shape [B, A] of q, {list(q.shape)}, got {list(q_teacher.shape)}: a teacher and "
+            "its student have the same actions"
+        )
+    known = q_teacher.isfinite().all(dim=1)
+    return torch.where(known.unsqueeze(1), q_teacher.detach(), torch.zeros_like(q_teacher)), known
+
+
+def _chosen(q: Tensor, a: Tensor) -> Tensor:
+    return q.gather(1, a.long().unsqueeze(1)).squeeze(1)
+
+
+def _check_temperature(temperature: float) -> None:
+    if not temperature > 0:
+        raise ValueError(f"temperature must be > 0, got {temperature}")
+
+
+def _check_actions(q: Tensor, a: Tensor) -> None:
+    if q.ndim != 2 or tuple(a.shape) != (len(q),):
+        raise ValueError(f"a must have shape [B] to fit q {list(q.shape)}, got {list(a.shape)}")

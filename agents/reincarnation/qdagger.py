@@ -1,0 +1,210 @@
+"""QDagger (Agarwal et al., "Reincarnating reinforcement learning", NeurIPS 2022, section 4.1), and kickstarting.
+
+Kickstarting (Schmitt et al. 2018) is QDagger without an offline phase: `num_pretraining_iterations` = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import gin
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.losses.teaching import best_action_distillation, distillation, value_error
+from async_wrappers.agents.reincarnation.student import LABEL, Student, check_positive, create_linear_schedule
+from async_wrappers.agents.spec import check_at_least, check_flags, check_numbers, with_gin_values
+from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.value_based.rainbow import FullRainbow
+
+__all__ = ["DISTILLS", "METHODS", "QDagger", "QDaggerDQN", "QDaggerRainbow", "random_shift"]
+
+METHODS = ("reincarnation", "ql_plus_dagger", "dagger")
+
+DISTILLS: Mapping[str, tuple[bool, bool]] = {  # what of the teacher is distilled: its policy, its values
+    "policy_only": (True, False),
+    "policy_and_value": (True, True),
+    "value_only": (False, True),
+}
+
+
+class QDagger(Student):
+    """The loss of QDagger, for any agent of values.
+
+    L = TD(o, a) + lambda c KL(softmax(Q_T(o) / tau) || softmax(Q(o) / tau)), with the agent's own loss as TD.
+
+    Args:
+        observation_space: As in `DQN`.
+        action_space: Discrete.
+        distill_loss_coefficient: c.
+        distill_temperature: tau.
+        distill_best_action_only: Distil the teacher's greedy action alone: a cross-entropy.
+        distill_type: ``"policy_only"``; ``"policy_and_value"`` adds the squared error of the values; ``"value_only"``.
+        distill_decay_period: Decisions of the online phase after which lambda is 0; -1 for no such end.
+        learning_rate_fn: From lambda to the learning rate.
+        shared: Those of the agent.
+
+    Raises:
+        ValueError: An argument out of range.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        distill_loss_coefficient: float = 1.0,
+        distill_temperature: float = 1.0,
+        distill_best_action_only: bool = False,
+        distill_type: str = "policy_only",
+        distill_decay_period: int = -1,
+        learning_rate_fn: Callable[[float], float] = create_linear_schedule,
+        **shared: Any,
+    ) -> None:
+        """See the class."""
+        check_numbers(distill_loss_coefficient=distill_loss_coefficient)
+        if distill_loss_coefficient < 0:
+            raise ValueError(f"distill_loss_coefficient must be >= 0, got {distill_loss_coefficient}")
+        check_positive(distill_temperature=distill_temperature)
+        check_flags(distill_best_action_only=distill_best_action_only)
+        check_at_least("distill_decay_period", distill_decay_period, -1, "decisions")
+        if not callable(learning_rate_fn):
+            raise ValueError(
+                f"learning_rate_fn must be a function, such as @create_linear_schedule, got {learning_rate_fn!r}"
+            )
+        if distill_type not in DISTILLS:
+            raise ValueError(f"distill_type must be one of {', '.join(map(repr, DISTILLS))}, got {distill_type!r}")
+        super().__init__(observation_space, action_space, decay_period=distill_decay_period, **shared)
+        self._coefficient, self._temperature = distill_loss_coefficient, distill_temperature
+        self._best_action_only, self._distills = distill_best_action_only, DISTILLS[distill_type]
+        self._learning_rate_fn = with_gin_values(learning_rate_fn)  # called later, when gin may hold other values
+
+    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return c times the distillation of the teacher's values, [B]."""
+        labels = batch["extras"][LABEL]
+        q = self.values(networks.online, batch["observation"], rng)  # type: ignore[attr-defined]
+        policy, value = self._distills
+        loss = q.new_zeros(len(q))
+        if policy:
+            distil = best_action_distillation if self._best_action_only else distillation
+            loss = loss + distil(labels, q, self._temperature)
+        if value:
+            loss = loss + value_error(labels, q)
+        return LossOutput(self._coefficient * loss, metrics={"DistillLoss": loss.mean()})
+
+    def learning_rate(self) -> float:
+        """Return the rate of the present lambda."""
+        rate: float = self._learning_rate_fn(self.teaching.weight)
+        return rate
+
+
+@gin.configurable("QDaggerDQNAgent", module="agents")
+class QDaggerDQN(QDagger, DQN):
+    """QDagger on DQN, ``QDaggerDQNAgent`` in gin; what is bound to ``DQNAgent`` holds for it.
+
+    Args:
+        observation_space: As in `DQN`.
+        action_space: Discrete.
+        distill_loss_coefficient: c.
+        distill_temperature: tau.
+        distill_best_action_only: Distil the teacher's greedy action alone: a cross-entropy.
+        distill_type: ``"policy_only"``; ``"policy_and_value"`` adds the squared error of the values; ``"value_only"``.
+        distill_decay_period: Decisions of the online phase after which lambda is 0; -1 for no such end.
+        learning_rate_fn: From lambda to the learning rate.
+        shared: Those of `DQN`.
+
+    Raises:
+        ValueError: A space that the agent cannot use, or an argument out of range.
+    """
+
+    name: ClassVar[str] = "qdagger_dqn"
+    learner_kind: str = "QDaggerDQNLearner"
+
+
+@gin.configurable("QDaggerRainbowAgent", module="agents")
+class QDaggerRainbow(QDagger, FullRainbow):
+    """QDagger on full Rainbow, ``QDaggerRainbowAgent`` in gin; what is bound to ``FullRainbowAgent`` holds for it.
+
+    The term is of the expected values. Importance weights multiply both terms, and priorities are those of the agent's
+    own loss; offline batches are drawn uniformly.
+
+    Args:
+        observation_space: As in `DQN`.
+        action_space: Discrete.
+        method_type: ``"reincarnation"``; ``"ql_plus_dagger"``, where lambda stays 1; or ``"dagger"``, where it does and
+            the agent's own loss has weight 0.
+        data_augmentation: Shift the images of each row of a batch at random by up to 4 pixels, those of the observation
+            and the next one each by themselves (DrQ: Kostrikov et al. 2020). The teacher sees them as they are.
+        shared: Those of `QDagger` and `FullRainbow`.
+
+    Raises:
+        ValueError: A space that the agent cannot use, or an argument out of range.
+    """
+
+    name: ClassVar[str] = "qdagger_rainbow"
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        method_type: str = "reincarnation",
+        data_augmentation: bool = False,
+        **shared: Any,
+    ) -> None:
+        """See the class."""
+        check_flags(data_augmentation=data_augmentation)
+        if method_type not in METHODS:
+            raise ValueError(f"method_type must be one of {', '.join(map(repr, METHODS))}, got {method_type!r}")
+        if data_augmentation and len(observation_space.shape or ()) < 2:
+            raise ValueError(
+                f"data_augmentation must be False for observations that are no images, got {observation_space}"
+            )
+        super().__init__(observation_space, action_space, **shared)
+        self.learner_kind = f"QDagger{self.learner_kind}"
+        self._method, self._augments = method_type, data_augmentation
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return QDagger's loss of a batch, whose images are shifted if that is asked for."""
+        if self._augments:
+            shifted = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
+            batch = {**batch, **shifted}
+        return super().loss(networks, batch, rng)
+
+    def teacher_weight(self) -> float:
+        """Return lambda, or 1 where it does not fall."""
+        return self.teaching.weight if self._method == "reincarnation" else 1.0
+
+    def own_weight(self) -> float:
+        """Return 0 where the teacher's term is all."""
+        return 0.0 if self._method == "dagger" else 1.0
+
+    def learning_rate(self) -> float:
+        """Return the rate of the weight of the teacher's term."""
+        rate: float = self._learning_rate_fn(self.teacher_weight())
+        return rate
+
+
+def random_shift(images: Tensor, rng: np.random.Generator, pixels: int = 4) -> Tensor:
+    """Move the images of each row by -pixels .. pixels in both directions; what comes in repeats the edge.
+
+    Args:
+        images: [B, k, H, W]; all k of a row move alike.
+        rng: Draws the shifts.
+        pixels: How far, at most.
+
+    Returns:
+        The same shape and type.
+    """
+    rows, _, height, width = images.shape
+    shifts = torch.from_numpy(rng.integers(-pixels, pixels + 1, (2, rows, 1))).to(images.device)
+    down = (torch.arange(height, device=images.device) + shifts[0]).clamp(0, height - 1)
+    right = (torch.arange(width, device=images.device) + shifts[1]).clamp(0, width - 1)
+    each = torch.arange(rows, device=images.device)
+    # Indices of rows, heights and widths stand around the stack's axis, which therefore comes last.
+    shifted = images[each[:, None, None], :, down[:, :, None], right[:, None, :]]
+    return shifted.movedim(-1, 1)

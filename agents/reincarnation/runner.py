@@ -1,0 +1,280 @@
+"""The iterations of a student: one of collecting, offline ones and online ones."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gin
+import torch
+from absl import logging
+from tqdm import trange
+
+from async_wrappers.agents.demonstrations.demonstration import delay_layer
+from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, save_config
+from async_wrappers.agents.experiment.episode import Phase as Plays
+from async_wrappers.agents.experiment.episode import Played, encounter_of
+from async_wrappers.agents.experiment.gin_text import PACKAGE
+from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
+from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
+from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
+from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
+from async_wrappers.agents.spec import check_choice
+
+__all__ = ["RunnerWithTeacher", "train_teacher"]
+
+_IMPORTS = ("import async_wrappers.agents.configurables", "import async_wrappers.configurables")
+_PAUSE = 0.5  # seconds between two looks at a teacher that another process trains
+
+
+@gin.configurable(module="agents")
+class RunnerWithTeacher(Runner):
+    """The iterations of `Runner` for a student; all other parameters are bound as ``Runner``'s.
+
+    1. If `teacher_steps` is not 0, an iteration in which the teacher plays, greedily, in the student's environment. Its
+       transitions are the teacher's replay; otherwise that is the replay of the teacher's own run.
+    2. `num_pretraining_iterations` of `num_pretraining_steps` updates each on the teacher's replay.
+    3. ``Runner.num_iterations`` online, which are the training phases of `Runner`.
+
+    The teacher plays an evaluation phase once, in its own environment, before the first iteration. The score of each
+    evaluation is normalised: 0 is random play, 1 the teacher's. Frames that the teacher plays to collect are training
+    frames.
+
+    Args:
+        base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
+        teacher_checkpoint_dir: The directory of the teacher's run, or one of its checkpoints.
+        teacher_checkpoint_number: Which checkpoint of that directory; None for the newest good one.
+        teacher_steps: Frames that the teacher plays to collect; 0 for none.
+        num_pretraining_iterations: Offline iterations.
+        num_pretraining_steps: Updates of each.
+        teacher_gin_file: A gin file whose run is trained to its end in `teacher_checkpoint_dir` first, such as
+            ``"configs/dqn/cartpole.gin"``, where that is not done; a process that trains there already is waited for.
+            None where there is a teacher.
+        label_at: Under delay, of which observation the teacher's values are that teach: of that which the decision
+            started from (``"start"``), or of that on which its action landed (``"effect"``).
+
+    Raises:
+        ValueError: An argument out of range, or an agent that learns from no teacher.
+    """
+
+    def __init__(
+        self,
+        base_dir: str | Path,
+        teacher_checkpoint_dir: str | None = None,
+        teacher_checkpoint_number: int | None = None,
+        teacher_steps: int = 0,
+        num_pretraining_iterations: int = 1,
+        num_pretraining_steps: int = 100_000,
+        teacher_gin_file: str | None = None,
+        label_at: str = "start",
+    ) -> None:
+        """See the class."""
+        super().__init__(base_dir)
+        _check_whole(0, teacher_steps=teacher_steps, num_pretraining_iterations=num_pretraining_iterations)
+        _check_whole(0, num_pretraining_steps=num_pretraining_steps)
+        if teacher_checkpoint_number is not None:
+            _check_whole(0, teacher_checkpoint_number=teacher_checkpoint_number)
+        check_choice("RunnerWithTeacher.label_at", label_at, ("start", "effect"))
+        if not isinstance(self.agent, ReincarnatedAgent):
+            raise ValueError(
+                "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
+                f"create_agent.agent_name = 'qdagger_dqn', got {self.agent.identity()['agent']}"
+            )
+        if not (self._lengths[Plays.EVAL].frames or self._lengths[Plays.EVAL].episodes):
+            raise ValueError(
+                "Runner.evaluation_steps must be >= 1 frame where create_runner.schedule = 'reincarnation', as the "
+                "weight of the teacher follows the score, got 0"
+            )
+        if self._pretraining is not None:
+            raise ValueError("Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'")
+        self._teacher_path, self._teacher_number = teacher_checkpoint_dir, teacher_checkpoint_number
+        self._teacher_steps, self._updates, self._label_at = teacher_steps, num_pretraining_steps, label_at
+        offline = num_pretraining_iterations if num_pretraining_steps else 0
+        if teacher_steps and not (offline or self._rehearses):
+            raise ValueError(
+                "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline "
+                f"updates, and no teacher_data_ratio), got {teacher_steps}"
+            )
+        self._kinds = [Phase.COLLECT] * bool(teacher_steps) + [Phase.OFFLINE] * offline
+        self._kinds += [Phase.ONLINE] * self.num_iterations
+        self.num_iterations = len(self._kinds)
+        self._kind, self._teacher_gin_file = Phase.ONLINE, teacher_gin_file
+        self._scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
+        self.teacher: Teacher | None = None
+
+    @property
+    def student(self) -> ReincarnatedAgent:
+        """The agent."""
+        assert isinstance(self.agent, ReincarnatedAgent)
+        return self.agent
+
+    def resume(self) -> bool:
+        """Load the teacher, and continue from the newest good checkpoint, or begin; see `Runner.resume`.
+
+        Raises:
+            ValueError: The teacher cannot be loaded, plays another game, or has no replay where one is needed.
+        """
+        if self._teacher_path is None:
+            raise ValueError(
+                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
+                "got None"
+            )
+        if self.teacher is None:
+            if self._teacher_gin_file is not None:
+                train_teacher(Path(self._teacher_path), self._teacher_gin_file)
+            self.teacher = Teacher.of_run(self._teacher_path, self._teacher_number)
+            self.environment = TeacherView.within(self.environment, self.teacher)
+            needed = Phase.OFFLINE in self._kinds or self._rehearses
+            self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self._label_at)
+            if self._label_at == "effect" and (delay := delay_layer(self.environment)) is not None:
+                delay.report_effect = True  # type: ignore[attr-defined]
+        if super().resume():
+            return True
+        spec = self.student.student
+        takes_over = self.student.teacher_replay is not None and Phase.COLLECT not in self._kinds
+        if takes_over or spec.reloads_replay:
+            check_own_replay(self.environment, self.teacher)
+        if takes_over and not self.student.take_over(self.teacher.demonstrations()):
+            raise ValueError(f"{self.teacher.source} has no whole episode in its replay: bind teacher_steps to collect")
+        spec.reload(self.student, self.teacher)
+        return False
+
+    @property
+    def _rehearses(self) -> bool:
+        return bool(self.student.student.teacher_data_ratio)
+
+    def _run_iteration(self, iteration: int) -> None:
+        self._kind = self._kinds[iteration]
+        later = self._kinds[iteration:]
+        needed = self._rehearses or Phase.OFFLINE in later
+        self.student.begin_phase(self._kind, last=not needed)
+        if self._scores is None:
+            self._measure()
+        lengths = self._lengths
+        if self._kind is Phase.COLLECT:  # the student has learnt nothing yet
+            self._lengths = {Plays.TRAIN: Length(self._teacher_steps, None)}
+        try:
+            super()._run_iteration(iteration)
+        finally:
+            self._lengths = lengths
+
+    def _measure(self) -> None:
+        """Let the teacher and random play have an evaluation phase each, in the teacher's environment."""
+        assert self.teacher is not None
+        measured = self.seed, self._lengths[Plays.EVAL], self.max_steps_per_episode
+        scores = self.teacher.score(*measured)
+        self._scores = {
+            "teacher": statistics.fmean(scores),
+            "random": self.teacher.random_score(*measured),
+            "returns": scores,
+        }
+        if not self._scores["teacher"] > self._scores["random"]:
+            logging.warning(
+                "the teacher's score %(teacher)g is no better than that of random play, %(random)g", self._scores
+            )
+        print("teacher: return {teacher:.1f}, random play {random:.1f}".format(**self._scores), flush=True)
+        self._metrics.scalar("Eval/Teacher/AverageReturns", self._scores["teacher"], self._frames)
+        self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self._frames)
+
+    def normalized_score(self, score: float) -> float:
+        """Return (score - random) / (teacher - random); a teacher no better than random play is left behind at once.
+
+        Raises:
+            ValueError: The teacher has not been measured yet.
+        """
+        if self._scores is None:
+            raise ValueError("normalized_score must be asked for when the teacher has played, in the first iteration")
+        random, teacher = self._scores["random"], self._scores["teacher"]
+        return float((score - random) / max(teacher - random, 1e-8))
+
+    def _run_phase(self, phase: Plays, length: Length) -> Played:
+        if phase != Plays.TRAIN or self._kind is not Phase.OFFLINE:
+            return super()._run_phase(phase, length)
+        updates = self.agent.updates
+        for _ in trange(self._updates, desc="offline", unit="update", disable=None):
+            self.student.learn_offline()
+        return Played([], 0, self.agent.updates - updates, encounter_of(self.environment), frames=0)
+
+    def _summarize(
+        self, phase: Plays, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
+    ) -> None:
+        super()._summarize(phase, played, seconds, line, scalars)
+        line["phase"] = self._kind.value
+        if phase != Plays.EVAL:
+            line["teacher_weight"] = self.student.teaching.weight
+            return
+        assert self._scores is not None
+        normalized = self.normalized_score(line["eval_average_return"])
+        line |= {"eval_normalized_score": normalized, "teacher_return": self._scores["teacher"]}
+        scalars["Eval/Normalized_Score"] = normalized
+        scalars["Train/distill_loss_decay"] = self.student.teaching.weight
+        self.student.record_score(normalized)
+
+    def _bundle(self, agent: Any, done: int) -> dict[str, Any]:
+        return {**super()._bundle(agent, done), "scores": self._scores}
+
+    def _take_counts(self, bundle: Any) -> None:
+        super()._take_counts(bundle)
+        self._scores = bundle["scores"]
+
+    def _identity(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "label_at": self._label_at,
+            "collect": self._teacher_steps,
+            "offline": self._kinds.count(Phase.OFFLINE),
+            "updates": self._updates,
+        }
+        teacher = {} if self.teacher is None else self.teacher.identity()
+        return {**super()._identity(), "reincarnation": {**facts, "teacher": teacher}}
+
+    @property
+    def one_more(self) -> str:
+        """The binding that lets a run that is finished go on for an iteration."""
+        return f"Runner.num_iterations = {self._kinds.count(Phase.ONLINE) + 1}"
+
+
+def train_teacher(base_dir: Path, gin_file: str) -> None:
+    """Train the run of a gin file in a directory to its end, unless that is done.
+
+    Several processes may ask for the same teacher, as the trials of a sweep do: one trains, the others wait for it.
+
+    Args:
+        base_dir: The run's directory; a run begun there is continued with the configuration that it has.
+        gin_file: Found from the working directory, then from this package.
+
+    Raises:
+        ValueError: The file cannot be used, or the directory holds another experiment.
+    """
+    while True:
+        with suppress(DirectoryInUse), alone_in(base_dir):
+            _train(base_dir, gin_file)
+            return
+        time.sleep(_PAUSE)
+
+
+def _train(base_dir: Path, gin_file: str) -> None:
+    # These import all runners, this one too.
+    from async_wrappers.agents.configurables import CONFIGURABLES
+    from async_wrappers.agents.experiment.live import create_runner
+
+    threads = torch.get_num_threads()
+    try:
+        with empty_gin():
+            saved = base_dir / CONFIG
+            files = [] if saved.is_file() else [gin_file]
+            # What the student's own configuration has imported already may be imported by its teacher's too.
+            trusted = tuple(sys.modules)
+            load_config(
+                files, (), CONFIGURABLES, own_bindings=_IMPORTS, saved=saved, search_paths=[PACKAGE], trusted=trusted
+            )
+            runner = create_runner(base_dir)
+            if runner.iterations_done < runner.num_iterations:
+                print(f"teacher: {gin_file} is trained in {base_dir}", flush=True)
+                save_config(base_dir)
+                runner.run_experiment()
+    finally:
+        torch.set_num_threads(threads)  # the teacher's hold inside alone

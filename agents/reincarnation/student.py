@@ -1,0 +1,561 @@
+"""Students: agents that learn from a teacher in three phases, and what each phase learns from.
+
+    phase    who acts      transitions go to        batches come from
+    COLLECT  the teacher   the teacher's replay     -
+    OFFLINE  nobody        -                        the teacher's replay
+    ONLINE   the student   the student's replay     the student's replay, or both (`Rehearsal`)
+
+What the teacher says of a decision is its *label*, its Q-values [A] of one observation. A label is made once, when the
+transition is stored, and lies beside it as an extra: a frozen teacher would say the same again. So a loss needs no
+teacher, and the teacher may read other observations than its student.
+
+Under delay a decision that starts on frame s takes effect on frame e. A label at the *start* is of the observation o_s,
+which the student reads too. A label at the *effect* is of o_e, which the student cannot know yet: what a teacher
+without delay does on the frame on which the student's action lands. A decision without an effect has no label and no
+transition.
+
+The weight of the teacher's term, lambda, is constant within an iteration, and falls with the student's score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gin
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from async_wrappers.agents.learner import Batch, Learner, Loss, LossOutput, Networks
+from async_wrappers.agents.losses.teaching import clipped_weight
+from async_wrappers.agents.policy import Decision, DecisionRandom, Outcome
+from async_wrappers.agents.replay.replay import Replay, create_replay
+from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.spec import Spec, check_at_least, check_numbers
+from async_wrappers.agents.turn_based import TurnBasedAgent
+
+if TYPE_CHECKING:
+    from async_wrappers.agents.reincarnation.teacher import Teacher
+
+__all__ = [
+    "LABEL",
+    "VIEW",
+    "Phase",
+    "Rehearsal",
+    "ReincarnatedAgent",
+    "Student",
+    "Teaching",
+    "check_positive",
+    "create_linear_schedule",
+    "only_in_turn",
+    "with_teacher",
+]
+
+LABEL = "teacher_values"  # the extra that holds a transition's label
+VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
+
+
+class Phase(Enum):
+    """What a student does in an iteration."""
+
+    COLLECT = "collect"
+    OFFLINE = "offline"
+    ONLINE = "online"
+
+
+@gin.configurable(module="agents")
+def create_linear_schedule(weight: float, initial_lr: float = 1e-4, final_lr: float = 1e-5) -> float:
+    """Return the learning rate lambda * initial_lr + (1 - lambda) * final_lr.
+
+    Args:
+        weight: lambda, the weight of the teacher's term, in [0, 1].
+        initial_lr: The rate at lambda = 1, as in the offline phase.
+        final_lr: The rate at lambda = 0.
+
+    Raises:
+        ValueError: A rate is negative, or lambda lies outside [0, 1].
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"lambda must lie in [0, 1], got {weight}")
+    for name, rate in (("initial_lr", initial_lr), ("final_lr", final_lr)):
+        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate < float("inf"):
+            raise ValueError(f"create_linear_schedule.{name} must be a finite number >= 0, got {rate!r}")
+    return weight * initial_lr + (1 - weight) * final_lr
+
+
+@dataclass
+class Teaching:
+    """How far a student has come with its teacher: all that a loss need know beside its batch.
+
+    Attributes:
+        phase: What the iteration does.
+        weight: lambda of the teacher's term, in [0, 1].
+        online_steps: Decisions of the online phase.
+        rehearsed: Batches of which a part was drawn from the teacher's replay.
+        horizon: The longest roll-in of an episode, where there is one.
+    """
+
+    phase: Phase = Phase.ONLINE
+    weight: float = 1.0
+    online_steps: int = 0
+    rehearsed: int = 0
+    horizon: int = 0
+
+    def record_score(self, normalized_score: float, decay_period: int) -> None:
+        """Let lambda follow the score of an online iteration; once 0 it stays 0.
+
+        Args:
+            normalized_score: 0 is random play, 1 the teacher's.
+            decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
+        """
+        if self.phase is not Phase.ONLINE or self.weight <= 0:
+            return
+        over = 0 <= decay_period <= self.online_steps
+        self.weight = 0.0 if over else clipped_weight(normalized_score)
+
+
+def with_teacher(
+    loss: Loss, term: Loss, weight: Callable[[], float], own_weight: Callable[[], float] = lambda: 1.0
+) -> Loss:
+    """Return a learner's loss with a teacher's term: own weight * loss + lambda * term, for any learner.
+
+    The priorities are those of the loss. Where both call a network on the same inputs it is computed once.
+
+    Args:
+        loss: The learner's.
+        term: The teacher's; its metrics are reported too.
+        weight: Returns lambda, at each batch; at 0 the term is not computed.
+        own_weight: Returns the weight of the learner's loss while the term is computed.
+    """
+
+    def both(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        amount = weight()
+        if not amount:
+            return loss(networks, batch, rng)
+        shared = Networks(_Once(networks.online), networks.target)
+        learnt, taught = loss(shared, batch, rng), term(shared, batch, rng)
+        metrics = {"StudentLoss": learnt.loss.mean(), "TeacherLoss": taught.loss.mean()}
+        return LossOutput(
+            own_weight() * learnt.loss + amount * taught.loss,
+            learnt.priority,
+            {**learnt.metrics, **taught.metrics, **metrics},
+        )
+
+    return both
+
+
+class _Once:
+    """A network that is called once for the same tensors."""
+
+    def __init__(self, network: Callable[..., Tensor]) -> None:
+        self._network = network
+        self._known: dict[tuple[Any, ...], tuple[tuple[Any, ...], Tensor]] = {}
+
+    def __call__(self, *inputs: Any) -> Tensor:
+        key = (torch.is_grad_enabled(), *(id(each) for each in inputs))
+        if key not in self._known:
+            self._known[key] = inputs, self._network(*inputs)  # the inputs stay alive, and with them their ids
+        return self._known[key][1]
+
+
+class Rehearsal:
+    """A source whose batches are the student's, with each row replaced by one of the teacher's with a probability.
+
+    Args:
+        student: The student's replay.
+        teacher: The teacher's, drawn from uniformly; its rows have weight 1 and no priority.
+        ratio: The probability, in [0, 1].
+        teaching: Counts the batches.
+        seed: Of the choice of the rows.
+    """
+
+    def __init__(self, student: Replay, teacher: Replay, ratio: float, teaching: Teaching, seed: int) -> None:
+        """See the class."""
+        self._student, self._teacher, self._ratio, self._teaching = student, teacher, ratio, teaching
+        self._random = DecisionRandom(seed)
+
+    def sample(self) -> dict[str, Any]:
+        """Return a batch of both; a row of the teacher's has the index -1."""
+        own = self._student.sample()
+        rows = len(own["action"])
+        others = self._teacher.sample(rows)
+        drawn = self._random.draw(0, self._teaching.rehearsed, eval_mode=False).random(rows)
+        self._teaching.rehearsed += 1
+        of_teacher = drawn < self._ratio
+        without = {"weight": np.ones(rows, np.float32), "probability": np.ones(rows), "index": np.full(rows, -1)}
+        return {name: _where(of_teacher, {**others, **without}[name], column) for name, column in own.items()}
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
+        """Return transitions of the student's."""
+        return self._student.transitions(slots, update_horizon)
+
+    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
+        """Give the student's transitions their priorities."""
+        indexes, priorities = np.asarray(index), np.asarray(priority)
+        own = indexes >= 0
+        self._student.set_priorities(indexes[own], priorities[own])
+
+
+def _where(chosen: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
+    """Return the rows of `one` where they are chosen, and of `other` where not, of arrays or dicts of arrays."""
+
+    def of_arrays(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        mask = chosen.reshape(-1, *[1] * (second.ndim - 1))
+        return np.where(mask, first, second).astype(second.dtype, copy=False)
+
+    return each_array(of_arrays, one, other)
+
+
+class Student(Spec):
+    """Makes an agent of values a student: a base to stand before the agent's, as in ``class Mine(Student, DQN)``.
+
+    A subclass gives `teacher_term`, and says with `decay_period` when its weight ends; or it overrides what else a
+    teacher is for.
+
+    Attributes:
+        labelled: Whether transitions carry the teacher's values.
+        teaching: How far the student has come, which `ReincarnatedAgent` brings up to date.
+        decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
+        teacher_data_ratio: Share of an online batch that is drawn from the teacher's replay.
+        reloads_replay: Whether the student's replay begins as that of its teacher.
+    """
+
+    labelled: ClassVar[bool] = True
+    decay_period: int = -1
+    teacher_data_ratio: float = 0.0
+    reloads_replay: bool = False
+    # What the agent's own base is, for the type checker.
+    num_actions: int
+    first_action: int
+    name: ClassVar[str]
+    _replay: dict[str, Any]
+    _replay_capacity: int
+    _replay_seed: int
+    _learning: dict[str, Any]
+
+    def __init__(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, decay_period: int = -1, **shared: Any
+    ) -> None:
+        """See the class."""
+        super().__init__(observation_space, action_space, **shared)
+        check_at_least("decay_period", decay_period, -1, "decisions")
+        if self._replay["eviction"] != "oldest":
+            raise ValueError(f"replay_eviction must be 'oldest' with agent {self.name!r}, got 'reservoir'")
+        if self._learning["one_step_loss"]:
+            raise ValueError(f"one_step_loss must be False with agent {self.name!r}, which has two replays, got True")
+        self.decay_period = decay_period
+        self.teaching = Teaching()
+        self.rehearsal_seed = _seed_of(self._replay_seed, 2)
+        if self.labelled:
+            label = gym.spaces.Box(-np.inf, np.inf, (self.num_actions,), np.float32)
+            self.extras = gym.spaces.Dict({LABEL: label})
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the agent's own loss, with the teacher's term while its weight is above 0."""
+        own: Loss = super().loss  # type: ignore[misc]
+        return with_teacher(own, self.teacher_term, self.teacher_weight, self.own_weight)(networks, batch, rng)
+
+    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the teacher's term."""
+        raise NotImplementedError
+
+    def teacher_weight(self) -> float:
+        """Return the weight of the teacher's term: lambda."""
+        return self.teaching.weight
+
+    def own_weight(self) -> float:
+        """Return the weight of the agent's own loss while there is a teacher's term."""
+        return 1.0
+
+    def record_score(self, normalized_score: float) -> None:
+        """Take note of the score of an iteration: lambda follows it."""
+        self.teaching.record_score(normalized_score, self.decay_period)
+
+    def guided(self, decision: Decision, number: int) -> bool:
+        """Whether the teacher chooses the action of a decision of the online phase, number 0, 1 .. of its episode."""
+        return False
+
+    def reload(self, agent: ReincarnatedAgent, teacher: Teacher) -> None:
+        """Let a new student begin with what its teacher has: here with nothing."""
+
+    def learning_rate(self) -> float | None:
+        """Return the rate of the present lambda; None where it is the optimiser's own."""
+        return None
+
+    def begin_online(self, learner: Learner) -> None:
+        """Go from offline updates to play: the target network begins with the weights as they are."""
+        learner.synchronize_target()
+
+    def make_teacher_replay(self) -> Replay:
+        """Make the replay of what the teacher does, drawn from uniformly."""
+        uniform = {"selector": "uniform", "priority_exponent": None, "importance_exponent": None}
+        settings = {name: value for name, value in {**self._replay, **uniform}.items() if value is not None}
+        return create_replay(
+            self.observation_space,
+            capacity=self._replay_capacity,
+            seed=_seed_of(self._replay_seed, 1),
+            extras=self.extras if self.labelled else None,
+            **settings,
+        )
+
+    def make_vector_learner(self, num_envs: int) -> Any:
+        """Refuse: labels are made in turn.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(only_in_turn(self.name))
+
+
+class ReincarnatedAgent(TurnBasedAgent):
+    """A student asked in turn, which acts and learns as its phase says.
+
+    Its environment reports ``info["realtime"]["observation_info"]["teacher_observation"]`` (`TeacherView`).
+
+    Args:
+        spec: A `Student`.
+
+    Attributes:
+        teacher: Set by `set_teacher`; None in evaluation.
+        teacher_replay: What the teacher has done; None where no phase to come needs it.
+    """
+
+    def __init__(self, spec: Any) -> None:
+        """See the class."""
+        super().__init__(spec)
+        self.teacher: Teacher | None = None
+        self.teacher_replay: Replay | None = None
+        self._label_at = "start"
+        self._label: npt.NDArray[np.float32] | None = None  # of the present decision, where it is made at the start
+        self._number = 0  # of the present decision in its episode
+        self._seen: Mapping[str, Any] | None = None  # info["realtime"] that came with the present observation
+        self._set_learning_rate()
+
+    @property
+    def student(self) -> Student:
+        """The spec."""
+        assert isinstance(self.spec, Student)
+        return self.spec
+
+    @property
+    def teaching(self) -> Teaching:
+        """How far the student has come."""
+        return self.student.teaching
+
+    def set_teacher(self, teacher: Teacher, *, keeps_replay: bool, label_at: str = "start") -> None:
+        """Learn from this teacher.
+
+        Args:
+            teacher: Sees the environment by way of a `TeacherView`.
+            keeps_replay: Whether a phase to come needs what the teacher does.
+            label_at: ``"start"`` or ``"effect"``: of which frame's observation a label is. The delay then reports the
+                effect (``RealtimeDelay.report_effect``).
+        """
+        self.teacher, self._label_at = teacher, label_at
+        self.teacher_replay = self.student.make_teacher_replay() if keeps_replay else None
+
+    def begin_phase(self, phase: Phase, *, last: bool = False) -> None:
+        """Do what a phase does, until the next call.
+
+        Args:
+            phase: Which.
+            last: Whether no later one needs the teacher's replay.
+        """
+        self._join()
+        self.learner.finish_update()
+        if self.teaching.phase is Phase.OFFLINE and phase is Phase.ONLINE:
+            self.student.begin_online(self.learner)
+            self._publish()
+        self.teaching.phase = phase
+        self._set_learning_rate()
+        if last:
+            self.teacher_replay = None
+        self.learner.source = self._source(phase)
+
+    def _source(self, phase: Phase) -> Any:
+        if phase is Phase.OFFLINE:
+            if self.teacher_replay is None or not len(self.teacher_replay):
+                raise ValueError(
+                    "an offline phase needs the teacher's replay, which is empty: collect transitions first"
+                )
+            return self.teacher_replay
+        ratio = self.student.teacher_data_ratio
+        if ratio and self.teacher_replay is not None:
+            seed = self.student.rehearsal_seed
+            return Rehearsal(self.learner.replay, self.teacher_replay, ratio, self.teaching, seed)
+        return self.learner.replay
+
+    def record_score(self, normalized_score: float) -> None:
+        """Let lambda, and with it the learning rate, follow the score of an iteration."""
+        self.student.record_score(normalized_score)
+        self._set_learning_rate()
+
+    def _set_learning_rate(self) -> None:
+        if (rate := self.student.learning_rate()) is not None:
+            self.learner.set_learning_rate(rate)
+
+    def reload(self, state: Mapping[str, Any], *, optimizer: bool) -> None:
+        """Take over the learner of another agent, from its checkpoint.
+
+        Args:
+            state: What its `bundle_and_checkpoint` returned.
+            optimizer: Whether its optimiser's moments are taken over too.
+
+        Raises:
+            ValueError: It has another network.
+        """
+        own = self.learner.state_dict()
+        counts = {"kind": own["kind"], **({} if optimizer else {"optimizer": own["optimizer"]})}
+        self.learner.load_state_dict({**state["learner"], **counts})
+        self._training_steps = state["training_steps"]
+        self._publish()
+
+    def learn_offline(self) -> None:
+        """Do one update on the teacher's replay."""
+        self._write_scalars(self.pretrain())
+
+    def take_over(self, demonstrations: Any) -> int:
+        """Store the episodes of the teacher's own replay; return how many transitions they have."""
+        assert self.teacher_replay is not None
+        for demonstration in demonstrations:
+            for transition, label in demonstration.transitions():
+                extras = {"extras": {LABEL: label}} if self.student.labelled else {}
+                self.teacher_replay.observe({**transition, **extras})
+        return len(self.teacher_replay)
+
+    # Playing.
+
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
+        """Return the first action of an episode."""
+        if self.teacher is None and not self.eval_mode:
+            raise ValueError(only_in_turn(self.spec.name))
+        self._seen, self._number = realtime, 0
+        return super().begin_episode(observation, realtime)
+
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
+        """Return the next action; `reward` is the last decision's."""
+        self._seen, self._number = realtime, self._number + 1
+        return super().step(reward, observation, realtime)
+
+    def end_episode(
+        self,
+        reward: float,
+        terminal: bool = True,
+        observation: Any = None,
+        realtime: Mapping[str, Any] | None = None,
+    ) -> None:
+        """End the episode; see `TurnBasedAgent.end_episode`."""
+        self._seen = realtime
+        super().end_episode(reward, terminal, observation, realtime)
+
+    def _decide(self, observation: Any, decision: Decision) -> Any:
+        action = super()._decide(observation, decision)
+        if self.eval_mode:
+            return action
+        guided = self._guided(decision)
+        if guided or (self.student.labelled and self._label_at == "start"):
+            self._label = self._values_of("observation_info")
+            if guided:
+                action = self._action = self.student.first_action + int(self._label.argmax())
+        return action
+
+    def _values_of(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the teacher's values [A] of the frame whose info stands in ``info["realtime"]`` under a name."""
+        assert self.teacher is not None
+        info = (self._seen or {}).get(name) or {}
+        if VIEW not in info:
+            raise ValueError(
+                "an environment of a student must show the teacher's observations: put a TeacherView into it "
+                "(async_wrappers.agents.reincarnation.teacher)"
+            )
+        values: npt.NDArray[np.float32] = self.teacher.values(info[VIEW])[0]
+        return values
+
+    def _guided(self, decision: Decision) -> bool:
+        """Whether the teacher chooses the action of a decision."""
+        if self.teaching.phase is Phase.COLLECT:
+            return True
+        return self.student.guided(decision, self._number)
+
+    def _close(
+        self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False
+    ) -> None:
+        if self.student.labelled and not self.eval_mode and outcome.applied:
+            label = self._label if self._label_at == "start" else self._values_of("effect_info")
+            self._extras = {"extras": {LABEL: label}}
+        super()._close(reward, outcome, following, terminal, truncated)
+
+    def _learn_from_closed(self, frame: int) -> None:
+        if self.teaching.phase is not Phase.COLLECT:
+            super()._learn_from_closed(frame)
+            return
+        assert self.teacher_replay is not None
+        first = self.student.first_action
+        while self._closed and self._closed[0][0] <= frame:
+            transition = self._closed.popleft()[1]
+            self.teacher_replay.observe({**transition, "action": transition["action"] - first})
+
+    def _train_step(self) -> None:
+        if self.teaching.phase is Phase.COLLECT:
+            return
+        self.teaching.online_steps += 1
+        super()._train_step()
+
+    # Checkpoints.
+
+    def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
+        """Return all state between two episodes; both replays go into files of their own in `checkpoint_dir`."""
+        bundle = super().bundle_and_checkpoint(checkpoint_dir, iteration)
+        if self.teacher_replay is not None:
+            self.teacher_replay.save(checkpoint_dir / _REPLAY, iteration)
+        teaching = {**vars(self.teaching), "phase": self.teaching.phase.value}
+        return {**bundle, "teaching": teaching, "teacher_replay": self.teacher_replay is not None}
+
+    def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
+        """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
+        lost = super().unbundle(checkpoint_dir, iteration, bundle, partial)
+        if bundle["teacher_replay"]:
+            replay = self.student.make_teacher_replay()
+            lost += replay.load(checkpoint_dir / _REPLAY, iteration, partial)
+            self.teacher_replay = replay
+        else:
+            self.teacher_replay = None
+        state = bundle["teaching"]
+        vars(self.teaching).update({**state, "phase": Phase(state["phase"])})
+        self._set_learning_rate()
+        return lost
+
+    def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
+        """Delete the replay files that no iteration in `keep` needs."""
+        super().forget_checkpoints(checkpoint_dir, keep)
+        if (checkpoint_dir / _REPLAY).is_dir():
+            self.learner.forget_replays(checkpoint_dir / _REPLAY, keep)
+
+
+_REPLAY = "teacher_replay"
+
+
+def _seed_of(seed: int, number: int) -> int:
+    return int(np.random.SeedSequence((seed, number, 0)).generate_state(1)[0])
+
+
+def only_in_turn(name: str) -> str:
+    """Return the sentence that refuses an agent without a teacher."""
+    return (
+        f"agent {name!r} learns from a teacher, in phases: bind create_runner.schedule = 'reincarnation' and "
+        "RunnerWithTeacher.teacher_checkpoint_dir"
+    )
+
+
+def check_positive(**numbers: Any) -> None:
+    """Refuse what is no number above 0."""
+    check_numbers(**numbers)
+    for name, value in numbers.items():
+        if not value > 0:
+            raise ValueError(f"{name} must be > 0, got {value}")

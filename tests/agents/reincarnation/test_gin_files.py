@@ -1,0 +1,94 @@
+"""Every gin file of a student runs a hundred frames with a small teacher, and the seed's commands have counterparts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gin
+import pytest
+import torch
+
+from async_wrappers.agents.experiment.config import save_config
+from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.networks.q_network import count_parameters
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
+from async_wrappers.agents.reincarnation.student import ReincarnatedAgent
+from tests.worlds.experiments import load_gin
+from tests.worlds.teachers import MODULES
+
+ROOT = Path(__file__).parents[3]
+FILES = sorted(path.stem for path in (ROOT / "configs" / "reincarnation").glob("*.gin"))
+GAMES = ("cartpole", "atari")
+QUICK = (
+    *(f"import {module.__name__}" for module in MODULES),
+    "Runner.num_iterations = 1",
+    "Runner.training_steps = 100",
+    "Runner.evaluation_steps = 10",
+    "Runner.max_steps_per_episode = 50",
+    "Runner.report_episodes = 0",
+    "DQNAgent.min_replay_history = 32",
+    "DQNAgent.replay_capacity = 1_000",
+    "DQNAgent.batch_size = 2",
+    "create_network.torso = @MLPTorso",
+    "MLPTorso.hidden = (8,)",
+)
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A teacher of each game, as its file makes it, after a hundred frames."""
+    threads = torch.get_num_threads()
+    made = {}
+    for game in GAMES:
+        base_dir = made[game] = tmp_path_factory.mktemp(game)
+        load_gin(f"configs/dqn/{game}.gin", bindings=QUICK)
+        runner = create_runner(base_dir)
+        save_config(base_dir)
+        runner.run_experiment()
+        gin.clear_config()
+    torch.set_num_threads(threads)
+    return made
+
+
+def game_of(name: str) -> str:
+    return "cartpole" if "cartpole" in name else "atari"
+
+
+def test_there_is_a_file_for_each_of_the_seeds() -> None:
+    seeds = ("dqfd_dqn", "jsrl_dqn", "kickstarting_dqn", "pretrained_dqn", "qdagger_dqn", "reloaded_dqn")
+    assert {
+        *seeds,
+        "reloaded_dqn_nature",
+        "qdagger_rainbow",
+        "qdagger_drq",
+        *(f"{name}_cartpole" for name in seeds),
+    } <= {*FILES}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_runs_a_hundred_frames(name: str, teachers: dict[str, Path], tmp_path: Path) -> None:
+    bindings = [*QUICK, f"RunnerWithTeacher.teacher_checkpoint_dir = '{teachers[game_of(name)]}'"]
+    load_gin(f"configs/reincarnation/{name}.gin", bindings=bindings)
+    offline = gin.query_parameter("RunnerWithTeacher.num_pretraining_iterations")
+    small = [*bindings, f"RunnerWithTeacher.num_pretraining_iterations = {min(offline, 2)}"]
+    if gin.query_parameter("RunnerWithTeacher.num_pretraining_steps"):
+        small.append("RunnerWithTeacher.num_pretraining_steps = 3")
+    if "nature" in name:  # whose teacher has another optimiser
+        small.append("ReloadedDQNAgent.reload_optimizer = False")
+    load_gin(f"configs/reincarnation/{name}.gin", bindings=small)
+    runner = create_runner(tmp_path)
+    assert isinstance(runner, RunnerWithTeacher)
+    runner.run_experiment()
+    lines = read_iterations(tmp_path)
+    assert [line["phase"] for line in lines] == ["offline"] * min(offline, 2) + ["online"]
+    assert lines[-1]["frames"] >= 100 and lines[-1]["train_updates"] > 0
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "cartpole" not in name])
+def test_on_atari_a_student_has_the_network_of_its_agent_without_a_teacher(name: str, tmp_path: Path) -> None:
+    load_gin(f"configs/reincarnation/{name}.gin", bindings=["DQNAgent.replay_capacity = 1_000"])
+    runner = create_runner(tmp_path)
+    assert isinstance(runner.agent, ReincarnatedAgent)
+    weights = {"qdagger_rainbow": 4_200_402, "qdagger_drq": 4_047_015}
+    assert count_parameters(runner.agent.learner.network) == weights.get(name, 4_046_502)

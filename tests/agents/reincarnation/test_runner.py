@@ -1,0 +1,428 @@
+"""Runs of students: a teacher from a run, its view of the game, the phases, the scores, and resuming in each phase."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.wrappers import FlattenObservation, TransformObservation
+
+from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
+from async_wrappers.agents.experiment.load import load_agent
+from async_wrappers.agents.experiment.lock import DirectoryInUse
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.runner import DifferentExperiment, Length
+from async_wrappers.agents.reincarnation import runner as runner_module
+from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher, train_teacher
+from async_wrappers.agents.reincarnation.student import VIEW
+from async_wrappers.agents.reincarnation.teacher import RANDOM_SCORES, Teacher, TeacherView
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from tests.worlds.agents import tiny
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.experiments import load_gin, make_dqn, state, timeless
+from tests.worlds.plain_data import assert_identical
+from tests.worlds.teachers import QUICK, students_runner, teachers_run
+
+
+@pytest.fixture(scope="module")
+def teacher_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    threads = torch.get_num_threads()
+    path = teachers_run(tmp_path_factory.mktemp("teacher") / "run")
+    torch.set_num_threads(threads)
+    return path
+
+
+def all_of(runner: Any) -> dict[str, Any]:
+    """All that a student's run is, between two iterations."""
+    replay = runner.agent.teacher_replay
+    return {
+        **state(runner),
+        "teaching": vars(runner.agent.teaching),
+        "teachers": None if replay is None else replay.state_dict(),
+        "scores": runner._scores,
+    }
+
+
+# The teacher.
+
+
+def test_a_teacher_has_the_values_of_the_runs_agent(teacher_dir: Path) -> None:
+    teacher = Teacher.of_run(teacher_dir)
+    agent, _ = load_agent(teacher_dir)
+    assert isinstance(agent, TurnBasedAgent)
+    stacks = np.random.default_rng(0).normal(size=(9, 1, 3)).astype(np.float32)
+    expected = agent.learner.network(torch.from_numpy(stacks)).detach().numpy()
+    np.testing.assert_allclose(teacher.values(stacks), expected, rtol=1e-6)
+    assert teacher.num_actions == 3
+
+
+def test_a_teacher_may_be_one_checkpoint_of_a_run(teacher_dir: Path) -> None:
+    first, last = (Teacher.of_run(teacher_dir, number) for number in (0, 1))
+    assert first.identity() != last.identity() == Teacher.of_run(teacher_dir).identity()
+    assert Teacher.of_run(teacher_dir / "checkpoints" / "ckpt.0").identity() == first.identity()
+
+
+def test_what_is_no_run_is_refused(teacher_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="teacher_checkpoint_dir must be a run's directory or one of its checkpoints"):
+        Teacher.of_run(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"teacher_checkpoint_dir must be .* got .*ckpt.7"):
+        Teacher.of_run(teacher_dir, 7)
+    with pytest.raises(ValueError, match="base_dir must hold a run"):
+        Teacher.of_run(tmp_path)
+
+
+def test_an_agent_without_values_is_refused(tmp_path: Path) -> None:
+    path = teachers_run(tmp_path, "create_agent.agent_name = 'random'", "Runner.num_iterations = 1")
+    with pytest.raises(ValueError, match="must be of an agent of values, whose Q-values teach, got RandomAgent"):
+        Teacher.of_run(path)
+
+
+def test_a_teachers_replay_is_read_back_with_its_labels(teacher_dir: Path) -> None:
+    agent, _ = load_agent(teacher_dir)
+    assert isinstance(agent, TurnBasedAgent)
+    agent.learner.load_replay(teacher_dir / "checkpoints" / "replay", 1)
+    replay = agent.learner.replay
+    expected = replay.transitions(replay.valid_slots(), 1)
+    teacher = Teacher.of_run(teacher_dir)
+    found = [t for demonstration in teacher.demonstrations() for t in demonstration.transitions()]
+    assert len(found) == len(replay) > 100
+    labels = [label for _, label in found]
+    found = [transition for transition, _ in found]
+    for name in ("action", "interval"):
+        assert [t[name] for t in found] == expected[name].tolist()
+    np.testing.assert_allclose([t["reward"] for t in found], expected["reward"])
+    np.testing.assert_array_equal([t["terminal"] for t in found], expected["discount"] == 0)
+    np.testing.assert_array_equal([t["observation"] for t in found], expected["observation"][:, 0])
+    np.testing.assert_array_equal([t["next_observation"] for t in found], expected["next_observation"][:, 0])
+    np.testing.assert_allclose(labels, teacher.values(expected["observation"]), rtol=1e-6)
+
+
+def test_labels_of_a_replay_are_of_stacks(tmp_path: Path) -> None:
+    path = teachers_run(tmp_path, "DQNAgent.stack_size = 3", "Runner.num_iterations = 1")
+    agent, _ = load_agent(path)
+    assert isinstance(agent, TurnBasedAgent)
+    agent.learner.load_replay(path / "checkpoints" / "replay", 0)
+    replay = agent.learner.replay
+    stacks = replay.transitions(replay.valid_slots(), 1)["observation"]
+    teacher = Teacher.of_run(path)
+    labels = [label for demonstration in teacher.demonstrations() for _, label in demonstration.transitions()]
+    np.testing.assert_allclose(labels, teacher.values(stacks), rtol=1e-4)
+
+
+# What the teacher sees.
+
+
+def teacher_in(environment: gym.Env[Any, Any], **arguments: Any) -> Teacher:
+    return Teacher(make_dqn(environment, **arguments), environment)
+
+
+def drifting(*wrappers: Callable[[Any], Any], **arguments: Any) -> Any:
+    env: Any = gym.make("Drifting-v0", **arguments)
+    for wrap in wrappers:
+        env = wrap(env)
+    return env
+
+
+OWN: dict[str, list[Callable[[Any], Any]]] = {
+    "the same": [],
+    "without a delay": [lambda env: RealtimeDelay(env)],
+    "other wrappers": [
+        lambda env: TransformObservation(env, lambda o: 2 * o + 1, env.observation_space),
+        FlattenObservation,
+    ],
+}
+
+
+@pytest.mark.parametrize("own", OWN)
+@pytest.mark.parametrize("delay", [None, (0, 0), (3, 1)])
+def test_the_view_is_what_the_teacher_would_read_of_the_frame_on_which_the_decision_starts(
+    own: str, delay: tuple[int, int] | None
+) -> None:
+    wrappers = (
+        [] if delay is None else [AppliedActions, lambda env: RealtimeDelay(env, *delay, "random"), CommittedActions]
+    )
+    environment = drifting(*wrappers, reuse=True)
+    teacher = teacher_in(drifting(*OWN[own]), stack_size=2)
+    seen = TeacherView.within(environment, teacher)
+    assert seen.observation_space == environment.observation_space
+    for episode in range(6):
+        shown: list[tuple[int, Any]] = []
+        _, info = seen.reset(seed=episode)
+        over = False
+        while not over:
+            realtime = info["realtime"]
+            shown.append((realtime["start"], realtime["observation_info"][VIEW]))
+            *_, terminated, truncated, info = seen.step(0)
+            over = terminated or truncated
+        frames = np.stack(environment.unwrapped.lives[-1].observations)
+        if own == "other wrappers":
+            frames = 2 * frames + 1
+        frames = np.concatenate([np.zeros((1, 3), np.float32), frames])
+        for start, stack in shown:
+            np.testing.assert_array_equal(stack, frames[None, start : start + 2])
+
+
+def test_the_view_leaves_the_students_environment_as_it_was() -> None:
+    def wrapped() -> Any:
+        return drifting(AppliedActions, lambda env: RealtimeDelay(env, 2, 1, "random"))
+
+    plain, seen = wrapped(), TeacherView.within(wrapped(), teacher_in(drifting()))
+    for episode in range(4):
+        one, other = plain.reset(seed=episode), seen.reset(seed=episode)
+        over = False
+        while not over:
+            np.testing.assert_equal(one[0], other[0])
+            one, other = plain.step(1), seen.step(1)
+            assert one[1:4] == other[1:4]
+            over = one[2] or one[3]
+
+
+def test_a_teacher_of_other_observations_or_actions_is_refused_with_both_names() -> None:
+    with pytest.raises(ValueError, match=r"must have the actions of its student, Discrete\(3\), got Discrete\(4\)"):
+        TeacherView.within(drifting(), teacher_in(drifting(actions=4)))
+    cart = gym.make("CartPole-v1")
+    with pytest.raises(
+        ValueError, match=r"must play the environment of its student, CartPole-v1 .* got Drifting-v0 with"
+    ):
+        TeacherView.within(cart, teacher_in(drifting()))
+
+
+def test_a_teacher_whose_wrappers_read_its_delay_is_refused() -> None:
+    environment = drifting(lambda env: RealtimeDelay(env, 2, 0, "random"), lambda env: CommittedActions(env, flat=True))
+    with pytest.raises(
+        ValueError, match=r"has wrappers around its RealtimeDelay \(CommittedActions\), which read a delay"
+    ):
+        TeacherView.within(drifting(), teacher_in(environment))
+
+
+def test_a_teacher_with_wrappers_of_its_own_still_plays_in_its_own_environment() -> None:
+    teacher = teacher_in(drifting(*OWN["other wrappers"]))
+    TeacherView.within(drifting(), teacher).reset(seed=0)
+    assert len(teacher.score(0, Length(0, 3), 50)) == 3
+
+
+# The phases.
+
+
+def test_the_phases_and_what_they_leave(teacher_dir: Path, tmp_path: Path) -> None:
+    runner = students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 2")
+    assert isinstance(runner, RunnerWithTeacher)
+    assert runner.num_iterations == 5 and runner.one_more == "Runner.num_iterations = 3"
+    runner.run_experiment()
+    lines = read_iterations(tmp_path)
+    assert [line["phase"] for line in lines] == ["collect", "offline", "offline", "online", "online"]
+    assert [line["train_updates"] for line in lines][:3] == [0, 6, 6]
+    assert all(line["train_updates"] > 0 for line in lines[3:])
+    assert lines[0]["frames"] == lines[1]["frames"] == lines[2]["frames"] < lines[3]["frames"]
+    assert "eval_average_return" not in lines[0]
+    scores = runner._scores
+    for line in lines[1:]:
+        expected = (line["eval_average_return"] - scores["random"]) / max(scores["teacher"] - scores["random"], 1e-8)
+        assert line["eval_normalized_score"] == pytest.approx(expected)
+        assert line["teacher_return"] == scores["teacher"] == pytest.approx(np.mean(scores["returns"]))
+    weights = [line["teacher_weight"] for line in lines]
+    assert weights[:4] == [1, 1, 1, 1]
+    assert weights[4] == pytest.approx(min(max(1 - lines[3]["eval_normalized_score"], 0), 1))
+    assert runner.agent.teacher_replay is None  # nothing needs it any more
+
+
+def test_without_collecting_the_teachers_own_replay_is_learnt_from(teacher_dir: Path, tmp_path: Path) -> None:
+    runner = students_runner(tmp_path, teacher_dir, "RunnerWithTeacher.teacher_steps = 0", "Runner.num_iterations = 1")
+    runner.resume()
+    own = [len(list(d.transitions())) for d in Teacher.of_run(teacher_dir).demonstrations()]
+    assert len(runner.agent.teacher_replay) == sum(own)
+    runner.run_experiment()
+    assert [line["phase"] for line in read_iterations(tmp_path)] == ["offline", "offline", "online"]
+
+
+def test_updates_may_be_computed_beside_the_game(teacher_dir: Path, tmp_path: Path) -> None:
+    bindings = ("Runner.overlap = True", "Runner.num_iterations = 2")
+    runs = []
+    for name in ("one", "other"):
+        runner = students_runner(tmp_path / name, teacher_dir, *bindings)
+        runner.run_experiment()
+        runs.append(all_of(runner))
+    assert_identical(*runs)
+    assert [line["phase"] for line in runs[0]["lines"]] == ["collect", "offline", "offline", "online", "online"]
+
+
+def test_the_teacher_is_evaluated_once(teacher_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    measure = Teacher.score
+    monkeypatch.setattr(Teacher, "score", lambda *args: asked.append(1) or measure(*args))
+    students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 1").run_experiment()
+    students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 2").run_experiment()
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("collects", [50, 0])
+def test_a_run_resumes_bit_for_bit_in_each_phase(collects: int, teacher_dir: Path, tmp_path: Path) -> None:
+    bindings = (
+        f"RunnerWithTeacher.teacher_steps = {collects}",
+        "Runner.num_iterations = 2",
+        "DQNAgent.epsilon_train = 0.3",
+    )
+    whole = students_runner(tmp_path / "whole", teacher_dir, *bindings)
+    states = []
+    save = whole._save
+
+    def noted(iteration: int) -> None:
+        save(iteration)
+        shutil.copytree(whole.base_dir / "checkpoints", tmp_path / f"after {iteration}" / "checkpoints")
+        states.append(iteration)
+
+    whole._save = noted
+    whole.run_experiment()
+    assert len(states) == whole.num_iterations
+    for iteration in states[:-1]:
+        directory = tmp_path / f"after {iteration}"
+        part = students_runner(directory, teacher_dir, *bindings)
+        assert part.resume() and part.start_iteration == iteration + 1
+        part.run_experiment()
+        assert_identical(all_of(part), all_of(whole))
+    assert [timeless(line) for line in read_iterations(tmp_path / "whole")] == all_of(whole)["statistics"]
+
+
+def test_a_finished_students_run_is_a_teacher(teacher_dir: Path, tmp_path: Path) -> None:
+    from async_wrappers.agents.experiment.config import save_config
+
+    runner = students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 1")
+    save_config(tmp_path)
+    runner.run_experiment()
+    gin.clear_config()
+    assert Teacher.of_run(tmp_path).identity()["agent"] == "QDaggerDQNAgent"
+
+
+# Scores.
+
+
+def test_normalised_scores_are_0_for_random_play_and_1_for_the_teacher(teacher_dir: Path, tmp_path: Path) -> None:
+    runner = students_runner(tmp_path, teacher_dir)
+    with pytest.raises(ValueError, match="must be asked for when the teacher has played"):
+        runner.normalized_score(1.0)
+    runner._scores = {"teacher": 110.0, "random": 10.0, "returns": [110.0]}
+    assert [runner.normalized_score(score) for score in (10.0, 60.0, 110.0, -90.0)] == pytest.approx([0, 0.5, 1, -1])
+
+
+def test_random_play_is_measured_but_for_games_of_atari(teacher_dir: Path) -> None:
+    assert len(RANDOM_SCORES) == 57 and RANDOM_SCORES["Pong"] == -20.7
+    teacher = Teacher.of_run(teacher_dir)
+    found = teacher.random_score(0, Length(40, None), 20)
+    assert found == teacher.random_score(0, Length(40, None), 20) != teacher.random_score(1, Length(40, None), 20)
+
+
+def test_random_play_of_atari_is_the_tables() -> None:
+    pytest.importorskip("ale_py")
+    from async_wrappers.envs import create_atari_environment
+
+    environment = create_atari_environment("Pong", obs_type="ram", frame_skip=4)
+    assert teacher_in(environment, stack_size=1, network=tiny).random_score(0, Length(1, None), 5) == -20.7
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("bindings", "message"),
+    [
+        (["create_agent.agent_name = 'dqn'"], "needs an agent that learns from a teacher, such as .* got DQNAgent"),
+        (["Runner.evaluation_steps = 0"], "Runner.evaluation_steps must be >= 1 frame where create_runner.schedule"),
+        (
+            ["RunnerWithTeacher.num_pretraining_steps = 0"],
+            "teacher_steps must be 0 frames where nothing is",
+        ),
+        (["RunnerWithTeacher.label_at = 'end'"], "RunnerWithTeacher.label_at must be 'start' or 'effect', got 'end'"),
+        (["RunnerWithTeacher.teacher_steps = -1"], "teacher_steps must be a whole number >= 0, got -1"),
+        (
+            ["RunnerWithTeacher.num_pretraining_steps = 1.5"],
+            "num_pretraining_steps must be a whole number >= 0, got 1.5",
+        ),
+        (["Runner.pretrain_dataset = 'here'"], "Runner.pretrain_dataset must be None where create_runner.schedule"),
+    ],
+)
+def test_wrong_settings_are_refused_in_a_sentence(bindings: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        students_runner(tmp_path, tmp_path, *bindings)
+
+
+def test_a_run_without_a_teacher_is_refused(tmp_path: Path) -> None:
+    load_gin("configs/reincarnation/qdagger_dqn_cartpole.gin")
+    from async_wrappers.agents.experiment.live import create_runner
+
+    with pytest.raises(ValueError, match="teacher_checkpoint_dir must be bound to the directory of a run"):
+        create_runner(tmp_path).resume()
+
+
+def test_a_teacher_without_a_replay_is_refused_with_how_to_collect(teacher_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(teacher_dir, tmp_path / "bare")
+    shutil.rmtree(tmp_path / "bare" / "checkpoints" / "replay")
+    runner = students_runner(tmp_path / "student", tmp_path / "bare", "RunnerWithTeacher.teacher_steps = 0")
+    with pytest.raises(
+        ValueError, match=r"has no replay, which offline phases .* RunnerWithTeacher.teacher_steps = 100_000"
+    ):
+        runner.resume()
+
+
+def test_a_replay_without_delay_is_refused_under_delay(teacher_dir: Path, tmp_path: Path) -> None:
+    bindings = ("RunnerWithTeacher.teacher_steps = 0", "RealtimeDelay.delay = 2")
+    with pytest.raises(
+        ValueError, match="has a replay of the delay none, and its student's is 2 frames: collect transitions"
+    ):
+        students_runner(tmp_path, teacher_dir, *bindings).resume()
+
+
+def test_a_run_is_not_continued_with_another_teacher(teacher_dir: Path, tmp_path: Path) -> None:
+    students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 1").run_experiment()
+    other = students_runner(tmp_path, teacher_dir, "RunnerWithTeacher.teacher_checkpoint_number = 0")
+    with pytest.raises(DifferentExperiment, match="reincarnation: teacher: weights"):
+        other.resume()
+
+
+def test_a_student_plays_under_its_own_runner_alone(tmp_path: Path) -> None:
+    from async_wrappers.agents.registry import create_spec
+
+    load_gin("configs/dqn/cartpole.gin", bindings=["create_agent.agent_name = 'qdagger_dqn'"])
+    env = DriftingEnv()
+    with pytest.raises(ValueError, match=r"bind create_runner.schedule = 'reincarnation'"):
+        create_spec(env.observation_space, env.action_space)
+
+
+# A teacher that is trained first.
+
+
+def test_a_teacher_is_trained_first_where_it_is_not_yet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "teacher.gin"
+    lines = ["include 'configs/dqn/cartpole.gin'", *QUICK, "Runner.seed = 3"]
+    mine.write_text("\n".join(sorted(lines, key=lambda line: not line.startswith("import"))))
+    teacher, gin_file = tmp_path / "teacher", f"RunnerWithTeacher.teacher_gin_file = '{mine}'"
+    for student in ("one", "other"):
+        runner = students_runner(tmp_path / student, teacher, gin_file, "Runner.num_iterations = 1")
+        runner.run_experiment()
+        assert gin.query_parameter("create_agent.agent_name") == "qdagger_dqn"  # the caller's gin is as it was
+    assert capfd.readouterr().out.count("is trained in") == 1
+    assert len(read_iterations(teacher)) == 2
+    assert load_agent(teacher)[0].identity()["agent"] == "DQNAgent"
+
+
+def test_a_teacher_that_is_being_trained_is_waited_for(teacher_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy, trained = [DirectoryInUse("held"), DirectoryInUse("held"), None], []
+
+    @contextmanager
+    def alone(directory: Path) -> Iterator[None]:
+        if (error := busy.pop(0)) is not None:
+            raise error
+        yield
+
+    monkeypatch.setattr(runner_module, "alone_in", alone)
+    monkeypatch.setattr(runner_module, "_PAUSE", 0.0)
+    monkeypatch.setattr(runner_module, "_train", lambda *args: trained.append(args))
+    train_teacher(teacher_dir, "teacher.gin")
+    assert trained == [(teacher_dir, "teacher.gin")] and not busy
