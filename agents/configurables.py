@@ -7,6 +7,13 @@ from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector import VectorRunner
 from async_wrappers.agents.learner import create_optimizer
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
+from async_wrappers.agents.networks.sequence_network import (
+    ActorCriticHead,
+    GRUCore,
+    LSTMCore,
+    create_actor_critic,
+    create_recurrent_q_network,
+)
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
 from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.registry import AGENTS, create_agent
@@ -18,8 +25,11 @@ __all__ = ["CONFIGURABLES"]
 
 CONFIGURABLES = (
     *AGENTS.values(),
+    ActorCriticHead,
     DuelingHead,
+    GRUCore,
     ImpalaTorso,
+    LSTMCore,
     LinearHead,
     LiveRunner,
     MLPTorso,
@@ -29,10 +39,12 @@ CONFIGURABLES = (
     Sweep,
     TrainRunner,
     VectorRunner,
+    create_actor_critic,
     create_agent,
     create_linear_schedule,
     create_network,
     create_optimizer,
+    create_recurrent_q_network,
     create_runner,
     identity_epsilon,
     linearly_decaying_epsilon,

@@ -18,6 +18,7 @@ import copy
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, final
 
@@ -31,7 +32,6 @@ from async_wrappers.agents.files import check_snapshot, write_atomically
 from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
 from async_wrappers.agents.policy import DecisionRandom
-from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import Compute, are_equal, batch_tensors, each_array, in_brackets, leaves
 
 __all__ = [
@@ -45,7 +45,9 @@ __all__ = [
     "Networks",
     "SampledBatch",
     "Source",
+    "Store",
     "create_optimizer",
+    "linear_decay",
 ]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
@@ -105,6 +107,11 @@ def create_optimizer(
     return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
 
 
+def linear_decay(updates: int, over: int) -> float:
+    """Return the factor of a learning rate that falls linearly to 0 over so many updates."""
+    return max(0.0, 1.0 - updates / over)
+
+
 # What an agent gives its learner, and what passes between the steps of an update.
 
 
@@ -149,6 +156,48 @@ class Source(Protocol):
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
         """Give transitions of a batch that has weights their priorities; see `Replay.set_priorities`."""
+
+
+class Store(Source, Protocol):
+    """Where a learner's transitions go, and its batches come from if no other source is given.
+
+    A `Replay`, or a queue (`UnrollQueue`), whose methods are those of `Replay` of the same names.
+    """
+
+    @property
+    def add_count(self) -> int:
+        """Transitions ever observed."""
+
+    @property
+    def drawable(self) -> bool:
+        """Whether a batch can be drawn."""
+
+    def __len__(self) -> int:
+        """See `Replay`."""
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """See `Replay`."""
+
+    def extend(self, block: Mapping[str, Any]) -> None:
+        """See `Replay`."""
+
+    def cut(self, observation: Any, env_id: int = 0) -> None:
+        """See `Replay`."""
+
+    def facts(self) -> dict[str, Any]:
+        """See `Replay`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Replay`."""
+
+    def save(self, directory: Path, number: int) -> list[str]:
+        """See `Replay`."""
+
+    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+        """See `Replay`."""
+
+    def prune(self, directory: Path, keep: Iterable[int]) -> None:
+        """See `Replay`."""
 
 
 _MONITORED = ("reward", "interval", "terminal", "truncated")
@@ -210,6 +259,9 @@ class Learner:
         seed: Of what a loss draws: noise, quantiles.
         diverged_dir: Where the batch goes whose loss is not finite; None for the working directory.
         read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
+        tensors: Turns a batch's arrays into what the loss reads; None is for batches of transitions, whose stacks are
+            turned by `read`.
+        learning_rate_scale: From the number of updates done to a factor of the optimiser's learning rate; None for 1.
         monitors: Watch what is observed, one for each environment; none if nobody watches.
 
     Attributes:
@@ -226,7 +278,7 @@ class Learner:
         self,
         network: nn.Module,
         loss: Loss,
-        replay: Replay,
+        replay: Store,
         *,
         kind: str = "Learner",
         target_update_period: int | None = 2000,
@@ -240,6 +292,8 @@ class Learner:
         seed: int = 0,
         diverged_dir: str | Path | None = None,
         read: Callable[[Any], Any] | None = None,
+        tensors: Callable[[Mapping[str, Any]], Batch] | None = None,
+        learning_rate_scale: Callable[[int], float] | None = None,
         monitors: Sequence[Monitor] = (),
     ) -> None:
         """See the class."""
@@ -268,7 +322,10 @@ class Learner:
         self._first_action = first_action
         self._random = DecisionRandom(seed)
         self.diverged_dir = diverged_dir
-        self._read = read or self.compute.tensor
+        read = read or self.compute.tensor
+        self._tensors = tensors or partial(batch_tensors, read=read, tensor=self.compute.tensor)
+        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
+        self._learning_rate_scale = learning_rate_scale
         self._monitors = monitors
         self._batches = 0
         self._unfinished: _Unfinished | None = None
@@ -331,7 +388,7 @@ class Learner:
     @property
     def ready(self) -> bool:
         """Whether the replay holds enough to learn from."""
-        return len(self.replay) > 0 and self.replay.add_count > self._min_replay_history
+        return self.replay.drawable and self.replay.add_count > self._min_replay_history
 
     # An update.
 
@@ -377,12 +434,12 @@ class Learner:
         return gradients
 
     def _gradients(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
-        batch = batch_tensors(sampled.arrays, self._read, self.compute.tensor)
+        batch = self._tensors(sampled.arrays)
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
         output = self._loss(self._networks, batch, rng)
         if sampled.first_steps is not None:
-            first = batch_tensors(sampled.first_steps, self._read, self.compute.tensor)
+            first = self._tensors(sampled.first_steps)
             output = _sum(output, self._loss(self._networks, first, rng))
         weighted = "weight" in batch
         if weighted and output.priority is None:
@@ -408,6 +465,10 @@ class Learner:
             parameter.grad = gradients.get(name)
         if self._max_gradient_norm is not None:
             nn.utils.clip_grad_norm_(self.network.parameters(), self._max_gradient_norm)
+        if self._learning_rate_scale is not None:
+            scale = self._learning_rate_scale(self.updates)
+            for group, rate in zip(self._optimizer.param_groups, self._learning_rates, strict=True):
+                group["lr"] = rate * scale
         self._optimizer.step()
         self.updates += 1
         self._count(self._updates_of_all + 1)
@@ -664,13 +725,17 @@ class DivergedError(RuntimeError):
 
 def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
     """Name the reward or observation of a batch that is not finite; None where all are."""
-    observed = {"observation": arrays["observation"], "next observation": arrays["next_observation"]}
+    observed = {name.replace("_", " "): arrays[name] for name in ("observation", "next_observation") if name in arrays}
     named = {f"{name}{in_brackets(path)}": array for name, tree in observed.items() for path, array in leaves(tree)}
     for name, array in {"reward": arrays["reward"], **named}.items():
         if array.dtype.kind != "f" or np.isfinite(array).all():
             continue
         at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
         place = list(at[2:]) or ""  # of the observation, not of batch and stack
-        slot = f" (transition {arrays['index'][at[0]]} of the replay)" if "index" in arrays else ""
+        slot = ""
+        if "index" in arrays:
+            in_sequences = "first" in arrays
+            of_what, number = ("sequence", at[1]) if in_sequences else ("transition", at[0])
+            slot = f" ({of_what} {arrays['index'][number]} of the replay)"
         return f"{array[at]} as its {name}{place}{slot}"
     return None

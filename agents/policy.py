@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
+from async_wrappers.agents.replay.sequences import STATE
 from async_wrappers.agents.schema import Compute, batch_of_one, each_array, stacked
 
 __all__ = [
@@ -31,10 +32,12 @@ __all__ = [
     "EpisodeClock",
     "Epsilon",
     "EpsilonGreedyPolicy",
+    "Memory",
     "OneRow",
     "Outcome",
     "Policy",
     "PolicyOutput",
+    "RecurrentPolicy",
     "WorkerPolicy",
     "frames_per_decision",
     "has_warmup",
@@ -492,6 +495,22 @@ Values = Callable[[nn.Module, Any, np.random.Generator], Tensor]
 """From (network, inputs, generator) to Q-values [R, A]."""
 
 
+class Memory(NamedTuple):
+    """What a policy with memory is given as its state, for R rows.
+
+    Attributes:
+        core: What it returned as its state for these environments' last decisions, [R, S].
+        previous_action: The environment's action of their last decisions, [R, ...].
+        previous_reward: What these decisions were paid, float32 [R].
+        first: Bool [R], True where an episode begins: nothing of the above is to be read there.
+    """
+
+    core: Any
+    previous_action: npt.NDArray[Any]
+    previous_reward: npt.NDArray[np.float32]
+    first: npt.NDArray[np.bool_]
+
+
 class PolicyOutput(NamedTuple):
     """What a policy returns for R rows.
 
@@ -507,14 +526,18 @@ class PolicyOutput(NamedTuple):
 
 
 class Policy(Protocol):
-    """A pure function of (inputs, state, decisions) and the weights."""
+    """A pure function of (inputs, state, decisions) and the weights.
+
+    One with memory has two further members: an attribute ``remembers``, True, and a method ``initial_state(rows)``,
+    which returns the core that episodes begin with, [rows, S].
+    """
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
         """Choose an action for each row.
 
         Args:
             inputs: Stacks of observations [R, k, *shape], or a dict of them.
-            state: What the policy returned for these rows before, [R, ...]; () without memory.
+            state: `Memory`, which holds what the policy returned for these rows before; () without memory.
             decisions: R of them.
         """
 
@@ -657,6 +680,92 @@ class EpsilonGreedyPolicy:
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights in the layout that inference reads; not a copy."""
         return self.network.state_dict()
+
+
+Choose = Callable[[Any, "Decisions", npt.NDArray[np.float64], npt.NDArray[np.int64]], tuple[Any, dict[str, Any]]]
+"""From what the network gives [R, ...], the decisions, and a uniform number and action [R] of each decision's own
+stream, to actions [R], counted from 0, and extras [R, ...]."""
+
+
+class RecurrentPolicy:
+    """Acts by a network over sequences, a row at a time: with its core's state, the previous action and reward.
+
+    Beside the extras of `choose` it leaves ``state``, what the core remembers after the decision, if there is a core.
+
+    Args:
+        network: Read in place; a `networks.sequence_network.SequenceNetwork`.
+        choose: Makes actions of what the network gives.
+        num_actions: A.
+        seed: Of the exploration.
+        compute: Where the forward pass runs; the network must have been placed there.
+        first_action: Number of the first action.
+        read: Turns batches of stacks into what the network reads.
+
+    Attributes:
+        remembers: Whether the network reads more than the observation.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        choose: Choose,
+        num_actions: int,
+        seed: int,
+        compute: Compute,
+        first_action: int,
+        read: Callable[[Any], Any],
+    ) -> None:
+        """See the class."""
+        self.network, self.compute = network, compute
+        self.remembers: bool = network.feed_previous or network.state_size > 0
+        self._choose, self._num_actions, self._first_action, self._read = choose, num_actions, first_action, read
+        self._random = DecisionRandom(seed)
+
+    def initial_state(self, rows: int) -> Tensor:
+        """Return what episodes begin with, [rows, S]."""
+        state: Tensor = self.network.initial_state(rows)
+        return state
+
+    def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
+        """Return the chosen actions [R] for stacks [R, k, *shape], the core's states [R, S] and the extras."""
+        rows = Decisions.of(decisions)
+        # A worker's warm-up inference belongs to no episode and has the number -1.
+        episodes = np.maximum(rows.episode, 0)
+        drawn = self._random.uniforms_and_actions(self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id)
+        outputs, core = self._forward(inputs, state if self.remembers else self._blank(len(rows)))
+        actions, extras = self._choose(outputs, rows, *drawn)
+        if self.network.state_size:
+            extras[STATE] = core.cpu().numpy()
+        return PolicyOutput(actions + self._first_action, core if self.remembers else (), extras)
+
+    @torch.inference_mode()
+    def _forward(self, inputs: Any, memory: Memory) -> tuple[Any, Tensor]:
+        first = memory.first
+        action = np.where(first, -1, memory.previous_action - self._first_action)
+        reward = np.where(first, np.float32(0), memory.previous_reward)
+        tensors = [self.compute.tensor(array[None]) for array in (action, reward, first)]
+        stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
+        with self.compute.autocast():
+            outputs, core = self.network(stacks, *tensors, memory.core)
+        if isinstance(outputs, tuple):
+            return tuple(each[0] for each in outputs), core
+        return outputs[0], core
+
+    def _blank(self, rows: int) -> Memory:
+        return Memory(
+            self.initial_state(rows), np.zeros(rows, np.int64), np.zeros(rows, np.float32), np.ones(rows, bool)
+        )
+
+    def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Read these tensors in place from now on; those on another device are copied. `version` is not needed."""
+        device = self.compute.torch_device
+        here = {name: tensor.to(device) for name, tensor in weights.items()}
+        self.network.requires_grad_(False).load_state_dict(here, assign=True)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights in the layout that inference reads; not a copy."""
+        weights: Mapping[str, Tensor] = self.network.state_dict()
+        return weights
 
 
 class WorkerPolicy:

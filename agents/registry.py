@@ -9,6 +9,7 @@ from typing import Any
 import gin
 import gymnasium as gym
 
+from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
 from async_wrappers.agents.reincarnation.dqfd import DQfD
 from async_wrappers.agents.reincarnation.jsrl import JSRL
@@ -21,6 +22,7 @@ from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import C51
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.quantile import ImplicitQuantile, Quantile
+from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 
 __all__ = ["AGENTS", "BASELINES", "create_agent", "create_spec", "spec_of"]
@@ -32,6 +34,8 @@ AGENTS: Mapping[str, type[Spec]] = {
     "full_rainbow": FullRainbow,
     "quantile": Quantile,
     "implicit_quantile": ImplicitQuantile,
+    "r2d2": R2D2,
+    "vtrace": VTrace,
     "qdagger_dqn": QDaggerDQN,
     "qdagger_rainbow": QDaggerRainbow,
     "dqfd_dqn": DQfD,

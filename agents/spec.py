@@ -13,10 +13,12 @@ Policies and learners are pickled for other processes with their values of gin w
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,14 +27,17 @@ from typing import Any, ClassVar, Protocol
 import gin
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium.spaces import Box, Discrete
+from torch import nn
 
 from async_wrappers.agents.policy import Decision, OneRow, Policy
-from async_wrappers.agents.schema import blank_observation
+from async_wrappers.agents.schema import Compute, Reader, blank_observation
 
 __all__ = [
     "LearnerInterface",
     "OnePolicy",
+    "ReadyMade",
     "Spec",
     "WithGinValues",
     "check_at_least",
@@ -43,6 +48,10 @@ __all__ = [
     "check_numbers",
     "check_shares",
     "discrete_actions",
+    "own_seed",
+    "reader_of",
+    "refuse_memory_under_delay",
+    "seeded",
     "with_gin_values",
 ]
 
@@ -136,6 +145,7 @@ class Spec:
         update_period: Decisions between two updates.
         batch_size: Transitions of an update.
         summary_writing_frequency: Updates between two reports of the scalars.
+        learns_once: Whether the learner takes what it learns from out of a queue, so that no step is learnt twice.
         extras: What the policy leaves for the learner beside its action, a Dict space; None for nothing, which then
             takes no byte anywhere.
     """
@@ -145,6 +155,7 @@ class Spec:
     update_period: int = 1
     batch_size: int = 1
     summary_writing_frequency: int = 500
+    learns_once: ClassVar[bool] = False
     extras: gym.spaces.Dict | None = None
 
     def __init__(
@@ -229,6 +240,14 @@ class Spec:
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes; functions that gin binds come with their values, for a process whose gin is empty."""
         return {name: _value(value) for name, value in self.__dict__.items()}
+
+    def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
+        """Refuse a delay that the agent cannot play under, with a ValueError.
+
+        Args:
+            delay: Frames from a decision's start to its effect; None where they vary.
+            decision_interval: Frames from one decision to the next; None where they vary.
+        """
 
     def check_warmup(self) -> None:
         """Refuse settings that need a fixed number of frames per decision, with a ValueError."""
@@ -326,6 +345,62 @@ def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:
             )
         raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: {remedy}")
     return int(space.start), int(space.n)
+
+
+def refuse_memory_under_delay(agent: str, delay: int | None, decision_interval: int | None) -> None:
+    """Refuse that a decision starts before the last one's action lands: what was remembered until then is not known.
+
+    Args:
+        agent: The agent's name.
+        delay: Frames from a decision's start to its effect; None where they vary.
+        decision_interval: Frames from one decision to the next; None where they vary.
+
+    Raises:
+        ValueError: As said.
+    """
+    if delay is None or decision_interval is None or delay >= decision_interval:
+        vary = delay is None or decision_interval is None
+        got = "latencies that vary" if vary else f"delay={delay} and noops={(decision_interval or 1) - 1}"
+        raise ValueError(
+            f"RealtimeDelay.delay must be <= RealtimeDelay.noops with agent {agent!r}, whose network reads what the "
+            f"decision before has left, got {got}: give it a network without core and previous action "
+            "(create_actor_critic.core = None and create_actor_critic.feed_previous = False)"
+        )
+
+
+# What a spec makes its networks and readers with.
+
+
+@dataclass(frozen=True)
+class ReadyMade:
+    """A network that was made where gin had its values."""
+
+    network: nn.Module
+
+    def __call__(self) -> nn.Module:
+        """Return a copy."""
+        return copy.deepcopy(self.network)
+
+
+def own_seed(seed: int, number: int) -> int:
+    """Return the seed of learner `number`; the first one's is that of an agent with one learner."""
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0]) if number else seed
+
+
+def reader_of(space: gym.Space[Any], stack_size: int, compute: Compute, agent: str) -> Reader:
+    """Return the reader of a space; a ValueError names the agent that cannot use it."""
+    try:
+        return Reader(space, stack_size, compute)
+    except ValueError as error:
+        raise ValueError(f"agent {agent!r}: {error}") from None
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from `seed` inside, and leave torch's generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 # Callables with the values that gin binds to them now: a child process has an empty gin.

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from torch import Tensor
 
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.policy import Decision, EpisodeClock, Outcome, Policy, frames_per_decision
+from async_wrappers.agents.policy import Decision, EpisodeClock, Memory, Outcome, Policy, frames_per_decision
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import batch_of_one, copied, stacked
 from async_wrappers.agents.spec import Spec
@@ -67,6 +68,8 @@ class TurnBasedAgent:
         self._observation: Any = self._blank
         self._action: Any = 0
         self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
+        self._core: Any = None  # what a policy with memory remembers, [1, S]; None where an episode begins
+        self._reward = 0.0  # of the last decision
         self._demonstrated = 0
 
     @classmethod
@@ -76,12 +79,16 @@ class TurnBasedAgent:
         Raises:
             ValueError: A space that the agent cannot use, or an argument out of range.
         """
-        spaces = environment.observation_space, environment.action_space
-        return cls(kind(*spaces, decision_interval=frames_per_decision(environment), **hyperparameters))
+        spaces, interval = (environment.observation_space, environment.action_space), frames_per_decision(environment)
+        spec = kind(*spaces, decision_interval=interval, **hyperparameters)
+        if environment.has_wrapper_attr("playout"):
+            spec.check_delay(environment.get_wrapper_attr("playout"), interval)
+        return cls(spec)
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         self._stack.extend([self._blank] * self.spec.stack_size)
+        self._core = None
         return self._decide(self._copied(observation), self._clock.begin(self.eval_mode, realtime))
 
     def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
@@ -89,6 +96,7 @@ class TurnBasedAgent:
         decision, outcome = self._clock.advance(realtime)
         observation = self._copied(observation)
         self._close(reward, outcome, observation)
+        self._reward = reward
         return self._decide(observation, decision)
 
     def end_episode(
@@ -115,11 +123,21 @@ class TurnBasedAgent:
             self._train_step()
         self._observation = observation
         self._stack.append(observation)
-        output = self.policy.act(batch_of_one(stacked(self._stack)), (), (decision,))
+        output = self.policy.act(batch_of_one(stacked(self._stack)), self._memory(), (decision,))
+        self._core = output.state
         self._action = output.action[0].item() if output.action.ndim == 1 else output.action[0]
         extras = output.extras
         self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
         return self._action
+
+    def _memory(self) -> Any:
+        """Return what a policy with memory is given as its state; () for one without."""
+        if not getattr(self.policy, "remembers", False):
+            return ()
+        first = self._core is None
+        core = self.policy.initial_state(1) if first else self._core  # type: ignore[attr-defined]
+        action, reward = np.array([self._action]), np.array([self._reward], np.float32)
+        return Memory(core, action, reward, np.array([first]))
 
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False

@@ -30,10 +30,10 @@ from torch import Tensor
 
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.policy import Decisions, Policy
+from async_wrappers.agents.policy import Decisions, Memory, Policy
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.spec import Spec, refuse_memory_under_delay
 from async_wrappers.agents.turn_based import Overlap
 
 __all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
@@ -165,6 +165,7 @@ class Rows:
             lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
         )
         self._action: npt.NDArray[Any] | None = None
+        self._core: Any = None  # what a policy with memory remembers of each environment, [N, S]
         self._extras: dict[str, npt.NDArray[Any]] = {}  # of the last decisions
 
     @property
@@ -241,7 +242,8 @@ class Rows:
         if not self._eval_mode:
             frame = self.num_envs * (self.frames[at] + start)
         eval_mode = np.full(len(env_ids), self._eval_mode)
-        output = policy.act(inputs, (), Decisions(self.episode[at], start, frame, eval_mode, env_ids))
+        decisions = Decisions(self.episode[at], start, frame, eval_mode, env_ids)
+        output = policy.act(inputs, self._memory(shown, at, policy), decisions)
         if self._action is None:
             self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
         self._action[at] = output.action
@@ -249,9 +251,25 @@ class Rows:
             if name not in self._extras:
                 self._extras[name] = np.zeros((self.num_envs, *values.shape[1:]), values.dtype)
             self._extras[name][at] = values
+        if self._core is not None:
+            self._core[at] = output.state
         self._acted[at] = True
         action: npt.NDArray[Any] = output.action
         return action
+
+    def _memory(self, shown: ShownRows, at: Any, policy: Policy) -> Any:
+        """Return what a policy with memory is given as its state; () for one without."""
+        if not getattr(policy, "remembers", False):
+            return ()
+        # A vector may delay by itself, of which only its rows tell.
+        realtime = shown.realtime
+        delay, interval = realtime["frame"] - realtime["start"], realtime["interval"]
+        for row in np.flatnonzero((delay >= interval) & ~shown.first)[:1]:
+            refuse_memory_under_delay(self._spec.name, int(delay[row]), int(interval[row]))
+        if self._core is None:
+            self._core = policy.initial_state(self.num_envs)  # type: ignore[attr-defined]
+        action = np.zeros(len(shown.env_ids), np.int64) if self._action is None else self._action[at]
+        return Memory(self._core[at], action, shown.reward.astype(np.float32), shown.first)
 
     def state_dict(self) -> dict[str, list[int]]:
         """Return the counts between two episodes."""
@@ -323,7 +341,8 @@ class VectorAgent:
         meters: What has passed; whoever reads it makes a new one.
 
     Raises:
-        ValueError: The agent plays one environment at a time, or `replay_ratio` is not above 0.
+        ValueError: The agent plays one environment at a time, or `replay_ratio` is not above 0, or given to an agent
+            that learns from each step once.
     """
 
     learns = True
@@ -332,6 +351,11 @@ class VectorAgent:
         """See the class."""
         if replay_ratio is not None and not 0 < replay_ratio < math.inf:
             raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition lived, got {replay_ratio}")
+        if replay_ratio is not None and spec.learns_once:
+            raise ValueError(
+                f"VectorRunner.replay_ratio must be None with agent {spec.name!r}, which learns from each step once, "
+                f"got {replay_ratio}"
+            )
         self.spec, self.num_envs, self._ratio = spec, num_envs, replay_ratio
         self.learner = spec.make_vector_learner(num_envs)
         self.policy: Policy = spec.make_vector_policy(self.learner, num_envs)
@@ -400,16 +424,16 @@ class VectorAgent:
         """Make the updates that so many further decisions owe."""
         owed = self._owed(self._decisions + decisions) - self._owed(self._decisions)
         self._decisions += decisions
-        if not owed or not self.learner.ready:
-            return
         for _ in range(owed):
+            if not self.learner.ready:  # it may take its batches out of a queue
+                return
             if self._overlap is None:
                 self._write_scalars(self.learner.update())
             else:
                 self.finish_update()
                 self._overlap.start()
-        self.meters.updates += owed
-        self.meters.sampled += owed * self.spec.batch_size
+            self.meters.updates += 1
+            self.meters.sampled += self.spec.batch_size
 
     def _owed(self, decisions: int) -> int:
         """Return the updates that fall due up to a decision: the first on decision 0, as in turn-based play."""

@@ -8,6 +8,7 @@
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once, of which each row needs a decision; `Shown`,
   `BatchedEnvs`: the rows, and who shows them. `create_atari_vector`, `create_gym_vector`: vectors by name.
+* `KeepEntries`: hides entries of a vector, so that they have to be remembered.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `Constant`, `Uniform`, `LogNormal`, `Gamma`, `Trace`, `Spikes`, `Correlated`: latency models; `measure` makes one of a
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from async_wrappers.batched.vector import VectorEnvs
     from async_wrappers.envs.factories import (
         ClipReward,
+        KeepEntries,
         create_atari_environment,
         create_atari_vector,
         create_gym_environment,
@@ -89,6 +91,7 @@ __all__ = [
     "ExpectedTime",
     "FallingBlocksEnv",
     "Gamma",
+    "KeepEntries",
     "Latency",
     "LogNormal",
     "MaxTime",
@@ -151,6 +154,7 @@ _LAZY = {
     "batched.vector": ("VectorEnvs",),
     "envs.factories": (
         "ClipReward",
+        "KeepEntries",
         "create_atari_environment",
         "create_atari_vector",
         "create_gym_environment",

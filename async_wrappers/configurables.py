@@ -10,6 +10,7 @@ import gymnasium.wrappers
 
 from async_wrappers.batched.factory import create_batched_envs
 from async_wrappers.envs import (
+    KeepEntries,
     create_atari_environment,
     create_atari_vector,
     create_gym_environment,
@@ -25,7 +26,7 @@ from async_wrappers.wrappers.vector import VectorRealtimeDelay
 __all__ = ["CONFIGURABLES", "WRAPPERS"]
 
 _ENVIRONMENTS = (create_atari_environment, create_atari_vector, create_gym_environment, create_gym_vector)
-_WRAPPERS = (AppliedActions, CommittedActions, DecisionDelay, RealtimeDelay)
+_WRAPPERS = (AppliedActions, CommittedActions, DecisionDelay, KeepEntries, RealtimeDelay)
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
 # All of Gymnasium's for one environment. `DelayObservation` delays by decisions; `ClipReward` is not the one that

@@ -39,15 +39,19 @@ from async_wrappers.agents.networks.torsos import (
 from async_wrappers.agents.schema import at, leaves
 
 __all__ = [
+    "HEADS",
     "PRESETS",
+    "TORSOS",
     "DictTorso",
     "DuelingHead",
     "HeadFactory",
     "LinearHead",
     "QNetwork",
     "check_fit",
+    "checked_shapes",
     "count_parameters",
     "create_network",
+    "resolved",
 ]
 
 
@@ -203,7 +207,7 @@ class QNetwork(nn.Module):
         initializer: Initializer = "torch",
     ) -> None:
         super().__init__()
-        self.observation_shape = _check_shapes(observation_shape)
+        self.observation_shape = checked_shapes(observation_shape)
         (self.num_actions,) = check_sizes("num_actions", [num_actions])
         self.torso = torso(self.observation_shape)
         self.head = head(output_size(self.torso), self.num_actions, *([] if outputs is None else [outputs]))
@@ -299,7 +303,7 @@ def create_network(
         TypeError: If `torso`, `head` or `initializer` is neither a name nor a factory.
         ValueError: If a name is unknown, or a size does not suit the torso or head.
     """
-    torso, head = _resolve("torso", torso, _TORSOS), _resolve("head", head, _HEADS)
+    torso, head = resolved("torso", torso, TORSOS), resolved("head", head, HEADS)
     whole = partial(DictTorso, torso=torso) if isinstance(observation_shape, Mapping) else torso
     return QNetwork(observation_shape, num_actions, whole, head, outputs, initializer)
 
@@ -315,17 +319,18 @@ def _auto_torso(observation_shape: tuple[int, ...]) -> nn.Module:
     return NatureTorso(observation_shape) if is_image else MLPTorso(observation_shape)
 
 
-_TORSOS: Mapping[str, TorsoFactory] = {"auto": _auto_torso, "nature": NatureTorso, "mlp": MLPTorso, **PRESETS}
-_HEADS: Mapping[str, HeadFactory] = {"linear": LinearHead, "dueling": DuelingHead}
+TORSOS: Mapping[str, TorsoFactory] = {"auto": _auto_torso, "nature": NatureTorso, "mlp": MLPTorso, **PRESETS}
+HEADS: Mapping[str, HeadFactory] = {"linear": LinearHead, "dueling": DuelingHead}
 
 
-def _check_shapes(observation_shape: Any) -> Any:
+def checked_shapes(observation_shape: Any) -> Any:
+    """Return shapes as tuples, of positive sizes; a ValueError says which is not."""
     if isinstance(observation_shape, Mapping):
-        return {key: _check_shapes(shape) for key, shape in observation_shape.items()}
+        return {key: checked_shapes(shape) for key, shape in observation_shape.items()}
     return check_sizes("observation_shape", observation_shape)
 
 
-def _resolve(argument: str, choice: str | _Factory, known: Mapping[str, _Factory]) -> _Factory:
+def resolved(argument: str, choice: str | _Factory, known: Mapping[str, _Factory]) -> _Factory:
     """Return the factory that `choice` names, or `choice` itself when it is a factory."""
     if isinstance(choice, str):
         if choice in known:
@@ -359,6 +364,11 @@ def check_fit(network: nn.Module, inputs: Sequence[Any], output_shape: tuple[int
     """
     observation, training = inputs[0], network.training
     kind = type(network).__name__
+    if hasattr(network, "initial_state"):
+        raise ValueError(
+            f"agent {agent!r} remembers nothing from decision to decision, and {kind} reads sequences: give it a "
+            "network such as @create_network's"
+        )
     try:
         output = network.eval()(*inputs)
     except Exception as error:  # a user's network may raise anything

@@ -203,7 +203,7 @@ class Teacher:
             ValueError: There is none, or it keeps no episodes.
         """
         learner = self._agent.learner
-        if self._replay is None or not isinstance(learner, Learner):
+        if self._replay is None or not isinstance(learner, Learner) or not isinstance(learner.replay, Replay):
             raise ValueError(f"{self.source} has no replay, which offline phases learn from: {_COLLECT}")
         try:
             learner.load_replay(*self._replay)

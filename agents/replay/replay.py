@@ -3,8 +3,9 @@
     observe -> storage -> became valid, became invalid -> selector
     sample  <- storage.assemble <- positions <- selector.draw
 
-Storages are a `Ring` (the newest transitions) and a `Reservoir` (a uniform sample of all), selectors are `Uniform` and
-`Prioritized`. A ring puts its batches together with an assembler, `NStep`.
+Storages are a `Ring` (the newest transitions), a `Reservoir` (a uniform sample of all) and a `SequenceRing` (the newest
+sequences, for agents with memory), selectors are `Uniform` and `Prioritized`. A ring puts its batches together with an
+assembler, `NStep`.
 
 To the files a storage is a log of entries, numbered from 0 for ever, of which some are still live. An entry never
 changes once it is written. What does change, of old entries too, is the *snapshot*: a few arrays that are saved whole
@@ -38,10 +39,11 @@ from async_wrappers.agents.files import (
     write_segment,
 )
 from async_wrappers.agents.replay.selectors import SELECTORS, Positions, Selector, Uniform
+from async_wrappers.agents.replay.sequence_ring import SequenceRing
 from async_wrappers.agents.replay.storages import FINAL, LOST, TERMINAL, Reservoir, Ring, joined
 from async_wrappers.agents.schema import TransitionSchema
 
-__all__ = ["NStep", "Replay", "create_replay"]
+__all__ = ["NStep", "Replay", "create_replay", "create_sequence_replay"]
 
 
 class Replay:
@@ -63,7 +65,7 @@ class Replay:
 
     def __init__(
         self,
-        storage: Ring | Reservoir,
+        storage: Ring | Reservoir | SequenceRing,
         selector: Selector,
         *,
         batch_size: int = 32,
@@ -84,6 +86,11 @@ class Replay:
     def __len__(self) -> int:
         """Number of transitions that can be drawn, exactly; O(1)."""
         return self._storage.count
+
+    @property
+    def drawable(self) -> bool:
+        """Whether a batch can be drawn."""
+        return self._storage.count > 0
 
     @property
     def add_count(self) -> int:
@@ -620,6 +627,56 @@ def create_replay(
     draws, evictions = np.random.SeedSequence(seed).spawn(2)
     reservoir = Reservoir(schema, n_step, capacity, batch_size=batch_size, seed=evictions)
     return Replay(reservoir, Uniform(), batch_size=batch_size, seed=draws)
+
+
+def create_sequence_replay(
+    observation_space: gym.Space[Any],
+    extras: Dict | None = None,
+    *,
+    selector: str | Any = "prioritized",
+    capacity: int,
+    batch_size: int = 64,
+    seed: int = 0,
+    num_envs: int = 1,
+    length: int,
+    period: int,
+    stack_size: int = 1,
+    gamma: float = 0.997,
+    discount_by: Literal["decision", "frame"] = "decision",
+    **of_selector: Any,
+) -> Replay:
+    """Make an empty replay of sequences, whose batches are those of `sequences.py`.
+
+    Args:
+        observation_space: a space of arrays, or a Dict of such.
+        extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state".
+        selector: how sequences are drawn: "uniform", "prioritized", or what makes a `Selector`.
+        capacity: sequences kept.
+        batch_size: sequences in a batch.
+        seed: of the draws.
+        num_envs: environments.
+        length: rows of a sequence.
+        period: rows from the beginning of one sequence of an environment to that of the next.
+        stack_size: observations in a stack, k.
+        gamma: discount of one decision or one frame, in [0, 1].
+        discount_by: what `gamma` discounts, a "decision" or a "frame".
+        of_selector: the arguments of the selector, such as those of `Prioritized`.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    ring = SequenceRing(
+        observation_space,
+        extras,
+        capacity,
+        num_envs=num_envs,
+        length=length,
+        period=period,
+        stack_size=stack_size,
+        gamma=gamma,
+        discount_by=discount_by,
+    )
+    return Replay(ring, _make_selector(selector, of_selector), batch_size=batch_size, seed=seed)
 
 
 def _make_selector(selector: Any, arguments: Mapping[str, Any]) -> Selector:

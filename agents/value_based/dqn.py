@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +19,7 @@ from async_wrappers.agents.networks.q_network import check_fit, create_network
 from async_wrappers.agents.policy import (
     Epsilon,
     EpsilonGreedyPolicy,
+    Policy,
     WorkerPolicy,
     has_warmup,
     is_per_actor,
@@ -32,6 +30,7 @@ from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector
 from async_wrappers.agents.schema import Compute, Reader, each_array
 from async_wrappers.agents.spec import (
+    ReadyMade,
     Spec,
     check_at_least,
     check_choice,
@@ -40,6 +39,9 @@ from async_wrappers.agents.spec import (
     check_numbers,
     check_shares,
     discrete_actions,
+    own_seed,
+    reader_of,
+    seeded,
     with_gin_values,
 )
 
@@ -232,7 +234,7 @@ class DQN(Spec):
         self.gamma, self.discount_by = gamma, discount_by
         self.double_dqn = double_dqn
         self.compute = Compute(device, channels_last, bf16, compile)
-        self.reader = _reader(observation_space, stack_size, self.compute, self.name)
+        self.reader = reader_of(observation_space, stack_size, self.compute, self.name)
         self._network, self._optimizer, self._loss_type = network, optimizer, loss_type
         self._priority, self._actor_priorities = priority, actor_priorities
         self._replay: dict[str, Any] = {
@@ -311,6 +313,11 @@ class DQN(Spec):
         """Shape of the network's output for one observation."""
         return (self.num_actions, *self.outputs)
 
+    @property
+    def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch] | None:
+        """What turns a batch's arrays into tensors; None for batches of transitions."""
+        return None
+
     def make_monitor(self) -> Monitor | None:
         """Make what watches the transitions of one environment."""
         return None
@@ -332,15 +339,15 @@ class DQN(Spec):
         network = self.make_network().requires_grad_(False)
         return WorkerPolicy(self.make_policy_for(network, actor=number, actors=workers), self.reader.without_tuples)
 
-    def make_policy_of(self, learner: Any) -> EpsilonGreedyPolicy:
+    def make_policy_of(self, learner: Any) -> Policy:
         """Make the policy of a turn-based agent, which reads the learner's network in place."""
         return self.make_policy_for(learner.network)
 
-    def make_policy_for(self, network: nn.Module, actor: int = 0, actors: int = 1) -> EpsilonGreedyPolicy:
+    def make_policy_for(self, network: nn.Module, actor: int = 0, actors: int = 1) -> Policy:
         """Make a policy that reads `network` in place."""
         return self._make_policy(network, self._epsilon.of_actor(actor, actors))
 
-    def make_vector_policy(self, learner: Any, num_envs: int) -> EpsilonGreedyPolicy:
+    def make_vector_policy(self, learner: Any, num_envs: int) -> Policy:
         """Make the policy of many environments, each of which is an actor for an `epsilon_fn` that takes one."""
         return self._make_policy(
             learner.network, self._epsilon.of_environments(num_envs), leaves_values=self._actor_priorities
@@ -353,7 +360,7 @@ class DQN(Spec):
         of_replay = {name: self._replay[name] for name in ("update_horizon", "gamma", "discount_by")}
         return ActorPriorities(num_envs, self.priority_of_error, **of_replay)
 
-    def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> EpsilonGreedyPolicy:
+    def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> Policy:
         return EpsilonGreedyPolicy(
             network,
             self.values,
@@ -400,15 +407,16 @@ class DQN(Spec):
         return Learner(
             self.make_network(),
             self.loss,
-            self.make_replay(self._replay_capacity, _own_seed(self._replay_seed, number), num_envs),
+            self.make_replay(self._replay_capacity, own_seed(self._replay_seed, number), num_envs),
             kind=self.learner_kind,
             optimizer=self._optimizer,
             min_replay_history=self._min_replay_history,
             compute=self.compute,
             first_action=self.first_action,
             read=self.reader,
+            tensors=self.batch_tensors,
             monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
-            seed=_own_seed(self._learning_seed, number),
+            seed=own_seed(self._learning_seed, number),
             **self._learning,
         )
 
@@ -418,13 +426,16 @@ class DQN(Spec):
         Raises:
             ValueError: The network does not fit the observations, or gives what the agent cannot use.
         """
-        if isinstance(self._network, _ReadyMade):
+        if isinstance(self._network, ReadyMade):
             return self.compute.place(self._network())
-        with _seeded(self._weights_seed):
+        with seeded(self._weights_seed):
             network = self.build_network(self._network)
-            blank = Reader(self.observation_space, self.stack_size, Compute("cpu"))(self.reader.blank_stacks())
-            check_fit(network, self.network_inputs(blank), self.output_shape, self.name)
+            self.check_network(network, Reader(self.observation_space, self.stack_size, Compute("cpu")))
         return self.compute.place(network)
+
+    def check_network(self, network: nn.Module, read: Reader) -> None:
+        """Refuse a network that does not fit the observations, or gives what the agent cannot use: a ValueError."""
+        check_fit(network, self.network_inputs(read(self.reader.blank_stacks())), self.output_shape, self.name)
 
     def make_replay(self, capacity: int, seed: int, num_envs: int = 1) -> Replay:
         """Make the replay memory, with a lane for each environment."""
@@ -486,40 +497,10 @@ class DQN(Spec):
         """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
         return {
             **self.__dict__,
-            "_network": _ReadyMade(self.make_network().cpu()),
+            "_network": ReadyMade(self.make_network().cpu()),
             "_optimizer": with_gin_values(self._optimizer),
             "_replay": {
                 name: with_gin_values(value) if callable(value) else value for name, value in self._replay.items()
             },
             "_epsilon": self._epsilon.map_schedule(with_gin_values),
         }
-
-
-@dataclass(frozen=True)
-class _ReadyMade:
-    """A network that was made where gin had its values."""
-
-    network: nn.Module
-
-    def __call__(self) -> nn.Module:
-        return copy.deepcopy(self.network)
-
-
-def _own_seed(seed: int, number: int) -> int:
-    """Return the seed of learner `number`; the first one's is that of an agent with one learner."""
-    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0]) if number else seed
-
-
-def _reader(space: gym.Space[Any], stack_size: int, compute: Compute, agent: str) -> Reader:
-    try:
-        return Reader(space, stack_size, compute)
-    except ValueError as error:
-        raise ValueError(f"agent {agent!r}: {error}") from None
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Draw from `seed` inside, and leave torch's generator as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

@@ -2,6 +2,7 @@
 
 from async_wrappers.envs.factories import (
     ClipReward,
+    KeepEntries,
     create_atari_environment,
     create_atari_vector,
     create_gym_environment,
@@ -10,6 +11,7 @@ from async_wrappers.envs.factories import (
 
 __all__ = [
     "ClipReward",
+    "KeepEntries",
     "create_atari_environment",
     "create_atari_vector",
     "create_gym_environment",

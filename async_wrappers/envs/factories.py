@@ -18,6 +18,7 @@ from async_wrappers.extras import extra
 
 __all__ = [
     "ClipReward",
+    "KeepEntries",
     "create_atari_environment",
     "create_atari_vector",
     "create_gym_environment",
@@ -435,6 +436,46 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         self._episode_return += float(reward)
         clipped = float(np.clip(float(reward), self._low, self._high))
         return observation, clipped, terminated, truncated, {**info, "episode_return": self._episode_return}
+
+
+class KeepEntries(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Shows some entries of a vector alone, such as the positions of CartPole without its velocities.
+
+    What is hidden has to be remembered, which makes a task for agents with memory of one without::
+
+        create_gym_environment.environment_id = "CartPole-v1"
+        create_gym_environment.wrappers = [@KeepEntries]
+        KeepEntries.entries = (0, 2)
+
+    Args:
+        env: An environment whose observations are a Box `[n]`.
+        entries: Which entries are shown, from 0, in this order.
+        scale: What each of them is multiplied by, above 0; None shows them as they are.
+
+    Raises:
+        ValueError: The observations are no vector, there is no such entry, or there is not a scale above 0 for each.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], entries: Sequence[int], scale: Sequence[float] | None = None) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self, entries=entries, scale=scale)
+        gym.ObservationWrapper.__init__(self, env)
+        space = env.observation_space
+        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+            raise ValueError(f"KeepEntries needs observations that are a Box [n], got {space}")
+        self._entries = [whole("entries", entry, 0, space.shape[0] - 1) for entry in entries]
+        if not self._entries:
+            raise ValueError("entries must name at least one entry, got none")
+        factors = np.ones(len(self._entries)) if scale is None else np.asarray(scale, np.float64)
+        if factors.shape != (len(self._entries),) or not (factors > 0).all():
+            raise ValueError(f"scale must be a number > 0 for each of {len(self._entries)} entries, got {scale!r}")
+        self._scale = factors.astype(space.dtype)
+        low, high = (bound[self._entries] * self._scale for bound in (space.low, space.high))
+        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype.type)
+
+    def observation(self, observation: Any) -> Any:
+        """Return the entries."""
+        return observation[self._entries] * self._scale
 
 
 class NoopReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):

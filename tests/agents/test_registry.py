@@ -8,12 +8,14 @@ import gin
 import pytest
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
+from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import NoopAgent, RandomAgent
 from async_wrappers.agents.registry import AGENTS, BASELINES, create_agent
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import C51
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.quantile import ImplicitQuantile, Quantile
+from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
@@ -35,6 +37,8 @@ def no_bindings() -> Iterator[None]:
         ("full_rainbow", FullRainbow),
         ("quantile", Quantile),
         ("implicit_quantile", ImplicitQuantile),
+        ("r2d2", R2D2),
+        ("vtrace", VTrace),
     ],
 )
 def test_a_name_makes_its_agent(name: str, kind: type) -> None:

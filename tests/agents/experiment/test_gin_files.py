@@ -29,7 +29,22 @@ from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
-VECTORS = [name for name in FILES if name.startswith("configs/apex/")]  # many environments at once
+VECTORS = [
+    name for name in FILES if name.startswith(("configs/apex/", "configs/r2d2/", "configs/vtrace/"))
+]  # many environments at once
+TINY = {  # what agents with sequences are made small by
+    "vtrace": ("VTraceAgent.batch_size = 2", "VTraceAgent.unroll_length = 5", "create_actor_critic.torso = @MLPTorso"),
+    "r2d2": (
+        "VectorRunner.replay_ratio = 1.0",
+        "R2D2Agent.batch_size = 2",
+        "R2D2Agent.burn_in = 2",
+        "R2D2Agent.unroll_length = 4",
+        "R2D2Agent.state_period = 4",
+        "R2D2Agent.min_replay_history = 10",
+        "R2D2Agent.replay_capacity = 1_000",
+        "create_recurrent_q_network.torso = @MLPTorso",
+    ),
+}
 # Students need a teacher, and have tests of their own.
 TURNS = [name for name in FILES if "reincarnation" not in name]
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
@@ -92,7 +107,8 @@ def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Bu
 
 def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
     """Train an experiment of many environments until it learns."""
-    few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1", "VectorRunner.replay_ratio = 1.0")
+    few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1")
+    few += TINY.get(Path(name).parent.name, ("VectorRunner.replay_ratio = 1.0",))
     short = ("Runner.num_iterations = 1", "Runner.training_steps = 40", "Runner.evaluation_episodes = None")
     small = ("DQNAgent.min_replay_history = 20", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
     runner = build(name, tmp_path, *few, *short, *small, "Runner.evaluation_steps = 0")

@@ -1,0 +1,1 @@
+"""Agents of a policy and a value, one file each: hyperparameters, acting, loss."""

@@ -1,0 +1,377 @@
+"""Networks over sequences of observations: a torso, a core that remembers, a head.
+
+    observation [T, B, ...] -> encode -> features [T, B, F]
+    features, previous action, previous reward -> core, which carries a state from row to row -> [T, B, C]
+    -> head -> outputs [T, B, ...]
+
+The core's state starts afresh, as zeros, on each row that is the ``first`` of an episode. So a sequence may hold the
+end of one episode and the beginning of another, and acting, which is a sequence of one row, is the same function.
+
+The core reads the previous action and reward beside the features, as in IMPALA (Espeholt et al. 2018, figure 3), R2D2
+(Kapturowski et al. 2019) and SEED RL (Espeholt et al. 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import gin
+import torch
+from torch import Tensor, nn
+
+from async_wrappers.agents.networks.q_network import HEADS, TORSOS, DictTorso, HeadFactory, checked_shapes, resolved
+from async_wrappers.agents.networks.torsos import (
+    Initializer,
+    TorsoFactory,
+    as_float32,
+    check_observation,
+    check_sizes,
+    initialize,
+    output_size,
+)
+from async_wrappers.agents.schema import each_array, first_array
+
+__all__ = [
+    "ActorCriticHead",
+    "GRUCore",
+    "LSTMCore",
+    "SequenceNetwork",
+    "check_sequence_fit",
+    "create_actor_critic",
+    "create_recurrent_q_network",
+]
+
+
+# Cores: from features [T, B, F] and a state [B, S] to outputs [T, B, output_size] and the next state.
+#
+# The cell is called row by row. `nn.LSTM` on the pieces between two resets takes as long on a CPU, since with dozens
+# of environments some episode begins on nearly every row; packed sequences take longer.
+
+
+class Core(Protocol):
+    """An ``nn.Module`` that is made from the number of its inputs.
+
+    Attributes:
+        output_size: Features that it gives.
+        state_size: Numbers that it remembers, S.
+    """
+
+    output_size: int
+    state_size: int
+
+    def __call__(self, features: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """See `LSTMCore.forward`."""
+
+
+@gin.configurable(module="agents")
+class LSTMCore(nn.Module):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997; with forget gates, Gers et al. 2000).
+
+    Args:
+        input_size: Features of a row, F.
+        hidden: Units.
+
+    Attributes:
+        output_size: `hidden`.
+        state_size: 2 `hidden`: the output and the cell.
+
+    Raises:
+        ValueError: A size is not positive.
+    """
+
+    def __init__(self, input_size: int, hidden: int = 256) -> None:
+        super().__init__()
+        check_sizes("input_size", [input_size])
+        check_sizes("LSTMCore.hidden", [hidden])
+        self.output_size, self.state_size = hidden, 2 * hidden
+        self.cell = nn.LSTMCell(input_size, hidden)
+
+    def forward(self, features: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Carry the state over T rows.
+
+        Args:
+            features: `[T, B, F]`.
+            state: What was left before the first row, `[B, state_size]`.
+            first: Bool `[T, B]`, True where an episode begins: the state is zeros there.
+
+        Returns:
+            Outputs `[T, B, output_size]`, and the state after the last row.
+        """
+        hidden, cell = state.chunk(2, dim=1)
+        outputs = []
+        for row, begins in zip(features.unbind(), first.unsqueeze(2).unbind(), strict=True):
+            hidden, cell = self.cell(row, (hidden.masked_fill(begins, 0.0), cell.masked_fill(begins, 0.0)))
+            outputs.append(hidden)
+        return torch.stack(outputs), torch.cat([hidden, cell], dim=1)
+
+
+@gin.configurable(module="agents")
+class GRUCore(nn.Module):
+    """Gated recurrent units (Cho et al. 2014): half the state of `LSTMCore`, three quarters of its weights.
+
+    Args:
+        input_size: Features of a row, F.
+        hidden: Units.
+
+    Attributes:
+        output_size: `hidden`.
+        state_size: `hidden`.
+
+    Raises:
+        ValueError: A size is not positive.
+    """
+
+    def __init__(self, input_size: int, hidden: int = 256) -> None:
+        super().__init__()
+        check_sizes("input_size", [input_size])
+        check_sizes("GRUCore.hidden", [hidden])
+        self.output_size = self.state_size = hidden
+        self.cell = nn.GRUCell(input_size, hidden)
+
+    def forward(self, features: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Carry the state over T rows; see `LSTMCore.forward`."""
+        outputs = []
+        for row, begins in zip(features.unbind(), first.unsqueeze(2).unbind(), strict=True):
+            state = self.cell(row, state.masked_fill(begins, 0.0))
+            outputs.append(state)
+        return torch.stack(outputs), state
+
+
+class _NoCore(nn.Module):
+    """Features pass unchanged; there is no state."""
+
+    state_size = 0
+
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.output_size = input_size
+
+    def forward(self, features: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the arguments."""
+        return features, state
+
+
+@gin.configurable(module="agents")
+class ActorCriticHead(nn.Module):
+    """Two linear layers on the same features: a policy's logits `[B, num_actions]` and a value `[B]`.
+
+    Args:
+        input_size: Number of features.
+        num_actions: Number of actions.
+
+    Raises:
+        ValueError: A size is not positive.
+    """
+
+    def __init__(self, input_size: int, num_actions: int) -> None:
+        super().__init__()
+        check_sizes("input_size", [input_size])
+        check_sizes("num_actions", [num_actions])
+        self.policy = nn.Linear(input_size, num_actions)
+        self.value = nn.Linear(input_size, 1)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map features `[B, input_size]` to logits and values."""
+        return self.policy(features), self.value(features).squeeze(1)
+
+
+class SequenceNetwork(nn.Module):
+    """A head on a core on a torso, for sequences of observations.
+
+    Args:
+        observation_shape: Shape of one observation, without time and batch; for a Dict, the shapes by key.
+        num_actions: Number of actions, A.
+        torso: Makes the torso from `observation_shape`.
+        head: Makes the head from the number of its inputs and A.
+        core: Makes the core from the number of its inputs; None for a network without memory.
+        feed_previous: Whether the core (the head, where there is none) reads the previous action, one-hot and zeros
+            where there was none, and the previous reward, clipped to [-1, 1], beside the features.
+        initializer: How the weights of linear and convolutional layers begin (`torsos.initialize`); a core's begin as
+            PyTorch's.
+
+    Attributes:
+        state_size: Numbers that the core remembers; 0 without one.
+        num_actions: As given.
+
+    Raises:
+        TypeError: The torso or the core has no integer `output_size`.
+        ValueError: A size is not positive, or the torso, core or head refuses its arguments.
+    """
+
+    def __init__(
+        self,
+        observation_shape: Any,
+        num_actions: int,
+        torso: Callable[[Any], nn.Module],
+        head: Callable[..., nn.Module],
+        core: Callable[[int], nn.Module] | None = None,
+        feed_previous: bool = True,
+        initializer: Initializer = "torch",
+    ) -> None:
+        super().__init__()
+        self.observation_shape = checked_shapes(observation_shape)
+        (self.num_actions,) = check_sizes("num_actions", [num_actions])
+        self.torso = torso(self.observation_shape)
+        self.feed_previous = feed_previous
+        features = output_size(self.torso) + (self.num_actions + 1 if feed_previous else 0)
+        made: Any = (core or _NoCore)(features)
+        self.core, self.state_size = made, int(made.state_size)
+        self.head = head(output_size(self.core), self.num_actions)
+        initialize(self, initializer)
+
+    def forward(
+        self, observation: Any, previous_action: Tensor, previous_reward: Tensor, first: Tensor, state: Tensor
+    ) -> tuple[Any, Tensor]:
+        """Compute the outputs of T rows of B sequences.
+
+        Args:
+            observation: `[T, B, *observation_shape]`, as `q_network.QNetwork.forward` takes it; for a Dict, such
+                tensors by key.
+            previous_action: Whole numbers `[T, B]`, counted from 0; -1 where there was none.
+            previous_reward: `[T, B]`; 0 where there was none.
+            first: Bool `[T, B]`, True where an episode begins.
+            state: What the core left before the first row, `[B, state_size]`; zeros begin.
+
+        Returns:
+            What the head gives, a tensor `[T, B, ...]` in float32 or a tuple of such, and the state after the last row.
+
+        Raises:
+            TypeError: The observation is neither uint8 nor floating point.
+            ValueError: The observation has another shape, or other keys.
+        """
+        rows = tuple(first_array(observation).shape[:2])
+        features = self.encode(each_array(lambda tensor: tensor.flatten(0, 1), observation))
+        if self.feed_previous:
+            actions = torch.arange(self.num_actions, device=features.device)
+            chosen = (previous_action.reshape(-1, 1) == actions).to(features.dtype)
+            reward = previous_reward.reshape(-1, 1).clamp(-1.0, 1.0).to(features.dtype)
+            features = torch.cat([features, chosen, reward], dim=1)
+        outputs, state = self.core(features.view(*rows, -1), state, first)
+        heads = self.head(outputs.flatten(0, 1))
+        if isinstance(heads, tuple):
+            return tuple(each.float().view(*rows, *each.shape[1:]) for each in heads), state.float()
+        return heads.float().view(*rows, *heads.shape[1:]), state.float()
+
+    def encode(self, observation: Any) -> Tensor:
+        """Map observations `[N, *observation_shape]` to the torso's features `[N, F]`."""
+        check_observation(observation, self.observation_shape)
+        features: Tensor = self.torso(as_float32(observation))
+        return features
+
+    def initial_state(self, rows: int) -> Tensor:
+        """Return the state that episodes begin with, zeros `[rows, state_size]`."""
+        return torch.zeros((rows, self.state_size), device=next(self.parameters()).device)
+
+
+CORES: Mapping[str, Callable[[int], nn.Module]] = {"lstm": LSTMCore, "gru": GRUCore}
+
+
+@gin.configurable(module="agents")
+def create_actor_critic(
+    observation_shape: Any,
+    num_actions: int,
+    *,
+    torso: str | TorsoFactory = "auto",
+    core: str | Callable[[int], nn.Module] | None = None,
+    feed_previous: bool = True,
+    initializer: Initializer = "torch",
+) -> SequenceNetwork:
+    """Build a network of a policy and a value, for agents such as `actor_critic.vtrace.VTrace`.
+
+    Args:
+        observation_shape: Shape of one observation; for a Dict, the shapes by key.
+        num_actions: Number of actions.
+        torso: As in `q_network.create_network`.
+        core: "lstm", "gru", a factory such as ``@LSTMCore``, or None for no memory.
+        feed_previous: See `SequenceNetwork`.
+        initializer: As in `q_network.create_network`.
+
+    Raises:
+        TypeError: `torso`, `core` or `initializer` is neither a name nor a factory.
+        ValueError: A name is unknown, or a size does not suit the torso or core.
+    """
+    return _create(observation_shape, num_actions, torso, ActorCriticHead, core, feed_previous, initializer)
+
+
+@gin.configurable(module="agents")
+def create_recurrent_q_network(
+    observation_shape: Any,
+    num_actions: int,
+    *,
+    torso: str | TorsoFactory = "auto",
+    core: str | Callable[[int], nn.Module] | None = "lstm",
+    head: str | HeadFactory = "dueling",
+    feed_previous: bool = True,
+    initializer: Initializer = "torch",
+) -> SequenceNetwork:
+    """Build a Q-network with memory, for agents such as `value_based.r2d2.R2D2`.
+
+    Args:
+        observation_shape: Shape of one observation; for a Dict, the shapes by key.
+        num_actions: Number of actions.
+        torso: As in `q_network.create_network`.
+        core: "lstm", "gru", a factory such as ``@LSTMCore``, or None for no memory.
+        head: As in `q_network.create_network`.
+        feed_previous: See `SequenceNetwork`.
+        initializer: As in `q_network.create_network`.
+
+    Raises:
+        TypeError: `torso`, `core`, `head` or `initializer` is neither a name nor a factory.
+        ValueError: A name is unknown, or a size does not suit the torso, core or head.
+    """
+    made = resolved("head", head, HEADS)
+    return _create(observation_shape, num_actions, torso, made, core, feed_previous, initializer)
+
+
+def _create(
+    observation_shape: Any,
+    num_actions: int,
+    torso: str | TorsoFactory,
+    head: Callable[..., nn.Module],
+    core: str | Callable[[int], nn.Module] | None,
+    feed_previous: bool,
+    initializer: Initializer,
+) -> SequenceNetwork:
+    made = resolved("torso", torso, TORSOS)
+    whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
+    remembers = None if core is None else resolved("core", core, CORES)
+    return SequenceNetwork(observation_shape, num_actions, whole, head, remembers, feed_previous, initializer)
+
+
+@torch.no_grad()
+def check_sequence_fit(
+    network: nn.Module, observation: Any, output_shapes: Sequence[tuple[int, ...]], agent: str
+) -> None:
+    """Call a network once, on a sequence of one observation, without gradients.
+
+    Args:
+        network: Any module; its mode, training or evaluation, is left as it was.
+        observation: [1, k, *shape], or a dict of such.
+        output_shapes: The shapes of what it gives for one observation, without time and batch.
+        agent: The agent's name, for the message.
+
+    Raises:
+        ValueError: The network is none over sequences, raises an error, or gives something else.
+    """
+    kind, training = type(network).__name__, network.training
+    if not hasattr(network, "initial_state"):
+        raise ValueError(
+            f"network must be one over sequences with agent {agent!r}, such as @create_actor_critic's, got {kind}"
+        )
+    rows = torch.zeros((1, 1))
+    arguments = rows.long() - 1, rows, rows == 0
+    try:
+        stacks = each_array(lambda tensor: tensor.unsqueeze(0), observation)
+        outputs, _ = network.eval()(stacks, *arguments, network.initial_state(1))  # type: ignore[operator]
+    except Exception as error:  # a user's network may raise anything
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"network must take sequences of observations, and {kind} does not: {what}") from error
+    network.train(training)
+    given = [tuple(each.shape) for each in (outputs if isinstance(outputs, tuple) else (outputs,))]
+    wanted = [(1, 1, *shape) for shape in output_shapes]
+    if given != wanted:
+        raise ValueError(
+            f"network must give {wanted} to agent {agent!r} for a sequence of one observation, got {given} from {kind}"
+        )

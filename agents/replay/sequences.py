@@ -1,0 +1,376 @@
+"""Sequences: consecutive rows of one environment, time first, and how they are put together from transitions.
+
+Rows
+----
+An episode of t decisions is a run of t + 1 rows, as in the ring (`storages.py`): each but the last holds an observation
+and the decision made on it, the last one holds the final observation alone. Rows of an environment follow one another
+across episodes without padding::
+
+    row              0     1     2     3       |  4     5     6     ...
+    observation      o_0   o_1   o_2   o_3     |  o_0   o_1   o_2
+    previous action  -1    a_0   a_1   a_2     |  -1    a_0   a_1
+    previous reward  0     r_0   r_1   r_2     |  0     r_0   r_1
+    first            True                      |  True
+    action, reward   a_0   a_1   a_2   0       |  a_0   a_1   a_2
+    mask             1     1     1     0       |  1     1     1
+    discount         g     g     0 or g  0     |  g     g     g
+
+`discount` is gamma per decision or gamma ** interval, 0 where the episode terminated, and g where it was truncated or
+cut: such a step bootstraps on the value of the final observation, in the next row. A final row has no decision: mask
+and discount are 0, no step is learnt there and nothing is carried across it. It runs through a network's core as any
+other row, which gives its value, and what the core remembers of it is thrown away, for the next row is a first one.
+
+A sequence is L rows and the observation of row L, on which the last step bootstraps; row L is the first row of the next
+sequence, where they do not overlap. So each step lies in one sequence. `state` is what the core had left before row 0,
+with the weights that acted.
+
+The batch
+---------
+What a source of sequences returns (T = L, B sequences, k observations in a stack):
+
+==========================  =============================================================================
+observation                 [T + k, B, *shape], single observations, k - 1 before row 0; a dict for a Dict
+previous_action             int64 [T + 1, B], counted from 0; -1 where there was none
+previous_reward             float32 [T + 1, B]
+first                       bool [T + 1, B]
+action, reward, discount    int64, float32, float32 [T, B]
+mask                        float32 [T, B], 1 where a decision was made, else 0
+extras                      what the policy left beside its action, [T, B, ...] by name; zeros in final rows
+state                       float32 [B, S]; left out where the policy remembers nothing, S = 0
+index                       int64 [B], the sequence's number
+==========================  =============================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.spaces import Dict
+from torch import Tensor
+
+from async_wrappers.agents.files import Arrays
+from async_wrappers.agents.schema import Column, TransitionSchema, each_array
+
+__all__ = ["STATE", "Assembly", "sequence_tensors", "without_state"]
+
+STATE = "state"  # the name of what a policy with memory remembers after its decision, among its extras
+
+Rows = npt.NDArray[Any]
+
+
+class Assembly:
+    """Puts the transitions of N environments into sequences; the module's comment says what those are.
+
+    Args:
+        observation_space: a space of arrays, or a Dict of such.
+        extras: the space of what the policy leaves beside its action; its entry `STATE`, a Box `[S]`, is kept once per
+            sequence. None where it leaves nothing.
+        emit: is given the columns `[M, ...]` of M sequences that have become whole, by name, sequence first; it is to
+            copy them.
+        num_envs: N.
+        length: rows of a sequence, L.
+        period: rows from the beginning of one sequence of an environment to that of the next, at most L; the others
+            they have in common.
+        stack_size: observations in a stack, k.
+        gamma: discount of one decision or one frame, in [0, 1].
+        discount_by: what `gamma` discounts, a "decision" or a "frame".
+
+    Attributes:
+        columns: shape and dtype of each array of a sequence, by name.
+        schema: what a row is made of, without the state.
+        observation_names: the names of those that an observation is made of, in the order of the schema.
+        add_count: transitions ever observed.
+
+    Raises:
+        ValueError: a space cannot be stored, or an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        extras: Dict | None,
+        emit: Callable[[Mapping[str, Rows]], None],
+        *,
+        num_envs: int = 1,
+        length: int,
+        period: int,
+        stack_size: int = 1,
+        gamma: float = 0.99,
+        discount_by: Literal["decision", "frame"] = "decision",
+    ) -> None:
+        """See the class."""
+        for name, value in {"num_envs": num_envs, "length": length, "stack_size": stack_size}.items():
+            if value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value}")
+        if not 1 <= period <= length:
+            raise ValueError(f"period must lie in [1, {length}] rows, the length of a sequence, got {period}")
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must lie in [0, 1], got {gamma}")
+        if discount_by not in ("decision", "frame"):
+            raise ValueError(f"discount_by must be 'decision' or 'frame', got {discount_by!r}")
+        self.num_envs, self.length, self.stack_size = num_envs, length, stack_size
+        self._emit, self._period, self._gamma, self._discount_by = emit, period, gamma, discount_by
+        whole = TransitionSchema(observation_space, extras)
+        rest = without_state(extras)
+        self.schema = TransitionSchema(observation_space, rest)
+        self._facts = {**whole.as_dict(), "length": length, "period": period, "stack_size": stack_size}
+        self._facts |= {"gamma": gamma, "discount_by": discount_by, "num_envs": num_envs}
+        state = extras.spaces.get(STATE) if extras is not None else None
+        self._state_size: int | None = None if state is None else int(state.shape[0])  # type: ignore[index]
+        steps, rows, frames = length, length + 1, length + stack_size
+        self.observation_names = list(self.schema.observation.columns)
+        self._extra_names = list(self.schema.extras.columns) if self.schema.extras else []
+        sizes: dict[str, tuple[int, Column]] = {
+            name: (frames, column) for name, column in self.schema.observation.columns.items()
+        }
+        sizes["previous_action"] = rows, Column((), np.dtype(np.int64))
+        sizes["previous_reward"] = rows, Column((), np.dtype(np.float32))
+        sizes["age"] = rows, Column((), np.dtype(np.int64))
+        if self._state_size is not None:
+            sizes[STATE] = rows, Column((self._state_size,), np.dtype(np.float32))
+        sizes["action"] = steps, Column((), np.dtype(np.int64))
+        for name in ("reward", "discount", "mask"):
+            sizes[name] = steps, Column((), np.dtype(np.float32))
+        if self.schema.extras:
+            sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
+        self._buffers: dict[str, Rows] = {
+            name: np.zeros((num_envs, size, *column.shape), column.dtype) for name, (size, column) in sizes.items()
+        }
+        # Of a whole sequence: the state before row 0 alone, and where episodes begin in the place of the ages.
+        self.columns = {name: Column((size, *column.shape), column.dtype) for name, (size, column) in sizes.items()}
+        self.columns["first"] = Column((rows,), np.dtype(np.bool_))
+        del self.columns["age"]
+        if self._state_size is not None:
+            self.columns[STATE] = sizes[STATE][1]
+        # Of each environment: rows of the running sequence, observations of the running episode, and the last step.
+        self._position, self._age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self._last_action, self._last_reward = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.float32)
+        self._last_state = np.zeros((num_envs, self._state_size or 0), np.float32)
+        self.add_count = 0
+
+    # Writing.
+
+    def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
+        """Take in one transition, as `Replay.observe` does; within an episode each must follow the one before."""
+        if not 0 <= env_id < self.num_envs:
+            raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
+        ended = transition["terminal"] or transition["truncated"]
+        block: dict[str, Any] = {name: np.asarray(transition[name])[None] for name in _NUMBERS}
+        block["env_ids"] = np.array([env_id])
+        block["observation"] = each_array(lambda array: np.asarray(array)[None], transition["observation"])
+        block["final"] = {env_id: transition["next_observation"]} if ended else {}
+        if "extras" in transition:
+            block["extras"] = each_array(lambda array: np.asarray(array)[None], transition["extras"])
+        self.extend(block)
+
+    def extend(self, block: Mapping[str, Any]) -> None:
+        """Take in one transition of each of R environments, columns `[R]` as `Replay.extend` takes them.
+
+        Raises:
+            KeyError: a key is missing; nothing is stored then.
+            ValueError: the environments are not distinct or unknown, an array has another shape or kind than the
+                schema's, or a final observation is missing; nothing is stored then.
+        """
+        env_ids = np.asarray(block["env_ids"])
+        rows = len(env_ids)
+        if rows and (env_ids.min() < 0 or env_ids.max() >= self.num_envs or len(np.unique(env_ids)) < rows):
+            raise ValueError(f"env_ids must be distinct and lie in [0, {self.num_envs}), got {env_ids.tolist()}")
+        terminal = np.asarray(block["terminal"], bool)
+        ended = env_ids[terminal | np.asarray(block["truncated"], bool)]
+        observation = self.schema.observation.check_rows(block["observation"], rows)
+        extras: list[Rows] = []
+        state: Any = None
+        if self._extra_names or self._state_size is not None:
+            given = dict(block["extras"])
+            state = given.pop(STATE, None)
+            extras = self.schema.extras.check_rows(given, rows) if self.schema.extras else []
+        if (self._state_size is not None) and np.shape(state) != (rows, self._state_size):
+            raise ValueError(f"extras[{STATE!r}] must be [{rows}, {self._state_size}], got {np.shape(state)}")
+        if missing := [env_id for env_id in ended.tolist() if env_id not in block["final"]]:
+            raise ValueError(f"final must hold the last observation of environment {missing[0]}, whose episode ended")
+        finals = [self.schema.observation.check(block["final"][env_id]) for env_id in ended.tolist()]
+        action, reward = np.asarray(block["action"], np.int64), np.asarray(block["reward"], np.float32)
+        discount = np.full(rows, self._gamma)
+        if self._discount_by == "frame":
+            discount **= np.asarray(block["interval"])
+        self._begin_row(env_ids, observation)
+        at = env_ids, self._position[env_ids]
+        self._buffers["action"][at], self._buffers["reward"][at] = action, reward
+        self._buffers["discount"][at], self._buffers["mask"][at] = np.where(terminal, 0.0, discount), 1.0
+        for name, array in zip(self._extra_names, extras, strict=True):
+            self._buffers[name][at] = array
+        self._position[env_ids] += 1
+        self._last_action[env_ids], self._last_reward[env_ids] = action, reward
+        if state is not None:
+            self._last_state[env_ids] = state
+        self.add_count += rows
+        if len(ended):
+            self._append_final(ended, [np.stack(arrays) for arrays in zip(*finals, strict=True)])
+
+    def cut(self, observation: Any, env_id: int = 0) -> None:
+        """End an environment's running episode, if one runs, as a truncation would have; see `Replay.cut`."""
+        if not 0 <= env_id < self.num_envs:
+            raise ValueError(f"env_id must lie in [0, {self.num_envs}), got {env_id}")
+        final = [array[None] for array in self.schema.observation.check(observation)]
+        if self._age[env_id]:
+            self._append_final(np.array([env_id]), final)
+
+    def _append_final(self, env_ids: npt.NDArray[np.int64], observation: list[Rows]) -> None:
+        self._begin_row(env_ids, observation)
+        at = env_ids, self._position[env_ids]
+        for name in ("action", "reward", "discount", "mask", *self._extra_names):
+            self._buffers[name][at] = 0
+        self._position[env_ids] += 1
+        self._age[env_ids] = 0
+
+    def _begin_row(self, env_ids: npt.NDArray[np.int64], observation: list[Rows]) -> None:
+        """Write what is known of a row before its decision, and emit the sequences that end before it."""
+        at, age = (env_ids, self._position[env_ids]), self._age[env_ids]
+        begins = age == 0
+        for name, array in zip(self.observation_names, observation, strict=True):
+            self._buffers[name][env_ids, at[1] + self.stack_size - 1] = array
+        self._buffers["age"][at] = age
+        self._buffers["previous_action"][at] = np.where(begins, -1, self._last_action[env_ids])
+        self._buffers["previous_reward"][at] = np.where(begins, 0.0, self._last_reward[env_ids])
+        if self._state_size is not None:
+            self._buffers[STATE][at] = np.where(begins[:, None], 0.0, self._last_state[env_ids])
+        self._age[env_ids] += 1
+        whole = env_ids[at[1] == self.length]
+        if len(whole):
+            self._finish(whole)
+
+    def _finish(self, env_ids: npt.NDArray[np.int64]) -> None:
+        """Emit whole sequences, and move the rows that the next ones begin with to the front."""
+        whole = {name: buffer[env_ids] for name, buffer in self._buffers.items()}
+        ages = whole.pop("age")
+        whole["first"] = ages == 0
+        if self._state_size is not None:
+            whole[STATE] = whole[STATE][:, 0]
+        self._emit(whole)
+        for buffer in self._buffers.values():
+            kept = buffer.shape[1] - self._period
+            buffer[env_ids, :kept] = buffer[env_ids, self._period :]
+        self._position[env_ids] = self.length - self._period
+        # Stacks of the new first row reach back to its episode's first observation, and no further.
+        before = self.stack_size - 1 - ages[:, self._period]
+        for env_id, blank in zip(env_ids[before > 0], before[before > 0], strict=True):
+            for name in self.observation_names:
+                self._buffers[name][env_id, :blank] = 0
+
+    # Reading.
+
+    def batch(self, columns: Mapping[str, Rows]) -> dict[str, Any]:
+        """Return columns of B sequences, `[T, B, ...]` as the module's comment has them, with observations nested."""
+        of_observation, of_extras = self.schema.observation, self.schema.extras
+        names = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
+        batch: dict[str, Any] = {"observation": of_observation.nest([columns[name] for name in self.observation_names])}
+        batch |= {name: columns[name] for name in names}
+        if of_extras is not None:
+            batch["extras"] = of_extras.nest([columns[name] for name in self._extra_names])
+        if self._state_size is not None:
+            batch[STATE] = columns[STATE]
+        return batch
+
+    def end_running(self) -> None:
+        """End every episode that is under way with its last observation, as where it is not known what followed.
+
+        The last row's decision is lost with that.
+        """
+        for env_id in np.flatnonzero(self._age):
+            row = self._position[env_id] - 1
+            for name in ("action", "reward", "discount", "mask", *self._extra_names):
+                self._buffers[name][env_id, row] = 0
+            self._age[env_id] = 0
+
+    # State.
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sequences under construction."""
+        return sum(buffer.nbytes for buffer in self._buffers.values())
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data."""
+        return dict(self._facts)
+
+    def snapshot(self) -> Arrays:
+        """Return all that is under construction, not copied."""
+        return {f"running/{name}": array for name, array in self._arrays().items()}
+
+    def restore(self, snapshot: Arrays, add_count: int) -> None:
+        """Take over what `snapshot` returned."""
+        for name, array in self._arrays().items():
+            array[...] = snapshot[f"running/{name}"]
+        self.add_count = add_count
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for array in self._arrays().values():
+            array.fill(0)
+        self.add_count = 0
+
+    def _arrays(self) -> dict[str, Rows]:
+        counts = {"position": self._position, "episode_age": self._age, "last_action": self._last_action}
+        return {**self._buffers, **counts, "last_reward": self._last_reward, "last_state": self._last_state}
+
+
+_NUMBERS = ("action", "reward", "interval", "terminal", "truncated")
+
+
+def without_state(extras: Dict | None) -> Dict | None:
+    """Return the extras that are kept for each row: all but the state; None where there are no others."""
+    rest = {} if extras is None else {name: space for name, space in extras.spaces.items() if name != STATE}
+    return Dict(rest) if rest else None
+
+
+# Tensors: what a loss reads.
+
+
+def sequence_tensors(
+    batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Rows], Tensor], stack_size: int
+) -> dict[str, Any]:
+    """Return what a loss reads of a batch of sequences.
+
+    Args:
+        batch: what a source has drawn, as the module's comment has it.
+        read: makes what a network reads from single observations `[N, 1, *shape]`, or from a dict of such.
+        tensor: makes a tensor from an array.
+        stack_size: observations in a stack, k.
+
+    Returns:
+        Tensors by name, on the device; "observation" in stacks `[T + 1, B, k, *shape]`, with zeros before an episode.
+    """
+    tensors: dict[str, Any] = {}
+    for name, array in batch.items():
+        if name == "extras":
+            tensors[name] = each_array(tensor, array)
+        elif name not in ("observation", "index"):
+            tensors[name] = tensor(array)
+    rows, first = np.shape(batch["first"]), tensors["first"]
+    if STATE not in tensors:
+        tensors[STATE] = tensor(np.zeros((rows[1], 0), np.float32))
+
+    def stacks(frames: Tensor) -> Tensor:
+        return _stacked(frames.view(rows[0] + stack_size - 1, rows[1], *frames.shape[2:]), first, stack_size)
+
+    frames = read(each_array(lambda array: array.reshape(-1, 1, *array.shape[2:]), batch["observation"]))
+    tensors["observation"] = each_array(stacks, frames)
+    return tensors
+
+
+def _stacked(frames: Tensor, first: Tensor, stack_size: int) -> Tensor:
+    """Return stacks `[T + 1, B, k, *shape]` of frames `[T + k, B, *shape]`, with zeros before an episode's first."""
+    rows = len(first)
+    stacks = torch.stack([frames[back : back + rows] for back in range(stack_size)], dim=2)
+    if stack_size == 1:
+        return stacks
+    number = torch.arange(rows, device=first.device).unsqueeze(1)
+    begun = torch.where(first, number, -stack_size).cummax(0).values  # what lies before row 0 is blank already
+    missing = stack_size - 1 - (number - begun)  # observations of a stack that are before the episode
+    blank = torch.arange(stack_size, device=first.device) < missing.unsqueeze(2)
+    return stacks.masked_fill_(blank.view(*blank.shape, *[1] * (frames.ndim - 2)), 0)

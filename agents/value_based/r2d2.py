@@ -1,0 +1,248 @@
+"""R2D2 (Kapturowski et al., "Recurrent experience replay in distributed reinforcement learning", ICLR 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any, ClassVar
+
+import gin
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.spaces import Box, Dict
+from torch import Tensor, nn
+
+from async_wrappers.agents.learner import Batch, LossOutput, Networks, linear_decay
+from async_wrappers.agents.losses.sequences import sequence_priority, td_errors_n_step_double
+from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
+from async_wrappers.agents.policy import Decisions, Epsilon, RecurrentPolicy, WorkerPolicy, per_actor_epsilon
+from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
+from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
+from async_wrappers.agents.schema import Reader, each_array
+from async_wrappers.agents.spec import (
+    check_at_least,
+    check_numbers,
+    check_shares,
+    refuse_memory_under_delay,
+)
+from async_wrappers.agents.value_based.dqn import DQN
+
+__all__ = ["R2D2"]
+
+
+@gin.configurable("R2D2Agent", module="agents")
+class R2D2(DQN):
+    """R2D2 (Kapturowski et al. 2019), ``R2D2Agent`` in gin: DQN with memory, on sequences with stored states.
+
+    Sequences of `burn_in` and `unroll_length` rows are drawn by priority. Both networks are run over the burn-in from
+    the state that acting had left before it, without learning, and then over the unroll. An environment's first
+    `burn_in` rows are never learnt from.
+
+    Args:
+        observation_space: As in `DQN`.
+        action_space: Discrete.
+        network: From (observation shape [k, *shape], number of actions) to a `SequenceNetwork` of Q-values.
+        burn_in: Rows before those that are learnt from.
+        unroll_length: Rows that are learnt from: decisions, and the final observation of each episode.
+        state_period: Rows from the beginning of one sequence of an environment to that of the next.
+        eta: A sequence's priority is eta times its largest error and 1 - eta times the mean one.
+        value_rescaling: epsilon of h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x; None learns values as they are.
+        gamma: As in `DQN`.
+        update_horizon: As in `DQN`; returns end with the sequence.
+        batch_size: Sequences per update.
+        double_dqn: As in `DQN`.
+        replay_scheme: As in `DQN`.
+        priority_exponent: As in `DQN`.
+        importance_exponent: As in `DQN`.
+        epsilon_fn: As in `DQN`.
+        learning_rate_decay: Updates over which the learning rate falls linearly to 0; None keeps it.
+        shared: The others of `DQN`. `replay_capacity` counts the rows of all environments, those that two sequences
+            share once; `loss_type` and `priority` have no effect: the loss is half the sum of squared errors.
+
+    Raises:
+        ValueError: A space that the agent cannot use, or an argument out of range.
+    """
+
+    name: ClassVar[str] = "r2d2"
+    learner_kind: str = "R2D2Learner"
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        network: Callable[..., nn.Module] = create_recurrent_q_network,
+        burn_in: int = 40,
+        unroll_length: int = 80,
+        state_period: int = 40,
+        eta: float = 0.9,
+        value_rescaling: float | None = 1e-3,
+        gamma: float = 0.997,
+        update_horizon: int = 5,
+        batch_size: int = 64,
+        double_dqn: bool = True,
+        replay_scheme: Any = "prioritized",
+        priority_exponent: float = 0.9,
+        importance_exponent: float = 0.6,
+        epsilon_fn: Callable[..., float] = per_actor_epsilon,
+        learning_rate_decay: int | None = None,
+        **shared: Any,
+    ) -> None:
+        """See the class."""
+        check_at_least("burn_in", burn_in, 0, "rows")
+        check_at_least("unroll_length", unroll_length, 2, "rows")
+        check_at_least("state_period", state_period, 1, "row")
+        if state_period > burn_in + unroll_length:
+            raise ValueError(
+                f"state_period must be <= burn_in + unroll_length = {burn_in + unroll_length} rows, or some would be "
+                f"in no sequence, got {state_period}"
+            )
+        if learning_rate_decay is not None:
+            check_at_least("learning_rate_decay", learning_rate_decay, 1, "update")
+        check_numbers(eta=eta)
+        check_shares(eta=eta)
+        if value_rescaling is not None:
+            check_numbers(value_rescaling=value_rescaling)
+            if not 0 <= value_rescaling <= 1:
+                raise ValueError(f"value_rescaling must lie in [0, 1], or None for no rescaling, got {value_rescaling}")
+        wanted: dict[str, Any] = {"actor_priorities": False, "one_step_loss": False}
+        wanted |= {"replay_eviction": "oldest", "replay_compression": None}
+        for argument, value in wanted.items():
+            if shared.get(argument, value) != value:
+                raise ValueError(f"{argument} must be {value!r} with agent 'r2d2', got {shared[argument]!r}")
+        super().__init__(
+            observation_space,
+            action_space,
+            network=network,
+            gamma=gamma,
+            update_horizon=update_horizon,
+            batch_size=batch_size,
+            double_dqn=double_dqn,
+            replay_scheme=replay_scheme,
+            priority_exponent=priority_exponent,
+            importance_exponent=importance_exponent,
+            epsilon_fn=epsilon_fn,
+            **shared,
+        )
+        self.batch_size = batch_size * unroll_length  # transitions
+        if learning_rate_decay is not None:
+            self._learning["learning_rate_scale"] = partial(linear_decay, over=learning_rate_decay)
+        self.burn_in, self.update_horizon = burn_in, update_horizon
+        self.eta, self.value_rescaling = eta, value_rescaling
+        of_replay = ("batch_size", "stack_size", "gamma", "discount_by", "selector", "priority_exponent")
+        self._replay = {
+            name: value for name, value in self._replay.items() if name in (*of_replay, "importance_exponent")
+        }
+        self._replay |= {"length": burn_in + unroll_length, "period": state_period}
+
+    # The algorithm.
+
+    def choose(
+        self,
+        epsilon: Epsilon,
+        outputs: Any,
+        rows: Decisions,
+        uniforms: npt.NDArray[np.float64],
+        random_actions: npt.NDArray[np.int64],
+    ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
+        """Return the actions [R] of the largest values [R, A], or with probability epsilon the random ones."""
+        greedy = outputs.argmax(dim=1).cpu().numpy()
+        return np.where(uniforms >= epsilon.of_rows(rows), greedy, random_actions), {}
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return half the sum of squared n-step double Q-learning errors (Kapturowski et al. 2019, section 2.3)."""
+        b = self.burn_in
+        with torch.no_grad():
+            q_target, _ = self._unrolled(networks.target, batch, slice(None), batch[STATE])
+            burnt_in = batch[STATE]
+            if b:
+                _, burnt_in = self._unrolled(networks.online, batch, slice(0, b), batch[STATE])
+        q, _ = self._unrolled(networks.online, batch, slice(b, None), burnt_in)
+        td_errors = td_errors_n_step_double(
+            q[:-1],
+            q_target[b:],
+            q.detach() if self.double_dqn else q_target[b:],
+            batch["action"][b:],
+            batch["reward"][b:],
+            batch["discount"][b:],
+            batch["mask"][b:],
+            self.update_horizon,
+            self.value_rescaling,
+        )
+        priority = sequence_priority(td_errors.detach(), batch["mask"][b:], self.eta)
+        return LossOutput(0.5 * (td_errors**2).sum(dim=0), priority, {"Value": q.detach().mean()})
+
+    def _unrolled(self, network: Callable[..., Any], batch: Batch, rows: slice, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a network's values of some rows, and the state after them."""
+        observation = each_array(lambda tensor: tensor[rows], batch["observation"])
+        others = (batch[name][rows] for name in ("previous_action", "previous_reward", "first"))
+        values, state = network(observation, *others, state)
+        return values, state
+
+    # Policies, learners, networks and replays.
+
+    @cached_property
+    def state_size(self) -> int:
+        """Numbers that the network's core remembers; 0 without one."""
+        network: Any = self.make_network()
+        return int(network.state_size)
+
+    @property
+    def extras(self) -> Dict | None:  # type: ignore[override]
+        """What the policy leaves beside its action: the core's state [S] if there is one."""
+        if not self.state_size:
+            return None
+        return Dict({STATE: Box(-np.inf, np.inf, (self.state_size,), np.float32)})
+
+    def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
+        """Make the policy of worker `number` of `workers`; see `DQN.make_policy`.
+
+        Raises:
+            ValueError: The network reads more than the observation, or `stack_size` is more than 1.
+        """
+        self.check_delay(None, None)
+        return super().make_policy(number, workers)
+
+    def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> RecurrentPolicy:
+        return RecurrentPolicy(
+            network,
+            partial(self.choose, epsilon),
+            self.num_actions,
+            self._exploration_seed,
+            self.compute,
+            self.first_action,
+            self.reader,
+        )
+
+    def check_network(self, network: nn.Module, read: Reader) -> None:
+        """See `DQN.check_network`."""
+        check_sequence_fit(network, read(self.reader.blank_stacks()), ((self.num_actions,),), self.name)
+
+    @property
+    def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch]:
+        """What turns a batch of sequences into tensors."""
+        return partial(sequence_tensors, read=self.reader, tensor=self.compute.tensor, stack_size=self.stack_size)
+
+    def make_replay(self, capacity: int, seed: int, num_envs: int = 1) -> Replay:
+        """Make the replay of sequences, all environments' in one.
+
+        Raises:
+            ValueError: It cannot hold a sequence of each environment.
+        """
+        sequences, period = capacity // self._replay["period"], self._replay["period"]
+        if sequences < num_envs:
+            raise ValueError(
+                f"replay_capacity must be >= {period * num_envs} rows, state_period for each of {num_envs} "
+                f"environments, got {capacity}"
+            )
+        return create_sequence_replay(
+            self.observation_space, self.extras, capacity=sequences, seed=seed, num_envs=num_envs, **self._replay
+        )
+
+    def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
+        """Refuse to play with memory where a decision starts before the last one's action lands."""
+        network: Any = self.make_network()
+        if network.state_size or network.feed_previous:
+            refuse_memory_under_delay(self.name, delay, decision_interval)

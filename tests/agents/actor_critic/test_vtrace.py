@@ -1,0 +1,409 @@
+"""V-trace: what every agent keeps, with memory and without; what it remembers, and that each step is learnt once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gin
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from async_wrappers import RealtimeDelay, VectorRealtimeDelay
+from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.runner import DifferentExperiment
+from async_wrappers.agents.experiment.vector import VectorRunner
+from async_wrappers.agents.learner import DivergedError, Learner
+from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
+from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.vector import VectorAgent
+from async_wrappers.batched.vector import VectorEnvs
+from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.worlds.dict_env import DictEnv
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.experiments import load_gin, timeless
+from tests.worlds.plain_data import assert_identical, differs
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+def tiny(shape: Any, actions: int, core: Any = None, feed_previous: bool = True) -> torch.nn.Module:
+    made = None if core is None else lambda size: LSTMCore(size, 4)
+    return create_actor_critic(
+        shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=made, feed_previous=feed_previous
+    )
+
+
+def lstm(shape: Any, actions: int) -> torch.nn.Module:
+    return tiny(shape, actions, "lstm")
+
+
+def without_memory(shape: Any, actions: int) -> torch.nn.Module:
+    return tiny(shape, actions, feed_previous=False)
+
+
+def hyperparameters(**arguments: Any) -> dict[str, Any]:
+    return {
+        "stack_size": 2,
+        "network": lstm,
+        "unroll_length": 5,
+        "batch_size": 2,
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.02),
+        "device": "cpu",
+        "summary_writing_frequency": 1,
+        **arguments,
+    }
+
+
+class VTraceContract(AgentContract):
+    network: Callable[..., torch.nn.Module]
+
+    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
+
+    def make_agent(self, environment: gym.Env[Any, Any], seed: int) -> Agent:
+        arguments = hyperparameters(network=type(self).network, seed=seed)
+        return TurnBasedAgent.playing(VTrace, environment, **arguments)
+
+    def state(self, agent: Agent, directory: Path, iteration: int = 0) -> dict[str, Any]:
+        assert isinstance(agent, TurnBasedAgent)
+        return {**super().state(agent, directory, iteration), "queue": agent.learner.replay.state_dict()}
+
+
+class TestWithMemory(VTraceContract):
+    network = staticmethod(lstm)
+
+
+class TestWithoutMemory(VTraceContract):
+    network = staticmethod(without_memory)
+
+    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
+    def world(self, request: pytest.FixtureRequest) -> World:
+        return WORLDS[request.param]
+
+
+class TestOnADict(VTraceContract):
+    network = staticmethod(lstm)
+
+    @pytest.fixture
+    def world(self) -> World:
+        return WORLDS["turn-based"]
+
+    def make_environment(self, **arguments: Any) -> Any:
+        return DictEnv(picture=False, **arguments)
+
+
+# Many environments.
+
+
+def vector(num_envs: int, **arguments: Any) -> tuple[VectorAgent, VectorEnvs]:
+    """An agent of many environments, and these."""
+    envs = VectorEnvs(
+        SyncVectorEnv([lambda: DriftingEnv(noop=True)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    )
+    spec = VTrace(envs.observation_space, envs.action_space, **hyperparameters(**arguments))
+    return VectorAgent(spec, num_envs), envs
+
+
+def rounds(agent: VectorAgent, envs: VectorEnvs, count: int) -> None:
+    envs.begin(list(range(agent.num_envs)))
+    for _ in range(count):
+        shown = envs.recv()
+        agent.observe(shown)
+        envs.send(shown.env_ids, agent.act(shown))
+    envs.close()
+
+
+def watched(agent: VectorAgent) -> list[dict[str, Any]]:
+    """The batches that the agent's learner draws from now on."""
+    drawn: list[dict[str, Any]] = []
+    queue: Any = agent.learner.replay
+    sample = queue.sample
+
+    def keep() -> dict[str, Any]:
+        drawn.append(sample())
+        return drawn[-1]
+
+    queue.sample = keep
+    return drawn
+
+
+def test_each_step_of_every_environment_is_learnt_from_once() -> None:
+    agent, envs = vector(5)
+    drawn = watched(agent)
+    rounds(agent, envs, 120)
+    queue: Any = agent.learner.replay
+    # An observation of this world belongs to one decision alone: its drift is a random number.
+    newest = np.concatenate([batch["observation"][1:-1][batch["mask"] > 0] for batch in drawn])
+    assert len(np.unique(newest[:, 0])) == len(newest)
+    waiting = queue.state_dict()
+    waits = waiting["arrays"]["waiting/mask"].sum()
+    runs = sum(
+        waiting["arrays"]["running/mask"][env_id, :rows].sum()
+        for env_id, rows in enumerate(waiting["arrays"]["running/position"])
+    )
+    assert len(newest) + waits + runs == queue.add_count == agent.meters.added
+    assert len(queue) < 2 and agent.learner.updates == len(drawn) > 50
+    assert agent.meters.sampled == 10 * len(drawn)
+
+
+def test_stored_states_and_logits_are_those_computed_from_an_episodes_first_observation() -> None:
+    agent, envs = vector(3, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0), stack_size=1)
+    drawn = watched(agent)
+    rounds(agent, envs, 150)
+    network, by_env = agent.learner.network, dict[int, list[Any]]()
+    # Follow each environment through its unrolls: the first row of the next is the row after the last of this one.
+    rows = 0
+    for batch in drawn:
+        for column in range(batch["mask"].shape[1]):
+            one = {name: batch[name][:, column] for name in ("previous_action", "previous_reward", "first", "mask")}
+            frames = batch["observation"][:, column]
+            key = next((env for env, (last, _) in by_env.items() if np.array_equal(last, frames[0])), len(by_env))
+            state = by_env[key][1] if key in by_env else network.initial_state(1)
+            stored = torch.from_numpy(batch["state"][column])
+            for t in range(5):
+                if t == 0 and not one["first"][0]:
+                    torch.testing.assert_close(stored, state[0], rtol=1e-5, atol=1e-6)
+                inputs = (torch.from_numpy(np.asarray(one[name][t])).view(1, 1) for name in list(one)[:3])
+                with torch.no_grad():
+                    (logits, _), state = network(torch.from_numpy(frames[t]).view(1, 1, 1, -1), *inputs, state)
+                if one["mask"][t]:
+                    rows += 1
+                    found = torch.from_numpy(batch["extras"]["logits"][t, column])
+                    torch.testing.assert_close(logits[0, 0], found, rtol=1e-5, atol=1e-6)
+            by_env[key] = [frames[5], state]
+    assert len(by_env) == 3 and rows > 200
+
+
+def test_with_weights_that_do_not_change_the_ratio_is_1() -> None:
+    agent, envs = vector(4, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.0))
+    rounds(agent, envs, 60)
+    assert agent.learner.scalars["Rho"].item() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_actions_are_drawn_as_often_as_the_policy_says_and_the_likeliest_in_evaluation() -> None:
+    env = DriftingEnv(lengths=[4000], noop=True)
+    agent = TurnBasedAgent.playing(VTrace, env, **hyperparameters(network=without_memory, unroll_length=9000))
+    bias = torch.tensor([0.1, 0.6, 0.3]).log()
+    with torch.no_grad():
+        agent.learner.network.head.policy.weight.zero_()
+        agent.learner.network.head.policy.bias.copy_(bias)
+    (actions,) = play(agent, env, [0])
+    assert np.bincount(actions) / len(actions) == pytest.approx([0.1, 0.6, 0.3], abs=0.03)
+    (actions,) = play(agent, env, [0], eval_mode=True)
+    assert set(actions) == {1}
+
+
+def test_the_learning_rate_falls_to_0() -> None:
+    agent, envs = vector(4, learning_rate_decay=40)
+    learner: Any = agent.learner
+    rounds(agent, envs, 30)
+    done = learner.updates
+    assert learner._optimizer.param_groups[0]["lr"] == pytest.approx(0.02 * (1 - (done - 1) / 40))
+    before = {name: weight.clone() for name, weight in learner.network.state_dict().items()}
+    learner.updates = 40
+    learner.replay.load_state_dict(_waiting(learner))
+    learner.update()
+    assert_identical(dict(learner.network.state_dict()), before)
+
+
+def _waiting(learner: Any) -> dict[str, Any]:
+    """The state of a queue in which the oldest batch waits again."""
+    state: dict[str, Any] = learner.replay.state_dict()
+    arrays = {
+        name: np.repeat(array[:1], 2, axis=0) if len(array) else np.zeros((2, *array.shape[1:]), array.dtype)
+        for name, array in state["arrays"].items()
+        if name.startswith("waiting/")
+    }
+    return {**state, "tail": state["head"] - 2, "arrays": {**state["arrays"], **arrays}}
+
+
+def test_a_reward_that_is_not_finite_stops_learning_and_the_batch_is_kept(tmp_path: Path) -> None:
+    agent, envs = vector(4, diverged_dir=str(tmp_path))
+    extend = agent.learner.extend
+    agent.learner.extend = lambda block: extend({**block, "reward": block["reward"] * np.nan})
+    with pytest.raises(DivergedError, match=r"^the environment returned nan as its reward \(sequence \d+ of the repl"):
+        rounds(agent, envs, 60)
+    assert (tmp_path / "diverged_batch_0.pt").is_file()
+
+
+@pytest.mark.parametrize("when_full", ["drop_oldest", "drop_newest"])
+def test_a_slow_learner_lets_unrolls_be_dropped(when_full: str) -> None:
+    agent, envs = vector(4, when_full=when_full, update_period=40, queue_capacity=3)
+    rounds(agent, envs, 100)
+    queue: Any = agent.learner.replay
+    assert queue.dropped > 0 and agent.learner.updates <= 10 and len(queue) <= 3
+
+
+# Runs.
+
+SMALL = (
+    "MLPTorso.hidden = (8,)",
+    "LSTMCore.hidden = 4",
+    "VTraceAgent.unroll_length = 6",
+    "VTraceAgent.batch_size = 3",
+    "VTraceAgent.summary_writing_frequency = 5",
+    "VTraceAgent.learning_rate_decay = 200",
+    "Runner.max_steps_per_episode = 40",
+    "Runner.report_episodes = 0",
+    "Runner.training_steps = 150",
+    "Runner.evaluation_episodes = 2",
+    "VectorRunner.num_envs = 4",
+    "VectorRunner.checkpoint_every = 2",
+)
+
+
+def make(base_dir: Path, *bindings: str, name: str = "cartpole_no_velocity") -> Any:
+    from async_wrappers.agents.experiment.live import create_runner
+
+    load_gin(f"configs/vtrace/{name}.gin", bindings=[*SMALL, *bindings])
+    return create_runner(base_dir)
+
+
+def state(runner: VectorRunner) -> dict[str, Any]:
+    agent = runner._agent
+    learner: Learner = agent.learner
+    lines = [timeless(line) for line in read_iterations(runner.base_dir)]
+    return {
+        "learner": learner.state_dict(),
+        "queue": learner.replay.state_dict(),
+        "rows": agent.rows.state_dict(),
+        "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
+    }
+
+
+@pytest.mark.parametrize(
+    "bindings",
+    [
+        (),
+        ("create_actor_critic.core = 'gru'", "Runner.overlap = True", "VectorRunner.double_buffered = True"),
+        ("create_actor_critic.core = None",),
+    ],
+    ids=["lstm", "gru, halves, overlapping", "none"],
+)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
+    whole = make(tmp_path / "whole", "Runner.num_iterations = 4", *bindings)
+    whole.run_experiment()
+    make(tmp_path / "parts", "Runner.num_iterations = 2", *bindings).run_experiment()
+    resumed = make(tmp_path / "parts", "Runner.num_iterations = 4", *bindings)
+    assert resumed.resume() and resumed.start_iteration == 2
+    before = resumed._agent.learner.state_dict()["network"]
+    before = {name: weight.clone() for name, weight in before.items()}
+    resumed.run_experiment()
+    assert whole.agent.updates > 20
+    assert_identical(state(resumed), state(whole))
+    assert differs(before, whole._agent.learner.state_dict()["network"])
+
+
+def test_one_environment_is_the_turn_based_run(tmp_path: Path) -> None:
+    every = ("Runner.training_episodes = 6", "Runner.num_iterations = 2", "VectorRunner.checkpoint_every = 1")
+    turns = "create_runner.schedule = 'continuous_train_and_eval'"
+    one = make(tmp_path / "vector", *every, "VectorRunner.num_envs = 1", "VectorRunner.evaluation_envs = 1")
+    in_turn = make(tmp_path / "in_turn", *every, turns)
+    for runner in (one, in_turn):
+        runner.run_experiment()
+    learners = [runner.agent.learner for runner in (one, in_turn)]
+    assert learners[0].updates > 5
+    assert_identical(*(learner.state_dict()["network"] for learner in learners))
+    assert_identical(*(learner.replay.state_dict() for learner in learners))
+
+
+def test_what_was_trained_plays_alike_one_environment_at_a_time(tmp_path: Path) -> None:
+    runner = make(tmp_path, "Runner.num_iterations = 1", "VectorRunner.checkpoint_every = 1")
+    runner.run_experiment()
+    trained = runner.trained_agent()
+    assert isinstance(trained, TurnBasedAgent)
+    assert_identical(trained.learner.state_dict()["network"], runner._agent.learner.state_dict()["network"])
+    assert len(runner.evaluation(trained, 3)) == 3
+
+
+def test_a_checkpoint_of_another_core_is_refused(tmp_path: Path) -> None:
+    every = ("Runner.num_iterations = 1", "VectorRunner.checkpoint_every = 1")
+    make(tmp_path, *every).run_experiment()
+    with pytest.raises(DifferentExperiment, match="network"):
+        make(tmp_path, *every, "create_actor_critic.core = 'gru'").resume()
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("delay", "noops", "refused"), [(0, 0, False), (2, 2, False), (2, 3, False), (1, 0, True), (4, 3, True)]
+)
+def test_memory_is_refused_where_decisions_overlap(delay: int, noops: int, refused: bool) -> None:
+    env = RealtimeDelay(DriftingEnv(noop=True), delay, noops)
+    TurnBasedAgent.playing(VTrace, env, **hyperparameters(network=without_memory))
+    for network in (lstm, tiny):
+        arguments = hyperparameters(network=network)
+        if not refused:
+            TurnBasedAgent.playing(VTrace, env, **arguments)
+            continue
+        with pytest.raises(ValueError) as caught:
+            TurnBasedAgent.playing(VTrace, env, **arguments)
+        assert str(caught.value) == (
+            "RealtimeDelay.delay must be <= RealtimeDelay.noops with agent 'vtrace', whose network reads what the "
+            f"decision before has left, got delay={delay} and noops={noops}: give it a network without core and "
+            "previous action (create_actor_critic.core = None and create_actor_critic.feed_previous = False)"
+        )
+
+
+@pytest.mark.parametrize(("delay", "noops", "refused"), [(1, 1, False), (2, 3, False), (1, 0, True), (3, 1, True)])
+def test_memory_is_refused_on_a_vector_that_delays_by_itself(delay: int, noops: int, refused: bool) -> None:
+    inner = SyncVectorEnv([lambda: DriftingEnv(noop=True, lengths=[30])] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+    envs = VectorEnvs(VectorRealtimeDelay(inner, delay, noops))
+    agent = VectorAgent(VTrace(envs.observation_space, envs.action_space, **hyperparameters()), 3)
+    if not refused:
+        return rounds(agent, envs, 40)
+    with pytest.raises(ValueError, match=f"got delay={delay} and noops={noops}: give it a network without core"):
+        rounds(agent, envs, 40)
+
+
+def test_memory_is_refused_where_latencies_vary_and_live() -> None:
+    env = RealtimeDelay(DriftingEnv(noop=True), latency=0.01, fps=50)
+    with pytest.raises(ValueError, match="got latencies that vary: give it a network without core"):
+        TurnBasedAgent.playing(VTrace, env, **hyperparameters())
+    spec = VTrace(env.observation_space, env.action_space, **hyperparameters(stack_size=1))
+    with pytest.raises(ValueError, match="got latencies that vary: give it a network without core"):
+        spec.make_policy()
+
+
+def test_a_replay_ratio_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^VectorRunner.replay_ratio must be None with agent 'vtrace', which learns"):
+        make(tmp_path, "VectorRunner.replay_ratio = 2.0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"unroll_length": 0}, "unroll_length must be >= 1 row, got 0"),
+        ({"batch_size": 0}, "batch_size must be >= 1 unroll, got 0"),
+        ({"unroll_length": 1, "batch_size": 1}, "unroll_length and batch_size must not both be 1: give batch_size"),
+        ({"lambda_": 1.5}, "lambda_ must lie in [0, 1], got 1.5"),
+        ({"clip_rho": 0.0}, "clip_rho must be > 0, got 0.0"),
+        ({"max_abs_reward": -1.0}, "max_abs_reward must be > 0, got -1.0"),
+        ({"entropy_cost": -1.0}, "entropy_cost must be >= 0 and finite, got -1.0"),
+        ({"when_full": "drop"}, "when_full must be one of 'wait', 'drop_oldest', 'drop_newest', got 'drop'"),
+        ({"update_period": 2}, "update_period must be 1 where when_full='wait', got 2"),
+        ({"queue_capacity": 1}, "queue_capacity must be >= 2 unrolls, those of a batch, got 1"),
+        ({"learning_rate_decay": 0}, "learning_rate_decay must be >= 1 update, got 0"),
+        ({"discount_by": "hour"}, "discount_by must be 'decision' or 'frame', got 'hour'"),
+        ({"network": 3}, "VTraceAgent.network must be a function or a class, such as @create_actor_critic, got 3"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_in_one_sentence(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        TurnBasedAgent.playing(VTrace, DriftingEnv(), **hyperparameters(**arguments))
+    assert str(caught.value).splitlines()[0].startswith(message)

@@ -1,0 +1,152 @@
+"""Networks over sequences: a core starts afresh where an episode begins, and a sequence is its rows one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from async_wrappers.agents.networks.q_network import LinearHead, check_fit, create_network
+from async_wrappers.agents.networks.sequence_network import (
+    ActorCriticHead,
+    GRUCore,
+    LSTMCore,
+    SequenceNetwork,
+    check_sequence_fit,
+    create_actor_critic,
+)
+from async_wrappers.agents.networks.torsos import MLPTorso
+
+ACTIONS = 3
+
+
+def made(core: Any, shape: Any = (1, 2), **arguments: Any) -> SequenceNetwork:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return create_actor_critic(shape, ACTIONS, torso=lambda shape: MLPTorso(shape, (5,)), core=core, **arguments)
+
+
+def rows(steps: int, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    observation = torch.rand((steps, batch, 1, 2), generator=generator)
+    first = torch.rand((steps, batch), generator=generator) < 0.3
+    action = torch.randint(0, ACTIONS, (steps, batch), generator=generator).masked_fill(first, -1)
+    reward = torch.rand((steps, batch), generator=generator).masked_fill(first, 0.0)
+    return observation, action, reward, first
+
+
+CORES = {"lstm": lambda size: LSTMCore(size, 4), "gru": lambda size: GRUCore(size, 4)}
+
+
+@pytest.mark.parametrize("core", [*CORES.values(), None], ids=[*CORES, "none"])
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 6), st.integers(1, 3), st.integers(0, 2**31))
+def test_a_sequence_is_its_rows_one_by_one(core: Any, steps: int, batch: int, seed: int) -> None:
+    network, given_ = made(core), rows(steps, batch, seed)
+    state = torch.rand((batch, network.state_size), generator=torch.Generator().manual_seed(seed))
+    (logits, values), last = network(*given_, state)
+    for t in range(steps):
+        (row_logits, row_values), state = network(*(each[t : t + 1] for each in given_), state)
+        torch.testing.assert_close(row_logits[0], logits[t], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(row_values[0], values[t], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(state, last, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_what_was_before_an_episode_makes_no_difference_to_it(core: Any) -> None:
+    network, given_ = made(core), rows(4, 2)
+    given_[3][:] = False
+    given_[3][2] = True
+    outputs = []
+    for state in (network.initial_state(2), torch.full((2, network.state_size), 7.0)):
+        (logits, _), _ = network(*given_, state)
+        outputs.append(logits)
+    assert not torch.equal(outputs[0][:2], outputs[1][:2])
+    assert torch.equal(outputs[0][2:], outputs[1][2:])
+
+
+@pytest.mark.parametrize(("core", "kind"), [("lstm", nn.LSTM), ("gru", nn.GRU)])
+def test_without_resets_a_core_is_pytorchs(core: str, kind: Any) -> None:
+    made_core, theirs = CORES[core](3), kind(3, 4)
+    theirs.load_state_dict({f"{name}_l0": weight for name, weight in made_core.cell.state_dict().items()})
+    features, first = torch.rand((5, 2, 3)), torch.zeros((5, 2), dtype=torch.bool)
+    outputs, state = made_core(features, torch.zeros(2, made_core.state_size), first)
+    expected, last = theirs(features)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(state, torch.cat([each[0] for each in last], dim=1) if core == "lstm" else last[0])
+
+
+def test_the_previous_action_and_reward_are_read_where_they_are_fed() -> None:
+    observation, action, reward, first = rows(1, 2)
+    first[:] = False
+    for fed in (True, False):
+        network = made(None, feed_previous=fed)
+        state = network.initial_state(2)
+        (logits, _), _ = network(observation, torch.zeros_like(action), reward, first, state)
+        for other in (
+            network(observation, torch.ones_like(action), reward, first, state),
+            network(observation, torch.zeros_like(action), reward - 1, first, state),
+        ):
+            assert torch.equal(logits, other[0][0]) != fed
+
+
+def test_a_reward_beyond_1_is_read_as_1() -> None:
+    network, (observation, action, reward, first) = made(None), rows(1, 2)
+    one, other = (
+        network(observation, action, torch.full_like(reward, r), first, torch.zeros(2, 0))[0] for r in (1.0, 9.0)
+    )
+    assert torch.equal(one[0], other[0])
+
+
+def test_without_a_core_there_is_no_state_and_no_weight_more() -> None:
+    network = made(None, feed_previous=False)
+    assert network.state_size == 0 and network.initial_state(3).shape == (3, 0)
+    plain = nn.Sequential(MLPTorso((1, 2), (5,)), ActorCriticHead(5, ACTIONS))
+    assert sum(each.numel() for each in network.parameters()) == sum(each.numel() for each in plain.parameters())
+
+
+def test_a_dict_of_observations_is_read_by_key() -> None:
+    network = made("gru", {"a": (1, 2), "b": (1, 3)})
+    observation = {"a": torch.rand(4, 2, 1, 2), "b": torch.rand(4, 2, 1, 3)}
+    (logits, values), _ = network(observation, *rows(4, 2)[1:], network.initial_state(2))
+    assert logits.shape == (4, 2, ACTIONS) and values.shape == (4, 2)
+
+
+def test_agents_without_memory_refuse_a_network_over_sequences() -> None:
+    with pytest.raises(ValueError, match=r"^agent 'dqn' remembers nothing from decision to decision, and SequenceN"):
+        check_fit(made("lstm"), (torch.rand(1, 1, 2),), (ACTIONS,), "dqn")
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (lambda: create_network((1, 2), ACTIONS), "network must be one over sequences with agent 'vtrace', such as "),
+        (lambda: made("lstm", (1, 5)), "network must take sequences of observations, and SequenceNetwork does not: "),
+        (
+            lambda: SequenceNetwork((1, 2), ACTIONS, lambda shape: MLPTorso(shape, (5,)), LinearHead),
+            "network must give [(1, 1, 3), (1, 1)] to agent 'vtrace' for a sequence of one observation, got [(1, 1, 3)",
+        ),
+    ],
+)
+def test_a_network_that_does_not_fit_is_refused(network: Any, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        check_sequence_fit(network(), torch.rand(1, 1, 2), ((ACTIONS,), ()), "vtrace")
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"core": "lsmt"}, 'core must be one of "lstm", "gru" or a factory, got "lsmt"; did you mean "lstm"?'),
+        ({"core": lambda size: LSTMCore(size, 0)}, "LSTMCore.hidden must be > 0, got 0"),
+        ({"core": lambda size: GRUCore(size, -1)}, "GRUCore.hidden must be > 0, got -1"),
+    ],
+)
+def test_an_unknown_core_and_its_sizes_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        create_actor_critic((1, 2), ACTIONS, **arguments)
+    assert str(caught.value).splitlines()[0] == message

@@ -1,0 +1,74 @@
+"""A replay of sequences: the newest are kept, drawn by priority, and a saved one goes on bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from async_wrappers.agents.files import DamagedReplay
+from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
+from tests.contracts.source_contract import SourceContract, lived
+from tests.worlds.lived_rows import EXTRAS, SPACE, World
+
+
+def make(**arguments: Any) -> Replay:
+    defaults = {"num_envs": 2, "length": 5, "period": 3, "capacity": 7, "batch_size": 4, "seed": 5, "gamma": 0.5}
+    return create_sequence_replay(SPACE, EXTRAS, **{**defaults, **arguments})
+
+
+class TestSequences(SourceContract):
+    def make_source(self, **arguments: Any) -> Replay:
+        return make(**{"num_envs": 3, **arguments})
+
+
+def test_the_newest_sequences_are_kept_each_a_period_after_the_one_before() -> None:
+    replay, world = make(num_envs=1), World(1, 0)
+    assert not replay.drawable
+    lived(replay, world, 60)
+    whole = (len(world.rows[0]) - 6) // 3 + 1
+    assert len(replay) == 7 and replay.add_count == 60
+    assert replay.valid_slots().tolist() == list(range(whole - 7, whole))
+    batch = replay.transitions(replay.valid_slots())
+    first_rows = batch["observation"][0, :, 0].tolist()
+    assert first_rows == [world.rows[0][3 * number][0] for number in range(whole - 7, whole)]
+    assert batch["index"].tolist() == list(range(whole - 7, whole))
+
+
+def test_sequences_are_drawn_by_priority_and_a_late_one_is_ignored() -> None:
+    replay, world = make(num_envs=1, priority_exponent=1.0), World(1, 0)
+    lived(replay, world, 40)
+    slots = replay.valid_slots()
+    replay.set_priorities(slots, np.where(slots == slots[2], 1.0, 0.0))
+    assert set(replay.sample()["index"].tolist()) == {slots[2]}
+    lived(replay, world, 40)
+    assert slots[2] not in replay.valid_slots()
+    replay.set_priorities(slots[:3], np.zeros(3))
+    assert len(set(replay.sample(32)["index"].tolist())) > 1
+    assert replay.sample()["weight"].shape == (4,)
+
+
+def test_a_damaged_file_costs_its_own_sequences(tmp_path: Path) -> None:
+    replay, world = make(capacity=40), World(2, 3)
+    for number in range(2):
+        lived(replay, world, 30)
+        names = replay.save(tmp_path, number)
+    kept = replay.valid_slots()
+    first = next(name for name in names if name.startswith("segment"))
+    (tmp_path / first).write_bytes(b"torn")
+    with pytest.raises(DamagedReplay):
+        make(capacity=40).load(tmp_path, 1)
+    restored = make(capacity=40)
+    lost = restored.load(tmp_path, 1, partial=True)
+    assert 0 < lost < len(kept)
+    assert restored.valid_slots().tolist() == kept[lost:].tolist()
+    assert set(restored.sample(50)["index"].tolist()) <= set(kept[lost:].tolist())
+
+
+def test_arguments_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^capacity must be >= 1 sequence, got 0"):
+        make(capacity=0)
+    with pytest.raises(ValueError, match=r"^period must lie in \[1, 5\] rows, the length of a sequence, got 6"):
+        make(period=6)
