@@ -96,6 +96,10 @@ class VectorRunner(Runner):
         checkpoint_every: Iterations between two checkpoints; the last iteration always writes one.
         replay_ratio: Transitions learnt from for each one lived; None for an update every ``update_period`` decisions
             of all environments together.
+        act_devices: Devices that act, such as ``("cuda:1", "cuda:2")``: each has a copy of the policy's network, and
+            the rows of a call are shared among them in the order of their environments. None acts on the learner's
+            network.
+        act_sync_period: Updates after which these copies take over the learner's weights.
         create_batched_envs_fn: Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does,
             which None stands for, with its arguments.
 
@@ -114,6 +118,8 @@ class VectorRunner(Runner):
         processes: int = 0,
         checkpoint_every: int = 1,
         replay_ratio: float | None = None,
+        act_devices: Sequence[str] | None = None,
+        act_sync_period: int = 1,
         create_batched_envs_fn: Callable[..., Any] | None = None,
     ) -> None:
         """See the class."""
@@ -153,7 +159,7 @@ class VectorRunner(Runner):
         self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
         if create_vector_fn is not None:
             self._check_delay(create_vector_fn)
-        agent = VectorAgent(spec, num_envs, replay_ratio)
+        agent = VectorAgent(spec, num_envs, replay_ratio, act_devices, act_sync_period)
         agent.keep_diverged_in(self.base_dir)
         if self._overlap:
             agent.overlap_learning()
@@ -274,6 +280,7 @@ class VectorRunner(Runner):
             self._cut_frames += sum(episode.frames for episode in ended if not episode.terminal)
             self._running, self._shown = False, None
         agent.finish_update()
+        agent.copy_weights()  # evaluation plays the newest
         self._frames = agent.rows.frames_of_all
         self._episodes[Phase.TRAIN] += len(over)
         frames = self._frames - frames_before

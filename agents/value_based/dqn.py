@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -364,6 +364,28 @@ class DQN(Spec):
             learner.network, self._epsilon.of_environments(num_envs), leaves_values=self._actor_priorities
         )
 
+    def make_device_policy(self, learner: Any, num_envs: int, device: str) -> EpsilonGreedyPolicy:
+        """Make the policy of many environments with a copy of the learner's network on a device.
+
+        Raises:
+            ValueError: There is no such device.
+        """
+        there = self.on_device(device)
+        network = there.compute.place(copy.deepcopy(learner.network)).requires_grad_(False)
+        policy: EpsilonGreedyPolicy = there.make_vector_policy(_Acting(network), num_envs)
+        return policy
+
+    def on_device(self, device: str) -> Any:
+        """Return the same agent with another device to compute on.
+
+        Raises:
+            ValueError: There is no such device.
+        """
+        there = copy.copy(self)  # which leaves out what lies on a device, as pickling does
+        there.compute = replace(self.compute, device=device)
+        there.reader = _reader(self.observation_space, self.stack_size, there.compute, self.name)
+        return there
+
     def make_actor_priorities(self, num_envs: int) -> ActorPriorities | None:
         """Make what gives transitions their first priorities, where they are not to enter with the largest one."""
         if not self._actor_priorities:
@@ -511,6 +533,13 @@ class DQN(Spec):
             },
             "_epsilon": self._epsilon.map_schedule(with_gin_values),
         }
+
+
+@dataclass(frozen=True)
+class _Acting:
+    """What a policy reads of a learner."""
+
+    network: nn.Module
 
 
 @dataclass(frozen=True)
