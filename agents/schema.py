@@ -362,7 +362,7 @@ class Compute:
     """The choices that an agent's policy and learner share.
 
     Attributes:
-        device: ``"auto"`` (CUDA where there is one), ``"cpu"`` or ``"cuda"``.
+        device: ``"auto"`` (CUDA where there is one), ``"cpu"``, ``"cuda"``, or one of several, such as ``"cuda:1"``.
         channels_last: Keep images and convolution weights in the channels-last memory format.
         bf16: Run forward passes under bfloat16 autocast; weights, losses and optimiser stay in float32.
         compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
@@ -381,12 +381,15 @@ class Compute:
         """Check the device's name, and that there is a compiler where one is needed.
 
         Raises:
-            ValueError: An unknown device, ``"cuda"`` where there is none, or `compile` without a compiler.
+            ValueError: An unknown device, one that is not there, or `compile` without a compiler.
         """
-        if self.device not in ("auto", "cpu", "cuda"):
+        kind, numbered, number = str(self.device).partition(":")
+        if self.device not in ("auto", "cpu", "cuda") and not (kind == "cuda" and number.isdecimal()):
             raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device='cuda' needs a CUDA device, and torch sees none: use device='auto' or 'cpu'")
+        if numbered and int(number) >= (seen := torch.cuda.device_count()):
+            raise ValueError(f"device={self.device!r} is not there, torch sees {seen} CUDA devices: name another one")
         compiler = os.environ.get("CXX", _COMPILERS.get(sys.platform, "g++"))
         if self.compile and self.torch_device.type == "cpu" and shutil.which(compiler) is None:
             raise ValueError(

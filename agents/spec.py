@@ -210,6 +210,17 @@ class Spec:
         """
         raise ValueError(self._one_environment())
 
+    def make_device_policy(self, learner: Any, num_envs: int, device: str) -> Policy:
+        """Make the policy of `make_vector_policy` with a copy of the learner's weights on a device, as ``"cuda:1"``.
+
+        Raises:
+            ValueError: This method is not overridden.
+        """
+        raise ValueError(
+            f"agent {self.name!r} acts on the learner's device: give {type(self).__name__} the method "
+            "make_device_policy(learner, num_envs, device), or bind VectorRunner.act_devices = None"
+        )
+
     def make_actor_priorities(self, num_envs: int) -> Any:
         """Make what gives transitions their first priorities (`ActorPriorities`); None for the largest one so far."""
         return None

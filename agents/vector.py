@@ -30,10 +30,10 @@ from torch import Tensor
 
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.policy import Decisions, Memory, Policy
+from async_wrappers.agents.policy import Decisions, Memory, Policy, PolicyCopies
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import Spec, refuse_memory_under_delay
+from async_wrappers.agents.spec import Spec, check_at_least, refuse_memory_under_delay
 from async_wrappers.agents.turn_based import Overlap
 
 __all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
@@ -331,6 +331,9 @@ class VectorAgent:
         num_envs: N.
         replay_ratio: Transitions learnt from for each one lived; None for an update every `Spec.update_period`
             decisions of all environments together.
+        act_devices: Devices with a copy of the policy each, among which the rows of a call are shared; None acts on the
+            learner's network. rela, Facebook's Ape-X, has them as ``act_device``.
+        act_sync_period: Updates after which the copies take over the learner's weights.
 
     Attributes:
         spec: As given.
@@ -341,13 +344,20 @@ class VectorAgent:
         meters: What has passed; whoever reads it makes a new one.
 
     Raises:
-        ValueError: The agent plays one environment at a time, or `replay_ratio` is not above 0, or given to an agent
-            that learns from each step once.
+        ValueError: The agent plays one environment at a time, an argument is out of range, a device is not there, or
+            `replay_ratio` is given to an agent that learns from each step once.
     """
 
     learns = True
 
-    def __init__(self, spec: Spec, num_envs: int, replay_ratio: float | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        num_envs: int,
+        replay_ratio: float | None = None,
+        act_devices: Sequence[str] | None = None,
+        act_sync_period: int = 1,
+    ) -> None:
         """See the class."""
         if replay_ratio is not None and not 0 < replay_ratio < math.inf:
             raise ValueError(f"replay_ratio must be > 0 transitions learnt per transition lived, got {replay_ratio}")
@@ -358,7 +368,10 @@ class VectorAgent:
             )
         self.spec, self.num_envs, self._ratio = spec, num_envs, replay_ratio
         self.learner = spec.make_vector_learner(num_envs)
-        self.policy: Policy = spec.make_vector_policy(self.learner, num_envs)
+        self._copies = _copies(spec, self.learner, num_envs, act_devices, act_sync_period)
+        self._sync_period = act_sync_period
+        self._begun = self._copied = 0  # updates in this process, and those whose weights the copies have
+        self.policy: Policy = self._copies or spec.make_vector_policy(self.learner, num_envs)
         self._priorities: ActorPriorities | None = spec.make_actor_priorities(num_envs)
         self.rows = Rows(spec, num_envs, eval_mode=False)
         self.meters = Meters()
@@ -391,8 +404,12 @@ class VectorAgent:
     def act(self, shown: ShownRows) -> npt.NDArray[Any]:
         """Make the updates that are owed, and return an action for each row."""
         self._train(len(shown.env_ids))
-        if self._overlap is not None and self._overlap.under_way:
-            self.meters.lag += len(shown.env_ids)
+        behind = under_way = int(self._overlap is not None and self._overlap.under_way)
+        if self._copies is not None:
+            if self._begun - under_way - self._copied >= self._sync_period:
+                self.copy_weights()
+            behind = self._begun - self._copied
+        self.meters.lag += behind * len(shown.env_ids)
         self.meters.acted += len(shown.env_ids)
         return self.rows.decide(shown, self.policy)
 
@@ -400,6 +417,14 @@ class VectorAgent:
         """Let the update that is under way beside the environments, if one is, come to its end."""
         if self._overlap is not None and (scalars := self._overlap.join()) is not None:
             self._write_scalars(scalars)
+
+    def copy_weights(self) -> None:
+        """Let the copies of the policy, if there are any, take over the weights of the last update that is complete."""
+        if self._copies is None:
+            return
+        under_way = self._overlap is not None and self._overlap.under_way
+        self._copied = self._begun - under_way
+        self._copies.load_weights((self._overlap or self.learner).weights(), self._copied)
 
     def _store(self, block: _Block | None) -> None:
         """Let the learner observe the transitions that are known by now, each environment's in their order."""
@@ -432,6 +457,7 @@ class VectorAgent:
             else:
                 self.finish_update()
                 self._overlap.start()
+            self._begun += 1
             self.meters.updates += 1
             self.meters.sampled += self.spec.batch_size
 
@@ -461,6 +487,7 @@ class VectorAgent:
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return all state where no episode runs; the replay goes into files of its own in `checkpoint_dir`."""
         self.finish_update()
+        self.copy_weights()  # as whoever goes on from here does
         self.learner.save_replay(checkpoint_dir / "replay", iteration)
         return {
             "learner": self.learner.state_dict(),
@@ -492,8 +519,9 @@ class VectorAgent:
     def _publish(self) -> None:
         if self._overlap is not None:
             self._overlap.publish()
-        else:
+        elif self._copies is None:
             self.policy = self.spec.make_vector_policy(self.learner, self.num_envs)
+        self.copy_weights()
 
     def keep_diverged_in(self, directory: str | Path) -> None:
         """Put the batch whose loss is not finite into a run's directory, if no other one was given."""
@@ -517,4 +545,25 @@ class VectorAgent:
                 "async_wrappers.agents.learner.Learner"
             )
         self._overlap = Overlap(self.learner)
-        self.policy = self.spec.make_vector_policy(self._overlap, self.num_envs)
+        if self._copies is None:
+            self.policy = self.spec.make_vector_policy(self._overlap, self.num_envs)
+
+
+def _copies(
+    spec: Spec, learner: Any, num_envs: int, devices: Sequence[str] | None, sync_period: int
+) -> PolicyCopies | None:
+    """Make the copies of the policy that act on devices; None where none are wanted."""
+    check_at_least("act_sync_period", sync_period, 1, "update")
+    if devices is None:
+        if sync_period != 1:
+            raise ValueError(f"act_sync_period must be 1 where act_devices=None, got {sync_period}")
+        return None
+    if isinstance(devices, str) or not devices or not all(isinstance(device, str) for device in devices):
+        raise ValueError(f"act_devices must be devices such as ('cuda:1', 'cuda:2'), or None, got {devices!r}")
+    try:
+        copies = [spec.make_device_policy(learner, num_envs, device) for device in devices]
+    except ValueError as error:
+        raise ValueError(f"act_devices={tuple(devices)!r}: {error}") from None
+    if any(getattr(policy, "remembers", False) for policy in copies):
+        raise ValueError(f"act_devices must be None with agent {spec.name!r}, which acts with memory, got {devices!r}")
+    return PolicyCopies(copies)

@@ -54,18 +54,21 @@ class Demonstration:
         return len(self.rewards)
 
 
-def delay_layer(environment: Environment) -> gym.Wrapper[Any, Any, Any, Any] | None:
-    """Return the wrapper that turns frames into decisions, `RealtimeDelay`, or None if there is none."""
-    while isinstance(environment, gym.Wrapper):
+def delay_layer(environment: Any) -> Any:
+    """Return the wrapper that turns frames into decisions, `RealtimeDelay`, or None if there is none.
+
+    That of a vector is `VectorRealtimeDelay`.
+    """
+    while isinstance(environment, gym.Wrapper | gym.vector.VectorWrapper):
         # By name, since agents do not import the wrappers.
-        if type(environment).__name__ == "RealtimeDelay":
+        if type(environment).__name__ in ("RealtimeDelay", "VectorRealtimeDelay"):
             return environment
         environment = environment.env
     return None
 
 
-def delay_in_words(environment: Environment) -> str:
-    """Return the delay of an environment in words, such as ``8 frames, 8 no-ops`` or ``none``."""
+def delay_in_words(environment: Any) -> str:
+    """Return the delay of an environment, or of a vector, in words, such as ``8 frames, 8 no-ops`` or ``none``."""
     layer = delay_layer(environment)
     if layer is None:
         return "none"

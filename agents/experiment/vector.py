@@ -17,6 +17,7 @@ import gin
 import gymnasium as gym
 import numpy as np
 
+from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.episode import Episode, Phase, Played, encounter_of, episode_seed
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner, factory, portable
 from async_wrappers.agents.spec import Spec, check_flags
@@ -95,11 +96,16 @@ class VectorRunner(Runner):
         checkpoint_every: Iterations between two checkpoints; the last iteration always writes one.
         replay_ratio: Transitions learnt from for each one lived; None for an update every ``update_period`` decisions
             of all environments together.
+        act_devices: Devices that act, such as ``("cuda:1", "cuda:2")``: each has a copy of the policy's network, and
+            the rows of a call are shared among them in the order of their environments. None acts on the learner's
+            network.
+        act_sync_period: Updates after which these copies take over the learner's weights.
         create_batched_envs_fn: Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does,
             which None stands for, with its arguments.
 
     Raises:
-        ValueError: An agent that plays one environment at a time, or an argument out of range.
+        ValueError: An agent that plays one environment at a time, an argument out of range, or a vector whose delay is
+            not that of ``Runner.create_environment_fn``.
     """
 
     def __init__(
@@ -112,6 +118,8 @@ class VectorRunner(Runner):
         processes: int = 0,
         checkpoint_every: int = 1,
         replay_ratio: float | None = None,
+        act_devices: Sequence[str] | None = None,
+        act_sync_period: int = 1,
         create_batched_envs_fn: Callable[..., Any] | None = None,
     ) -> None:
         """See the class."""
@@ -150,7 +158,9 @@ class VectorRunner(Runner):
             )
         self.num_envs, self.checkpoint_every = num_envs, checkpoint_every
         self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
-        agent = VectorAgent(spec, num_envs, replay_ratio)
+        if create_vector_fn is not None:
+            self._check_delay(create_vector_fn)
+        agent = VectorAgent(spec, num_envs, replay_ratio, act_devices, act_sync_period)
         agent.keep_diverged_in(self.base_dir)
         if self._overlap:
             agent.overlap_learning()
@@ -165,6 +175,23 @@ class VectorRunner(Runner):
         self._writes = False  # whether the running iteration ends with a checkpoint
         self._total = Meters()
         self._seconds = 0.0  # of training, in this process
+
+    def _check_delay(self, create_vector: Callable[..., Any]) -> None:
+        """Refuse a vector with another delay than the environment of final evaluations, which says what a run is."""
+        here = delay_in_words(self.environment)
+        vector = create_vector(num_envs=1)
+        if not isinstance(vector, gym.vector.VectorEnv):
+            return  # it is refused where it is played
+        with _closed(vector):
+            if isinstance(vector.unwrapped, gym.vector.AsyncVectorEnv):
+                return  # of environments in other processes
+            layers = [vector, *getattr(vector.unwrapped, "envs", ())]
+            there = next((words for words in map(delay_in_words, layers) if words != "none"), "none")
+        if here != there:
+            raise ValueError(
+                "VectorRunner.create_vector_fn must make environments with the delay of Runner.create_environment_fn, "
+                f"which final evaluations play, {here}, got {there}: bind RealtimeDelay and VectorRealtimeDelay alike"
+            )
 
     def _number_of_evaluation_envs(self, wanted: int | None) -> int:
         length = self._lengths[Phase.EVAL]
@@ -260,6 +287,7 @@ class VectorRunner(Runner):
             self._cut_frames += sum(episode.frames for episode in ended if not episode.terminal)
             self._running, self._shown = False, None
         agent.finish_update()
+        agent.copy_weights()  # evaluation plays the newest
         self._frames = agent.rows.frames_of_all
         self._episodes[Phase.TRAIN] += len(over)
         frames = self._frames - frames_before

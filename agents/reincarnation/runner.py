@@ -131,7 +131,7 @@ class RunnerWithTeacher(Runner):
             needed = Phase.OFFLINE in self._kinds or self._rehearses
             self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self._label_at)
             if self._label_at == "effect" and (delay := delay_layer(self.environment)) is not None:
-                delay.report_effect = True  # type: ignore[attr-defined]
+                delay.report_effect = True
         if super().resume():
             return True
         spec = self.student.student

@@ -235,7 +235,7 @@ class Student(Spec):
     first_action: int
     name: ClassVar[str]
     _replay: dict[str, Any]
-    _replay_capacity: int
+    _replay_capacity: int | None
     _replay_seed: int
     _learning: dict[str, Any]
 

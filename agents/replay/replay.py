@@ -16,6 +16,7 @@ Transitions come one by one (`observe`) or in *blocks*, a row for each of some e
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -569,7 +570,8 @@ def create_replay(
     extras: Dict | None = None,
     selector: str | Callable[..., Selector] = "uniform",
     eviction: Literal["oldest", "reservoir"] = "oldest",
-    capacity: int = 1_000_000,
+    capacity: int | None = None,
+    replay_bytes: int | None = None,
     num_envs: int = 1,
     compression: Literal["lz4"] | None = None,
     stack_size: int = 1,
@@ -588,7 +590,10 @@ def create_replay(
         selector: how transitions are drawn: "uniform", "prioritized", or what makes a `Selector`.
         eviction: what goes when the replay is full, the "oldest" or a random transition ("reservoir": see `Reservoir`
             for what it costs).
-        capacity: slots of a ring, of which an episode of T decisions takes T + 1; transitions of a reservoir.
+        capacity: slots of a ring, of which an episode of T decisions takes T + 1; transitions of a reservoir. None for
+            1,000,000, or for what `replay_bytes` holds.
+        replay_bytes: memory in the place of `capacity`: the most slots whose `Replay.nbytes` is no more, that of the
+            selector included; None for `capacity`, and where observations are packed.
         num_envs: environments, each of which has an equal share of the capacity, which is rounded down to a multiple of
             them; 1 in a reservoir.
         compression: "lz4" keeps observations of 256 bytes and more packed, which takes Atari's frames a ninth to a
@@ -614,8 +619,20 @@ def create_replay(
         raise TypeError(f"{', '.join(of_selector)} must not be given where selector='uniform'")
     schema = TransitionSchema(observation_space, extras)
     n_step = NStep(stack_size=stack_size, update_horizon=update_horizon, gamma=gamma, discount_by=discount_by)
+    made = _make_selector(selector, of_selector) if eviction == "oldest" else Uniform()
+    if replay_bytes is not None:
+        if capacity is not None:
+            raise ValueError(f"capacity must be None where replay_bytes={replay_bytes}, got {capacity}")
+        if compression is not None:
+            raise ValueError(
+                "replay_bytes must be None where observations are packed, which have no fixed size, got "
+                f"{replay_bytes}: give capacity"
+            )
+        kind, least = (Ring, stack_size + update_horizon) if eviction == "oldest" else (Reservoir, 1)
+        capacity = _capacity_of(replay_bytes, kind.slot_bytes(schema), made, num_envs, least)
+    elif capacity is None:
+        capacity = 1_000_000
     if eviction == "oldest":
-        made = _make_selector(selector, of_selector)
         ring = Ring(schema, n_step, capacity, num_envs=num_envs, compression=compression)
         return Replay(ring, made, batch_size=batch_size, seed=seed)
     if num_envs != 1:
@@ -626,7 +643,25 @@ def create_replay(
         raise ValueError(f"eviction must be 'oldest' where selector={selector!r}, got 'reservoir'")
     draws, evictions = np.random.SeedSequence(seed).spawn(2)
     reservoir = Reservoir(schema, n_step, capacity, batch_size=batch_size, seed=evictions)
-    return Replay(reservoir, Uniform(), batch_size=batch_size, seed=draws)
+    return Replay(reservoir, made, batch_size=batch_size, seed=draws)
+
+
+def _capacity_of(replay_bytes: int, slot_bytes: int, selector: Selector, num_envs: int, least: int) -> int:
+    """Return the most slots, as many for each environment, that take no more memory; at least `least` for each."""
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be >= 1 environment, got {num_envs}")
+
+    def nbytes(lane: int) -> int:
+        return lane * num_envs * slot_bytes + selector.nbytes_at(lane * num_envs)
+
+    most = int(replay_bytes) // (slot_bytes * num_envs)
+    lane = bisect_right(range(most + 1), replay_bytes, key=nbytes) - 1
+    if lane < least:
+        raise ValueError(
+            f"replay_bytes must be >= {nbytes(least)}, which one transition of each environment takes, got "
+            f"{replay_bytes}"
+        )
+    return lane * num_envs
 
 
 def create_sequence_replay(

@@ -125,6 +125,10 @@ class Selector:
     @property
     def nbytes(self) -> int:
         """Bytes that all arrays take once the storage is full."""
+        return self.nbytes_at(self._storage.capacity)
+
+    def nbytes_at(self, capacity: int) -> int:
+        """Return the bytes that all arrays would take over a full storage of so many positions."""
         return 0
 
     def facts(self) -> dict[str, Any]:
@@ -289,10 +293,9 @@ class Prioritized(Selector):
         self._tree.clear()
         self._largest_priority = 1.0
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tree."""
-        return self._tree.nbytes
+    def nbytes_at(self, capacity: int) -> int:
+        """Return the bytes of a tree of so many leaves."""
+        return SumTree(capacity).nbytes  # its pages are zeroed, and take no memory before they are written
 
     def facts(self) -> dict[str, Any]:
         """See `Selector`."""

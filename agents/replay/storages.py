@@ -5,6 +5,7 @@ A ring keeps single observations in columns, and knows which of them begin a tra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -102,6 +103,7 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Reservoir", "Ring"
 # What a slot holds: a decision, one that terminated the episode, no decision, nothing (its file was damaged).
 STEP, TERMINAL, FINAL, LOST = 0, 1, 2, 3
 
+_AGE, _STEPS = np.dtype(np.int64), np.dtype(np.int32)
 _PIECE = 4096  # slots that go to or come from a file at a time, which bounds the memory that a load needs
 
 
@@ -194,12 +196,12 @@ class Ring:
         self._check_observation = schema.observation.check
         self._check_extras = schema.extras.check if schema.extras else None
         self.action, self.reward, self.interval = made["action"], made["reward"], made["interval"]
-        self.age = np.zeros(capacity, np.int64)
+        self.age = np.zeros(capacity, _AGE)
         self.kind = made.pop("kind")
         self._columns: dict[str, Any] = {name: made[name] for name in made if not name.startswith("extras/")}
         self._columns |= {"age": self.age, "kind": self.kind}
         self._columns |= {name: made[name] for name in made if name.startswith("extras/")}
-        self.steps = np.zeros(capacity, np.int32)
+        self.steps = np.zeros(capacity, _STEPS)
         # Of each lane: slots ever written, which is the next one's number in the lane, and the age of the next one.
         self._heads, self._next_age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         # The same memory, for one number at a time: that is twice as fast as through an array.
@@ -230,6 +232,11 @@ class Ring:
         """Bytes that all arrays of the ring take once it is full; of packed observations, those that are stored now."""
         nbytes: int = sum(array.nbytes for array in self._columns.values()) + self.steps.nbytes
         return nbytes
+
+    @staticmethod
+    def slot_bytes(schema: TransitionSchema) -> int:
+        """Return the bytes of a slot that is not packed: `nbytes` is as many for each slot."""
+        return _row_bytes(schema.columns) + _AGE.itemsize + _STEPS.itemsize
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without the compression, which changes nothing else."""
@@ -749,16 +756,26 @@ class Reservoir:
         # The final slot of an episode completes all of its last n transitions at once, and the small ring holds them.
         self._ring = Ring(schema, assembler, capacity=max(2, horizon + 2))
         self._ring.selector = Selector()  # nobody draws from it
-        columns = {
+        columns = self._columns_of(schema)
+        self._columns: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
+        # The entry of the log that was written last at each place; -1 for none.
+        self._entry = self._columns["entry"]
+        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self.clear()
+
+    @staticmethod
+    def _columns_of(schema: TransitionSchema) -> dict[str, Column]:
+        return {
             **{f"{which}{name}": column for which in _WHICH for name, column in schema.observation.columns.items()},
             **{name: Column((), np.dtype(dtype)) for name, dtype in _NUMBERS.items()},
             **(schema.extras.columns if schema.extras else {}),
+            "entry": Column((), np.dtype(np.int64)),
         }
-        self._columns: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
-        # The entry of the log that was written last at each place; -1 for none.
-        self._columns["entry"] = self._entry = np.zeros(capacity, np.int64)
-        self._rng = np.random.Generator(np.random.PCG64(seed))
-        self.clear()
+
+    @staticmethod
+    def slot_bytes(schema: TransitionSchema) -> int:
+        """Return the bytes of a place: `nbytes` is as many for each transition."""
+        return _row_bytes(Reservoir._columns_of(schema))
 
     @property
     def add_count(self) -> int:
@@ -956,6 +973,10 @@ class Reservoir:
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
         """Return the segments that stay in use: all, until most entries are dead and what lives is written anew."""
         return listed if sum(segment.size for segment in listed) <= 2 * self.nbytes else []
+
+
+def _row_bytes(columns: Mapping[str, Column]) -> int:
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in columns.values())
 
 
 def joined(pieces: Iterable[Arrays]) -> Arrays:

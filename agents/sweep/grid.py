@@ -190,8 +190,10 @@ def _bindings(axes: Sequence[Axis], choices: Sequence[Sequence[str]]) -> dict[st
 
 
 def _linked(bindings: dict[str, str]) -> dict[str, str]:
-    """Replace each value that names another key by that key's value."""
-    values = {key: bindings.get(value, value) for key, value in bindings.items()}
+    """Replace each value that names another key by that key's value, which may name a third one."""
+    values = bindings
+    for _ in bindings:
+        values = {key: bindings.get(value, value) for key, value in values.items()}
     for key, value in values.items():
         if _is_key(value):
             raise ConfigError(f"grid: {key} = {value}, which has no value of its own in this grid")

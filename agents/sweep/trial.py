@@ -236,7 +236,8 @@ class TrialProcess(subprocess.Popen[bytes]):
             return "finished"
         seconds, code = time.perf_counter() - self._begin, self.returncode
         lines = (self._directory / _LOG).read_text(errors="replace").splitlines()
-        printed = [line.strip() for line in lines if line.strip()]
+        # An error's sentence comes before the names of gin's configurables, in which it was raised.
+        printed = [line.strip() for line in lines if line.strip() and not line.startswith("  In call to configurable ")]
         killed = f"killed by {signal.Signals(-code).name}" if code < 0 else "no result"
         return record_failure(self._directory, printed[-1] if printed and code > 0 else killed, lines, code, seconds)
 

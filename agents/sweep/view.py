@@ -13,7 +13,7 @@ such arms, the means of the closing tables of all trials.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -282,8 +282,8 @@ def make_view(
         raise ValueError(f"metric {metric}: no trial has it yet but those of random and no-op: let the sweep go on")
     # Where both keys vary, the interaction's name stands for the noops.
     interactions = noops in plan.axes and delay is not None
-    hidden = {x, noops} if interactions else {x}
-    others = [key for key in plan.axes if key not in hidden and not _follows(key, x, curves)]
+    hidden = {x, str(noops)} if interactions else {x}
+    others = [key for key in plan.axes if key not in hidden and not _follows(key, hidden, curves)]
     named = bool(arms) or interactions
     by, apart = ((), others) if named else (others[:1], others[1:])
     return View(plan, rows, x, tuple(by), tuple(apart), metric, statistic)
@@ -307,9 +307,9 @@ def _is_numeric(key: str, rows: Sequence[Row]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _follows(key: str, x: str, rows: Sequence[Row]) -> bool:
-    """Return whether the value of `x` determines the key's value, as in linked axes."""
-    pairs = {(row[x], repr(row[key])) for row in rows}
+def _follows(key: str, hidden: Collection[str], rows: Sequence[Row]) -> bool:
+    """Return whether the values of the hidden keys determine the key's value, as in linked axes."""
+    pairs = {(tuple(row[each] for each in hidden), repr(row[key])) for row in rows}
     return len(pairs) == len({at for at, _ in pairs})
 
 

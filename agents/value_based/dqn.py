@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -90,7 +92,10 @@ class DQN(Spec):
         actor_priorities: Let transitions enter with the priority that the values show which the policy computed to act
             (Horgan et al. 2018, Ape-X, section 3), not with the largest one. Without effect where one environment is
             played in turn or live; for agents whose network gives one value for an action.
-        replay_capacity: Observations kept.
+        replay_capacity: Observations kept; None for 1,000,000, or for what `replay_bytes` holds.
+        replay_bytes: Memory of the replay in the place of `replay_capacity`, in bytes: as many observations as fit with
+            all that is stored beside them (`Replay.nbytes`); None for `replay_capacity`, and where observations are
+            packed.
         replay_eviction: What goes when the replay is full: the ``"oldest"``, or a random transition (``"reservoir"``,
             for stacks of one and without priorities).
         replay_compression: ``"lz4"`` keeps observations packed (needs the extra ``lz4``); None as they are.
@@ -146,7 +151,8 @@ class DQN(Spec):
         priority: str = "loss",
         priority_epsilon: float = 1e-10,
         actor_priorities: bool = False,
-        replay_capacity: int = 1_000_000,
+        replay_capacity: int | None = None,
+        replay_bytes: int | None = None,
         replay_eviction: str = "oldest",
         replay_compression: str | None = None,
         batch_size: int = 32,
@@ -188,7 +194,10 @@ class DQN(Spec):
         check_at_least("update_period", update_period, 1, "decision")
         check_at_least("target_update_period", target_update_period, 1, "decision")
         check_at_least("min_replay_history", min_replay_history, 0, "transitions")
-        check_at_least("replay_capacity", replay_capacity, 1, "observation")
+        if replay_capacity is not None:
+            check_at_least("replay_capacity", replay_capacity, 1, "observation")
+        if replay_bytes is not None:
+            check_at_least("replay_bytes", replay_bytes, 1, "byte")
         check_at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")
         check_at_least("epsilon_decay_period", epsilon_decay_period, 0, "frames")
         if epsilon_warmup is not None:
@@ -209,6 +218,16 @@ class DQN(Spec):
             )
         if replay_compression is not None and not (isinstance(replay_compression, str) and replay_compression == "lz4"):
             raise ValueError(f"replay_compression must be 'lz4' or None, got {replay_compression!r}")
+        if replay_bytes is not None and replay_capacity is not None:
+            raise ValueError(
+                f"replay_capacity must be None where replay_bytes={replay_bytes}, got {replay_capacity}: bind one of "
+                "the two"
+            )
+        if replay_bytes is not None and replay_compression is not None:
+            raise ValueError(
+                f"replay_bytes must be None where replay_compression={replay_compression!r}, as packed observations "
+                f"have no fixed size, got {replay_bytes}: bind replay_capacity"
+            )
         if replay_eviction != "oldest" and replay_compression is not None:
             raise ValueError(
                 f"replay_compression must be None where replay_eviction={replay_eviction!r}, got {replay_compression!r}"
@@ -243,6 +262,7 @@ class DQN(Spec):
             "gamma": gamma,
             "discount_by": discount_by,
             "batch_size": batch_size,
+            "replay_bytes": replay_bytes,
             "eviction": replay_eviction,
             "compression": replay_compression,
             "selector": replay_scheme,
@@ -353,6 +373,28 @@ class DQN(Spec):
             learner.network, self._epsilon.of_environments(num_envs), leaves_values=self._actor_priorities
         )
 
+    def make_device_policy(self, learner: Any, num_envs: int, device: str) -> EpsilonGreedyPolicy:
+        """Make the policy of many environments with a copy of the learner's network on a device.
+
+        Raises:
+            ValueError: There is no such device.
+        """
+        there = self.on_device(device)
+        network = there.compute.place(copy.deepcopy(learner.network)).requires_grad_(False)
+        policy: EpsilonGreedyPolicy = there.make_vector_policy(_Acting(network), num_envs)
+        return policy
+
+    def on_device(self, device: str) -> Any:
+        """Return the same agent with another device to compute on.
+
+        Raises:
+            ValueError: There is no such device.
+        """
+        there = copy.copy(self)  # which leaves out what lies on a device, as pickling does
+        there.compute = replace(self.compute, device=device)
+        there.reader = reader_of(self.observation_space, self.stack_size, there.compute, self.name)
+        return there
+
     def make_actor_priorities(self, num_envs: int) -> ActorPriorities | None:
         """Make what gives transitions their first priorities, where they are not to enter with the largest one."""
         if not self._actor_priorities:
@@ -437,7 +479,7 @@ class DQN(Spec):
         """Refuse a network that does not fit the observations, or gives what the agent cannot use: a ValueError."""
         check_fit(network, self.network_inputs(read(self.reader.blank_stacks())), self.output_shape, self.name)
 
-    def make_replay(self, capacity: int, seed: int, num_envs: int = 1) -> Replay:
+    def make_replay(self, capacity: int | None, seed: int, num_envs: int = 1) -> Replay:
         """Make the replay memory, with a lane for each environment."""
         return create_replay(
             self.observation_space,
@@ -504,3 +546,10 @@ class DQN(Spec):
             },
             "_epsilon": self._epsilon.map_schedule(with_gin_values),
         }
+
+
+@dataclass(frozen=True)
+class _Acting:
+    """What a policy reads of a learner."""
+
+    network: nn.Module

@@ -131,6 +131,8 @@ class R2D2(DQN):
             self._learning["learning_rate_scale"] = partial(linear_decay, over=learning_rate_decay)
         self.burn_in, self.update_horizon = burn_in, update_horizon
         self.eta, self.value_rescaling = eta, value_rescaling
+        if (replay_bytes := self._replay["replay_bytes"]) is not None:
+            raise ValueError(f"replay_bytes must be None with agent 'r2d2', got {replay_bytes}: bind replay_capacity")
         of_replay = ("batch_size", "stack_size", "gamma", "discount_by", "selector", "priority_exponent")
         self._replay = {
             name: value for name, value in self._replay.items() if name in (*of_replay, "importance_exponent")
@@ -225,12 +227,14 @@ class R2D2(DQN):
         """What turns a batch of sequences into tensors."""
         return partial(sequence_tensors, read=self.reader, tensor=self.compute.tensor, stack_size=self.stack_size)
 
-    def make_replay(self, capacity: int, seed: int, num_envs: int = 1) -> Replay:
+    def make_replay(self, capacity: int | None, seed: int, num_envs: int = 1) -> Replay:
         """Make the replay of sequences, all environments' in one.
 
         Raises:
             ValueError: It cannot hold a sequence of each environment.
         """
+        if capacity is None:
+            capacity = 1_000_000
         sequences, period = capacity // self._replay["period"], self._replay["period"]
         if sequences < num_envs:
             raise ValueError(

@@ -24,11 +24,18 @@ def test_auto_is_cuda_where_there_is_one_and_else_the_cpu(monkeypatch: pytest.Mo
     assert Compute("cpu").torch_device == torch.device("cpu")
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:0", ""])
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cpu:0", ""])
 def test_an_unknown_device_is_refused_in_one_sentence(device: str) -> None:
     with pytest.raises(ValueError) as caught:
         Compute(device)
     assert str(caught.value) == f"device must be 'auto', 'cpu' or 'cuda', got {device!r}"
+
+
+def test_one_of_several_devices_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert Compute("cuda:1").torch_device == torch.device("cuda:1")
+    with pytest.raises(ValueError, match=r"^device='cuda:2' is not there, torch sees 2 CUDA devices: name another"):
+        Compute("cuda:2")
 
 
 def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

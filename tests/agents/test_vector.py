@@ -136,6 +136,65 @@ def test_every_agent_of_values_plays_rows(member: str) -> None:
     assert agent.updates > 5
 
 
+@pytest.mark.parametrize("member", ["c51", "full_rainbow", "implicit_quantile", "dqn, double, dueling, prioritized"])
+@pytest.mark.parametrize("devices", [1, 2, 5])
+def test_copies_act_as_the_learners_network_does(member: str, devices: int) -> None:
+    found = []
+    for act_devices in (None, ("cpu",) * devices):
+        envs = numbered(3)
+        kind = DQN if "dqn" in member else AGENTS[member.partition(",")[0]]
+        terms = {**hyperparameters(member), "min_replay_history": 10**6}
+        if "prioritized" in member:
+            terms["actor_priorities"] = True
+        agent = VectorAgent(kind(envs.observation_space, envs.action_space, **terms), 3, act_devices=act_devices)
+        play(agent, envs, 60)
+        found.append(agent.learner.replay.state_dict()["slots"])
+        envs.close()
+    for lane, other in zip(*found, strict=True):
+        assert_identical(lane["action"], other["action"])
+        assert_identical(lane["observation"], other["observation"])
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("period", [1, 3])
+def test_copies_take_over_the_learners_weights_now_and_then(period: int, overlap: bool) -> None:
+    envs = numbered(2)
+    terms = {"min_replay_history": 8, "update_period": 2, "batch_size": 4}
+    agent = VectorAgent(make_spec(envs, **terms), 2, act_devices=("cpu", "cpu"), act_sync_period=period)
+    if overlap:
+        agent.overlap_learning()
+    envs.begin([0, 1])
+    found, expected = [], []
+    weights = [{name: each.clone() for name, each in agent.learner.weights().items()}]  # after each update
+    copied = 0
+    for _ in range(20):
+        shown = envs.recv()
+        agent.observe(shown)
+        before = agent.meters.updates
+        envs.send(shown.env_ids, agent.act(shown))
+        agent.finish_update()
+        made = agent.meters.updates
+        if made > before:
+            weights.append({name: each.clone() for name, each in agent.learner.weights().items()})
+        complete = made - overlap * (made > before)  # when the actions were chosen
+        copied = complete if complete - copied >= period else copied
+        found.append(agent.meters.lag)
+        expected.append((expected or [0])[-1] + 2 * (made - copied))
+        for copy in agent.policy._policies:  # type: ignore[attr-defined]
+            assert_identical(dict(copy.weights()), weights[copied])
+    assert agent.meters.updates > 10
+    assert found == expected
+    agent.copy_weights()
+    assert_identical(dict(agent.policy.weights()), dict(agent.learner.weights()))
+    envs.close()
+
+
+def test_devices_need_an_agent_that_knows_of_them() -> None:
+    env = DriftingEnv()
+    with pytest.raises(ValueError, match=r"^act_devices=\('cpu',\): agent 'agent' acts on the learner's device: give"):
+        VectorAgent(Own(env.observation_space, env.action_space), 2, act_devices=("cpu",))
+
+
 def test_a_reservoir_is_of_one_environment() -> None:
     env = DriftingEnv()
     with pytest.raises(ValueError, match="num_envs must be 1 where eviction='reservoir', got 3"):

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from async_wrappers.agents.sweep.plan import read_plan
 from async_wrappers.agents.sweep.results import read_rows, read_subject
 from async_wrappers.agents.sweep.run import sweep
+from async_wrappers.agents.sweep.view import make_view
 from tests.worlds.command_line import SWEEP, call, place, refused, start
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import facts
@@ -53,6 +55,72 @@ def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path,
     assert again.code == 0
     assert "3 trials (3 points x 1 seeds), 0 to run" in again.out
     assert read_rows(place / "s") == rows
+
+
+SIDE_BY_SIDE = """
+include "mine.gin"
+create_runner.schedule = "vector"
+VectorRunner.num_envs = 3
+Runner.num_iterations = 1
+Runner.report_episodes = 2
+Sweep.grid = ["RealtimeDelay.delay = 0, 2", "RealtimeDelay.noops = 0, RealtimeDelay.delay"]
+Sweep.seeds = 1
+"""
+A_VECTOR = """
+include "configs/dqn/cartpole.gin"
+create_runner.schedule = "vector"
+VectorRunner.num_envs = 3
+VectorRunner.create_vector_fn = @create_gym_vector
+create_gym_vector.environment_id = "CartPole-v1"
+create_gym_vector.wrappers = [@VectorRealtimeDelay]
+VectorRealtimeDelay.default_action = "repeat"
+Runner.num_iterations = 1
+Runner.training_steps = 60  # frames
+Runner.evaluation_steps = 0
+Runner.report_episodes = 2
+DQNAgent.min_replay_history = 10
+DQNAgent.batch_size = 4
+MLPTorso.hidden = (8,)
+Sweep.grid = [
+    "VectorRealtimeDelay.delay = 0, 2",
+    "VectorRealtimeDelay.noops = 0, VectorRealtimeDelay.delay",
+    "RealtimeDelay.delay = VectorRealtimeDelay.delay",
+    "RealtimeDelay.noops = VectorRealtimeDelay.noops",
+]
+Sweep.seeds = 1
+"""
+
+
+@pytest.mark.usefixtures("fork_trials")
+@pytest.mark.parametrize(("text", "layer"), [(SIDE_BY_SIDE, "RealtimeDelay"), (A_VECTOR, "VectorRealtimeDelay")])
+def test_delays_are_swept_on_many_environments(call: Any, place: Path, text: str, layer: str) -> None:
+    (place / "many.gin").write_text(text)
+    done = call("sweep", "--gin_files", "many.gin", "--base_dir", "s", "--jobs", "2")
+    assert done.code == 0, done.out + done.err
+    rows = read_rows(place / "s")
+    assert {(row[f"{layer}.delay"], row[f"{layer}.noops"]) for row in rows} == {(0, 0), (2, 0), (2, 2)}
+    assert {"frames", "train_average_return", "final_return"} <= {row["metric"] for row in rows}
+    found = [json.loads(path.read_text()) for path in sorted((place / "s").glob("trials/*/metrics/run.json"))]
+    assert [each["delay"] for each in found] == ["none", "2 frames", "2 frames, 2 no-ops"]
+    assert all(each["environment"].endswith(", 3 at once") for each in found)
+
+    (panel,) = make_view(read_plan(place / "s"), rows).panels
+    assert {name: [score.x for score in curve] for name, curve in panel.curves.items()} == {
+        "asynchronous": [0, 2],
+        "sequential": [0, 2],
+    }
+
+
+def test_a_vector_with_another_delay_than_its_environment_is_refused(call: Any, place: Path) -> None:
+    (place / "many.gin").write_text(A_VECTOR)
+    grid = ("--grid", "VectorRealtimeDelay.delay = 0, 2")
+    said = refused(call("sweep", "--gin_files", "many.gin", "--base_dir", "s", *grid))
+    assert said == (
+        "grid point VectorRealtimeDelay.delay = 2: VectorRunner.create_vector_fn must make environments with the delay "
+        "of Runner.create_environment_fn, which final evaluations play, none, got 2 frames: bind RealtimeDelay and "
+        "VectorRealtimeDelay alike"
+    )
+    assert not (place / "s").exists()
 
 
 def test_an_interrupted_sweep_says_how_to_go_on(

@@ -122,6 +122,17 @@ RUNS = {
         "create_gym_environment.wrappers = [@RealtimeDelay]",
         "RealtimeDelay.delay = 2",
     ),
+    "copies": (
+        "VectorRunner.num_envs = 3",
+        "VectorRunner.act_devices = ('cpu', 'cpu')",
+        "VectorRunner.act_sync_period = 4",
+    ),
+    "copies, overlapping": (
+        "VectorRunner.num_envs = 3",
+        "VectorRunner.act_devices = ('cpu', 'cpu')",
+        "VectorRunner.act_sync_period = 4",
+        "Runner.overlap = True",
+    ),
     "a vector": ("VectorRunner.num_envs = 4", "VectorRunner.create_vector_fn = @create_gym_vector"),
 }
 
@@ -279,6 +290,13 @@ def test_other_experiments_are_refused(tmp_path: Path) -> None:
         ("VectorRunner.checkpoint_every = 0.5", r"VectorRunner.checkpoint_every must be a whole number >= 1, got 0.5"),
         ("VectorRunner.replay_ratio = 0", r"replay_ratio must be > 0 transitions learnt per transition lived, got 0"),
         ("create_agent.agent_name = 'random'", r"create_runner.schedule = 'vector' needs an agent that learns"),
+        (
+            "VectorRunner.act_devices = ('cpu', 'cuda:99')",
+            r"act_devices=\('cpu', 'cuda:99'\): device='cuda:99' is not there, torch sees \d CUDA devices",
+        ),
+        ("VectorRunner.act_devices = 'cpu'", r"act_devices must be devices such as .*, or None, got 'cpu'"),
+        ("VectorRunner.act_sync_period = 2", r"act_sync_period must be 1 where act_devices=None, got 2"),
+        ("VectorRunner.act_sync_period = 0", r"act_sync_period must be >= 1 update, got 0"),
         ("VectorRunner.double_buffered = 1", r"double_buffered must be True or False, got 1"),
     ],
 )

@@ -90,6 +90,10 @@ class TestPoints:
     def test_a_value_may_be_that_of_another_key(self) -> None:
         assert pairs([f"{D} = 1, 8", f"{N} = 0, {D}"])[2:] == [("", "8", "0"), ("", "8", "8")]
 
+    def test_and_that_keys_value_may_be_a_third_ones(self) -> None:
+        (_, point) = make_points([f"{D} = 8", f"{N} = 0, {D}", f"A.b = {N}", "A.c = A.b"])
+        assert point.bindings == {D: "8", N: "8", "A.b": "8", "A.c": "8"}
+
     def test_points_that_come_out_alike_are_one(self) -> None:
         assert pairs([f"{D} = 0, 8, 8", f"{N} = 0, {D}"]) == [("", "0", "0"), ("", "8", "0"), ("", "8", "8")]
 

@@ -89,6 +89,7 @@ class TestSweep:
         [
             (lambda *_: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL"),
             (lambda *_: sys.exit("no more"), "no more"),
+            (lambda *_: sys.exit("no more\n  In call to configurable 'game' (<function game>)"), "no more"),
             (lambda *_: 5, "ValueError: a trial must return a mapping of metrics, got int"),
             (lambda *_: {"score": "high"}, "ValueError: metric 'score' must be a number or a list of numbers"),
         ],
