@@ -111,7 +111,9 @@ RUNNER = {
 }
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
 MADE = {
-    "RealtimeDelay": Made(with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop"}),
+    "RealtimeDelay": Made(
+        with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop", "report_effect": True}
+    ),
     "RealtimeDelay, simulated": Made(with_env(RealtimeDelay), SIMULATED, called={"latency": "latency|needs a"}),
     "VectorRealtimeDelay": Made(of_vector, {"delay": 1, "noops": 1, "default_action": "noop"}),
     "AsyncRunner": Made(runner, RUNNER),
