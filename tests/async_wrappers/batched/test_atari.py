@@ -53,6 +53,23 @@ def test_frames_and_rewards_are_those_of_a_single_game(
     vector.close()
 
 
+def test_any_number_of_threads_gives_the_same_games() -> None:
+    def played(num_threads: int) -> list[Any]:
+        vector = create_atari_vector("Breakout", 5, terminal_on_life_loss=True, num_threads=num_threads)
+        actions = np.random.default_rng(0)
+        steps: list[Any] = [vector.reset(seed=np.arange(5))[0]]
+        for _ in range(60):
+            steps += vector.step(actions.integers(4, size=5))[:4]
+        vector.close()
+        return steps
+
+    alone = played(1)
+    assert any(ended.any() for ended in alone[3::4])
+    for num_threads in (2, 5):
+        for one, other in zip(alone, played(num_threads), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
 class TestAtari(BatchedEnvsContract):
     calls = 45
 
