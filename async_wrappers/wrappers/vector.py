@@ -22,6 +22,10 @@ __all__ = ["VectorRealtimeDelay", "autoreset_mode"]
 NEVER = 2**62  # a frame
 NO_STEP = -9
 
+# The small numbers of this file are arrays without dimensions: NumPy adds one to eight rows in half the time that it
+# needs for an int, and the rows of a fast environment are stepped in the time of some sixty such operations.
+_NONE, _ONE, _TWO = np.array(0), np.array(1), np.array(2)
+
 
 class _Sight(NamedTuple):
     """The observations and infos of a boundary."""
@@ -238,7 +242,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._see_again(observations, info, chosen)
         self._running = True
         _, observations, observation_info = self._seen[0]
-        return own_copy(observations), {**info, "realtime": self._now(own_info(observation_info))}
+        return own_copy(observations), {**info, "realtime": self._timing(own_info(observation_info))}
 
     def step(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Run one decision of each sub-environment that has one to make, and as many frames of the others.
@@ -260,7 +264,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         # Only the first step has frames before its effect: every later one begins where the step before ended.
         while self._frame < self._effect:
             self._step_frame(None)
-        report.applied = self._first <= self._step
+        report.applied = self._first <= np.array(self._step)
         self._step_frame(actions)
         while self._frame < self._effect + self._interval:
             self._step_frame(None)
@@ -274,7 +278,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     def _forget(self) -> None:
         """Begin to count frames."""
         n = self.num_envs
-        self._frame = 0
+        self._frame, self._now = 0, np.array(0)  # NumPy is twice as fast with an array as with an int
         self._step = 0  # the boundary whose observations the agent has
         self._seen: deque[_Sight] = deque()  # from that boundary on
         self._begin = np.zeros(n, np.int64)  # first frame of the running episode
@@ -293,7 +297,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         first: Any = -(-frame // self._interval)
         # The step after a reported end is the reset's in this mode: its action does not count.
         if self._mode is AutoresetMode.NEXT_STEP:
-            first = np.maximum(first, self._reported_in[which] + 2)
+            first = np.maximum(np.array(first), self._reported_in[which] + _TWO)
         self._first[which] = first
         self._carried[which] = 0.0
         if self._standing is None:
@@ -307,13 +311,16 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         """Run one frame, on which the agent's `actions` are applied unless they are None."""
         # On the frame on which a NEXT_STEP environment resets, its next episode has not begun: the reward is no
         # episode's.
-        running = None if self._all_running_from <= self._frame else self._begin <= self._frame
+        waiting = None if self._all_running_from <= self._frame else self._begin > self._now
         if self._delayed:
             sends = self._sent if self._standing is None else self._sent_at_once
-            actions = sends(actions, running)
+            actions = sends(actions, waiting)
         newest = self._newest = self._lockstep.step(actions)
-        self._carried += newest.rewards if running is None else np.where(running, newest.rewards, 0.0)
+        self._carried += newest.rewards
+        if waiting is not None:
+            np.copyto(self._carried, 0.0, where=waiting)
         self._frame += 1
+        self._now = np.array(self._frame)
         if newest.over is not None:
             self._end(newest)
         if self._frame % self._interval == 0:  # decisions start on it
@@ -331,12 +338,13 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._repeats = all(rule.repeats for rule in rules if rule is not None)
         return standing if type(standing) is np.ndarray and not standing.dtype.hasobject else None
 
-    def _sent_at_once(self, actions: Any, running: NDArray[np.bool_] | None) -> Any:
+    def _sent_at_once(self, actions: Any, waiting: NDArray[np.bool_] | None) -> Any:
         """Return the batch of actions that the environment receives on this frame, where it is made as an array."""
         defaults = self._defaults
         assert defaults is not None
-        sent = defaults.copy()
-        if actions is not None:
+        if actions is None:
+            sent = defaults.copy()
+        else:
             given = np.asarray(actions)
             if not given.shape or len(given) != self.num_envs:
                 got = len(given) if given.shape else "none"
@@ -347,12 +355,14 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
                 np.copyto(defaults, given, where=mask)
             if np.count_nonzero(applied) == self.num_envs:
                 return actions
-            np.copyto(sent, given, where=mask)
-        if running is not None:
-            sent[~running] = self._ignored_action
+            sent = defaults.copy()
+            if not self._repeats:
+                np.copyto(sent, given, where=mask)
+        if waiting is not None:
+            sent[waiting] = self._ignored_action
         return sent
 
-    def _sent(self, actions: Any, running: NDArray[np.bool_] | None) -> Any:
+    def _sent(self, actions: Any, waiting: NDArray[np.bool_] | None) -> Any:
         """Return the batch of actions that the environment receives on this frame, one by one."""
         n = self.num_envs
         applied = np.zeros(n, bool)
@@ -373,7 +383,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         for i, last_action in enumerate(self._last_actions):
             if applied[i]:
                 sent.append(last_action)
-            elif running is None or running[i]:
+            elif waiting is None or not waiting[i]:
                 sent.append(self._default_actions[i](observations[i], last_action))
             else:
                 sent.append(self._ignored_action)
@@ -400,18 +410,16 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         """Report the ends of a frame where the step has not reported one yet, and wait for the next episodes."""
         over, report = frame.over, self._report
         assert over is not None
-        may = self._reported_in[over] + self._steps_without_report < self._step
+        may = self._reported_in[over] < np.array(self._step - self._steps_without_report)
         reported, others = (over, over[:0]) if np.count_nonzero(may) == len(over) else (over[may], over[~may])
         if len(reported):
             self._reported_in[reported] = self._step
             applied = report.applied[reported]
             report.rewards[reported] = self._carried[reported]
-            report.terminated[reported], report.truncated[reported] = (
-                frame.terminated[reported],
-                frame.truncated[reported],
-            )
-            report.interval[reported] = np.where(applied, self._frame - self._effect, 0)
-            report.default_frames[reported] = self._frame - self._since[reported] - applied
+            report.terminated[reported] = frame.terminated[reported]
+            report.truncated[reported] = frame.truncated[reported]
+            report.interval[reported] = applied * np.array(self._frame - self._effect)
+            report.default_frames[reported] = self._now - self._since[reported] - applied
             report.finals.append(self._finals(frame, reported))
         if len(others):
             report.unreported_episodes[others] += 1
@@ -422,10 +430,11 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     def _finals(self, frame: _Frame, which: NDArray[np.int64]) -> _Finals:
         """Return the sights of the next decisions: at their boundary, or at the end if the episode ended before it."""
         begin = self._begin[which]
-        boundary = np.maximum(self._first[which], self._step) + 1
-        starts, frames = boundary * self._interval - begin, self._frame - begin
+        step = np.array(self._step)
+        boundary = np.maximum(self._first[which], step) + _ONE
+        starts, frames = boundary * np.array(self._interval) - begin, self._now - begin
         # Of the sight, among those seen; 0: at the end.
-        ages = np.where(starts < frames, boundary - self._step, 0).tolist()
+        ages = ((boundary - step) * (starts < frames)).tolist()
         observations = self._sights(frame, which, ages)
         infos = None
         if frame.of_the_end or self._infos:
@@ -457,27 +466,28 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     def _close(self) -> None:
         """Credit the rewards of the frames since the last report to decisions of episodes that go on."""
         report = self._report
-        applied = report.applied
-        if not report.finals and np.count_nonzero(applied) == self.num_envs:
+        going_on, interval = report.applied, np.array(self._interval)
+        if not report.finals and np.count_nonzero(going_on) == self.num_envs:
             report.rewards, self._carried = self._carried, np.zeros(self.num_envs)
-            report.interval += self._interval
-            report.default_frames = self._frame - 1 - self._since
-            self._since[:] = self._frame
+            report.interval += interval
+            report.default_frames = self._now - self._since - _ONE
+            self._since[:] = self._now
             return
         # Rows whose episode ended in this step have been credited by `_end`.
-        going_on = applied & (self._reported_in < self._step) if report.finals else applied
+        if report.finals:
+            going_on = going_on & (self._reported_in < np.array(self._step))
         np.copyto(report.rewards, self._carried, where=going_on)
-        np.copyto(report.interval, self._interval, where=going_on)
-        np.copyto(report.default_frames, self._frame - 1 - self._since, where=going_on)
-        np.copyto(self._carried, 0.0, where=going_on)
-        np.copyto(self._since, self._frame, where=going_on)
+        np.copyto(report.interval, interval, where=going_on)
+        np.copyto(report.default_frames, self._now - self._since - _ONE, where=going_on)
+        self._carried[going_on] = 0.0
+        np.copyto(self._since, self._now, where=going_on)
 
-    def _now(self, observation_info: Info) -> Info:
+    def _timing(self, observation_info: Info) -> Info:
         """Return what goes with the returned observations."""
-        deciding = self._first <= self._step
-        frame, start = self._frame - self._begin, self._step * self._interval - self._begin
+        deciding = self._first <= np.array(self._step)
+        frame, start = self._now - self._begin, np.array(self._step * self._interval) - self._begin
         if self._all_running_from > self._frame:
-            np.maximum(frame, 0, out=frame)
+            np.maximum(frame, _NONE, out=frame)
         if np.count_nonzero(deciding) < self.num_envs:
             np.copyto(start, -1, where=~deciding)
         return {
@@ -497,7 +507,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             "applied": report.applied,
             "interval": report.interval,
             "default_frames": report.default_frames,
-            **self._now(observation_info),
+            **self._timing(observation_info),
             "carried_reward": self._carried.copy(),
             "unreported_episodes": report.unreported_episodes,
             "unreported_reward": report.unreported_reward,
@@ -650,7 +660,7 @@ class _Lockstep:
             self.batches_finals = isinstance(at_the_end, np.ndarray) and not at_the_end.dtype.hasobject
         if info:
             info = {key: value for key, value in info.items() if key not in _FINALS}
-        which = np.flatnonzero(over)
+        (which,) = over.nonzero()
         if self._resets:
             # What it showed at the end may be gone once it is reset.
             at_the_end, of_the_end = own_copy(at_the_end), own_info(of_the_end)
