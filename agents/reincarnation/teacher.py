@@ -36,7 +36,7 @@ from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import EpsilonGreedyPolicy
 from async_wrappers.agents.reincarnation.student import VIEW
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.replay.storages import TERMINAL
+from async_wrappers.agents.replay.ring import TERMINAL
 from async_wrappers.agents.schema import batch_of_one, each_array, stacked
 from async_wrappers.agents.spec import discrete_actions
 from async_wrappers.agents.turn_based import TurnBasedAgent

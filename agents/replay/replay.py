@@ -39,9 +39,10 @@ from async_wrappers.agents.files import (
     write_index,
     write_segment,
 )
+from async_wrappers.agents.replay.reservoir import Reservoir
+from async_wrappers.agents.replay.ring import FINAL, LOST, TERMINAL, Ring, joined
 from async_wrappers.agents.replay.selectors import SELECTORS, Positions, Selector, Uniform
 from async_wrappers.agents.replay.sequence_ring import SequenceRing
-from async_wrappers.agents.replay.storages import FINAL, LOST, TERMINAL, Reservoir, Ring, joined
 from async_wrappers.agents.schema import TransitionSchema
 
 __all__ = ["NStep", "Replay", "create_replay", "create_sequence_replay"]

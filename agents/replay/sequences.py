@@ -2,7 +2,7 @@
 
 Rows
 ----
-An episode of t decisions is a run of t + 1 rows, as in the ring (`storages.py`): each but the last holds an observation
+An episode of t decisions is a run of t + 1 rows, as in the ring (`ring.py`): each but the last holds an observation
 and the decision made on it, the last one holds the final observation alone. Rows of an environment follow one another
 across episodes without padding::
 

@@ -18,7 +18,7 @@ from async_wrappers.agents.experiment.episode import episode_seed, play_episode
 from async_wrappers.agents.experiment.vector import NumberedEpisodes
 from async_wrappers.agents.policy import Decision, Decisions, PolicyOutput, identity_epsilon, per_actor_epsilon
 from async_wrappers.agents.registry import AGENTS
-from async_wrappers.agents.replay.storages import FINAL, TERMINAL
+from async_wrappers.agents.replay.ring import FINAL, TERMINAL
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.replay.replay import NStep, Replay
+from async_wrappers.agents.replay.ring import Ring
 from async_wrappers.agents.replay.selectors import Selector
-from async_wrappers.agents.replay.storages import Ring
 from async_wrappers.agents.schema import TransitionSchema
 from tests.contracts.replay_contract import SPACE, Transition, block_of, some_stream
 from tests.worlds.plain_data import assert_identical

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.agents.replay.replay import Replay, create_replay
-from async_wrappers.agents.replay.storages import FINAL
+from async_wrappers.agents.replay.ring import FINAL
 from tests.contracts.replay_contract import (
     EXTRAS,
     SPACE,

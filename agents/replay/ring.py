@@ -1,7 +1,4 @@
-"""Storages: which transitions are kept, the newest (`Ring`) or a uniform sample of all (`Reservoir`), and where.
-
-A ring keeps single observations in columns, and knows which of them begin a transition that can be drawn.
-"""
+"""The ring: the newest transitions, as single observations in columns; it knows which begin one that can be drawn."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from async_wrappers.agents.replay.packed import Packed
 from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.schema import Column, TransitionSchema
 
-__all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Reservoir", "Ring", "joined"]
+__all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "joined", "row_bytes"]
 
 
 # What is stored
@@ -104,7 +101,7 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Reservoir", "Ring"
 STEP, TERMINAL, FINAL, LOST = 0, 1, 2, 3
 
 _AGE, _STEPS = np.dtype(np.int64), np.dtype(np.int32)
-_PIECE = 4096  # slots that go to or come from a file at a time, which bounds the memory that a load needs
+PIECE = 4096  # slots that go to or come from a file at a time, which bounds the memory that a load needs
 
 
 class Assembler(Protocol):
@@ -236,7 +233,7 @@ class Ring:
     @staticmethod
     def slot_bytes(schema: TransitionSchema) -> int:
         """Return the bytes of a slot that is not packed: `nbytes` is as many for each slot."""
-        return _row_bytes(schema.columns) + _AGE.itemsize + _STEPS.itemsize
+        return row_bytes(schema.columns) + _AGE.itemsize + _STEPS.itemsize
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without the compression, which changes nothing else."""
@@ -647,7 +644,7 @@ class Ring:
         begin, lane, head = env_id * self._lane, self._lane, self._heads.item(env_id)
         while slot < head:
             start = slot % lane
-            stop = min(start + _PIECE, lane, start + head - slot)
+            stop = min(start + PIECE, lane, start + head - slot)
             yield {name: array[begin + start : begin + stop] for name, array in self._columns.items()}
             slot += stop - start
 
@@ -691,291 +688,8 @@ def _numbers(block: Mapping[str, Any], name: str, rows: int, dtype: Any) -> npt.
     return numbers.astype(dtype, copy=False)
 
 
-# The reservoir: a uniform sample of all transitions ever observed, not the newest ones.
-
-_WHICH = ("", "next_")  # before "observation": the two of a transition
-_NUMBERS: Mapping[str, Any] = {
-    "action": np.int64,
-    "reward": np.float32,
-    "discount": np.float32,
-    "interval": np.int64,
-    "index": np.int64,
-}
-
-
-class Reservoir:
-    """A reservoir of transitions (Vitter 1985, "Random sampling with a reservoir", Algorithm R).
-
-    Once `capacity` transitions are kept, the i-th takes the place of a random one with the probability capacity / i,
-    and is dropped otherwise: every transition so far is kept with the same probability.
-
-    A transition's neighbours may be gone, so it is put together before it is stored, not when it is drawn: its n
-    decisions are summed up, and both of its observations lie beside each other. That takes twice the memory of a ring
-    of as many, 14.2 GB for a million 84 x 84 images, and rules out stacks.
-
-    Args:
-        schema: what a transition is made of.
-        assembler: puts transitions together; its stacks must be of 1.
-        capacity: transitions kept.
-        batch_size: as the replay's; the files record it of the small ring too, in which transitions become complete.
-        seed: of the eviction.
-
-    Attributes:
-        schema: as given.
-        capacity: as given.
-        selector: hears of every transition that becomes valid or invalid; `Replay` sets it.
-        head: transitions ever written, each an entry of the log.
-        written: places that have been written to, those whose transition was lost with a damaged file included.
-        count: transitions that are kept.
-
-    Raises:
-        ValueError: an argument is out of its range.
-    """
-
-    oldest = 0  # no entry before this one is live; any may be
-    num_envs = 1
-    selector: Selector
-    _last_slot: int  # the newest transition whose steps are complete, by its slot in the small ring
-
-    def __init__(
-        self,
-        schema: TransitionSchema,
-        assembler: Assembler,
-        capacity: int = 1_000_000,
-        *,
-        batch_size: int = 32,
-        seed: int | np.random.SeedSequence = 0,
-    ) -> None:
-        """See the class."""
-        stack, horizon = assembler.stack_size, assembler.update_horizon
-        if stack != 1:
-            raise ValueError(f"stack_size must be 1 in a reservoir, where neighbours go missing, got {stack}")
-        if capacity < 1:
-            raise ValueError(f"capacity must be >= 1 transition, got {capacity}")
-        self.schema, self.capacity, self._batch_size = schema, capacity, batch_size
-        # The final slot of an episode completes all of its last n transitions at once, and the small ring holds them.
-        self._ring = Ring(schema, assembler, capacity=max(2, horizon + 2))
-        self._ring.selector = Selector()  # nobody draws from it
-        columns = self._columns_of(schema)
-        self._columns: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
-        # The entry of the log that was written last at each place; -1 for none.
-        self._entry = self._columns["entry"]
-        self._rng = np.random.Generator(np.random.PCG64(seed))
-        self.clear()
-
-    @staticmethod
-    def _columns_of(schema: TransitionSchema) -> dict[str, Column]:
-        return {
-            **{f"{which}{name}": column for which in _WHICH for name, column in schema.observation.columns.items()},
-            **{name: Column((), np.dtype(dtype)) for name, dtype in _NUMBERS.items()},
-            **(schema.extras.columns if schema.extras else {}),
-            "entry": Column((), np.dtype(np.int64)),
-        }
-
-    @staticmethod
-    def slot_bytes(schema: TransitionSchema) -> int:
-        """Return the bytes of a place: `nbytes` is as many for each transition."""
-        return _row_bytes(Reservoir._columns_of(schema))
-
-    @property
-    def add_count(self) -> int:
-        """Transitions ever observed."""
-        return self._ring.add_count
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all arrays take once the reservoir is full."""
-        return sum(array.nbytes for array in self._columns.values())
-
-    def facts(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data."""
-        return {**self._ring.facts(), "capacity": self.capacity, "eviction": "reservoir"}
-
-    # Writing.
-
-    def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
-        """Take one transition, which can be drawn once its n decisions are complete; see `Replay.observe`."""
-        self._ring.observe(transition, env_id)
-        self._take_complete()
-
-    def extend(self, block: Mapping[str, Any]) -> None:
-        """Take the transition of one environment, or of none; see `Replay.extend`."""
-        self._ring.extend(block)
-        self._take_complete()
-
-    def cut(self, observation: Any, env_id: int = 0) -> None:
-        """End the running episode; see `Replay.cut`."""
-        self._ring.cut(observation, env_id)
-        self._take_complete()
-
-    def _take_complete(self) -> None:
-        slots = self._ring.valid_slots()
-        complete = slots[slots > self._last_slot]
-        if not complete.size:
-            return
-        self._last_slot = int(complete[-1])
-        arrived = self._by_column(self._ring.assemble(complete % self._ring.capacity))
-        for row in range(len(complete)):
-            place = self._completed
-            if self._completed >= self.capacity:
-                place = self._rng.integers(self._completed + 1).item()
-            if place < self.capacity:
-                self._write(place, arrived, row)
-            self._completed += 1
-
-    def _by_column(self, batch: Mapping[str, Any]) -> Arrays:
-        """Return what a batch of stacks of one observation brings for each column, `[B, *shape]`."""
-        observation, extras = self.schema.observation, self.schema.extras
-        arrived: Arrays = {name: batch[name] for name in _NUMBERS}
-        for which in _WHICH:
-            stacks = observation.flatten(batch[f"{which}observation"])
-            arrived |= {f"{which}{name}": stack[:, 0] for name, stack in zip(observation.columns, stacks, strict=True)}
-        if extras:
-            arrived |= zip(extras.columns, extras.flatten(batch["extras"]), strict=True)
-        return arrived
-
-    def _write(self, place: int, arrived: Arrays, row: int) -> None:
-        if place == self.written:
-            self.written += 1
-            self.count += 1
-        elif self._entry.item(place) < 0:
-            self.count += 1
-        else:
-            self.selector.became_invalid(place)
-        for name, values in arrived.items():
-            self._columns[name][place] = values[row]
-        self._entry[place] = self.head
-        self.head += 1
-        self.selector.became_valid(place)
-
-    def clear(self) -> None:
-        """Forget every transition; the generator of the eviction goes on from where it is."""
-        self.head = self.written = self.count = 0
-        self._completed = 0  # transitions whose steps are complete, kept or not
-        self._last_slot = -1
-        self._entry.fill(-1)
-        self._ring.clear()
-
-    # Reading.
-
-    def logs(self) -> list[tuple[int, int]]:
-        """Return the first entry that may be live and the number of the next one: there is one log."""
-        return [(self.oldest, self.head)]
-
-    def written_positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """Return the places that have been written to by their numbers `[B]`: the same."""
-        return numbers
-
-    def live_positions(self) -> Positions:
-        """Return the places of the transitions that are kept, in the order in which they were written."""
-        entry = self._entry[: self.written]
-        places = np.argsort(entry)
-        return places[entry[places] >= 0]
-
-    def marks(self, positions: Positions) -> npt.NDArray[Any]:
-        """Return whether a transition is kept at each place."""
-        return self._entry.take(positions) >= 0
-
-    def valid_slots(self) -> npt.NDArray[np.int64]:
-        """Return the index of every transition that is kept, ascending."""
-        return np.sort(self._columns["index"][self.live_positions()])
-
-    def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Refuse to find transitions by their index: where each went is not kept.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("a reservoir finds no transition by its index, use eviction='oldest' for that")
-
-    def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
-        """Return the transitions at places `[B]` with stacks of one observation, `[B, 1, *shape]`."""
-        observation, extras = self.schema.observation, self.schema.extras
-        batch: dict[str, Any] = {}
-        for which in _WHICH:
-            columns = [self._columns[f"{which}{name}"] for name in observation.columns]
-            batch[f"{which}observation"] = observation.nest([each.take(positions, axis=0)[:, None] for each in columns])
-        for name in _NUMBERS:
-            batch[name] = self._columns[name].take(positions)
-        if extras:
-            batch["extras"] = extras.nest([self._columns[name].take(positions, axis=0) for name in extras.columns])
-        return batch
-
-    # Saving. Transitions that are written over each other make a log: an entry is one of them and the place it went to.
-
-    def counters(self) -> dict[str, Any]:
-        """Return what is not in the entries, as plain data."""
-        newest = {**self._ring.counters(), "transitions": self._ring.count, "first": self._ring.oldest}
-        return {
-            "head": self.head,
-            "completed": self._completed,
-            "last_slot": self._last_slot,
-            "eviction_generator": self._rng.bit_generator.state,
-            # The files describe the small ring as a replay, and a replay has a generator, which here draws nothing.
-            "newest": {
-                "facts": {**self._ring.facts(), "batch_size": self._batch_size},
-                "generator": np.random.PCG64(0).state,
-                **newest,
-            },
-        }
-
-    def snapshot(self) -> Arrays:
-        """Return the newest slots, and the entry at each place: where its file is lost, no older one passes for it."""
-        slots = joined(self._ring.pieces(self._ring.oldest))
-        return {**slots, "held": self._entry[: self.written]} if slots else {}
-
-    def move_to(self, counters: Mapping[str, Any]) -> None:
-        """Take over the number of the next entry, before entries are lost."""
-        self.head = counters["head"]
-
-    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
-        """Take over the counters and the small ring."""
-        self.head, self._completed = counters["head"], counters["completed"]
-        self.written = min(self._completed, self.capacity)
-        self._last_slot = counters["last_slot"]
-        self._rng.bit_generator.state = counters["eviction_generator"]
-        slots = dict(snapshot)
-        entry, held = self._entry[: self.written], slots.pop("held", self._entry[:0])
-        entry[entry != held] = -1
-        self.count = int(np.count_nonzero(entry >= 0))
-        self._ring.clear()
-        if slots:
-            self._ring.put(counters["newest"]["first"], slots)
-        self._ring.restore(counters["newest"], {})
-
-    def end_running(self) -> None:
-        """End the episode that is under way, if one is: its last observation is its final one."""
-        self._ring.end_running()
-        self._take_complete()
-
-    def lose(self, first: int, stop: int) -> None:
-        """Take note that the entries `first <= entry < stop` are lost."""
-        self._entry[(self._entry >= first) & (self._entry < stop)] = -1
-
-    def names(self) -> list[str]:
-        """Return the names of what an entry holds."""
-        return ["place", *self._columns]
-
-    def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the entries from `first` on that no later one was written over, oldest first."""
-        places = self.live_positions()
-        places = places[self._entry[places] >= first]
-        for start in range(0, len(places), _PIECE):
-            chosen = places[start : start + _PIECE]
-            yield {"place": chosen, **{name: array[chosen] for name, array in self._columns.items()}}
-
-    def put(self, first: int, piece: Arrays) -> int:
-        """Write entries, each of which knows its number."""
-        for name, array in self._columns.items():
-            array[piece["place"]] = piece[name]
-        return first
-
-    def still_listed(self, listed: list[Segment]) -> list[Segment]:
-        """Return the segments that stay in use: all, until most entries are dead and what lives is written anew."""
-        return listed if sum(segment.size for segment in listed) <= 2 * self.nbytes else []
-
-
-def _row_bytes(columns: Mapping[str, Column]) -> int:
+def row_bytes(columns: Mapping[str, Column]) -> int:
+    """Return the bytes of a row of all columns."""
     return sum(math.prod(shape) * dtype.itemsize for shape, dtype in columns.values())
 
 
