@@ -151,6 +151,7 @@ class VectorEnvs:
         self._everyone.flags.writeable = False  # it is handed out as env_ids
         self._filler = batch(self.action_space, [create_zero_array(self.action_space)] * n)
         self._in_step = False  # actions are sent, and what came of them is not yet received
+        self._lost = False  # whether a step is on its way is not known any more
         self._one_generator = False  # for all rows: the vector takes one seed
 
     def work_ahead(self) -> None:
@@ -167,6 +168,10 @@ class VectorEnvs:
     def begin(self, seeds: Sequence[int]) -> None:
         """See `BatchedEnvs`."""
         given = seeds_of(seeds, self.num_envs)
+        if self._lost:
+            raise RuntimeError(
+                "a step of these environments was interrupted, and may still be going on: make them anew"
+            )
         self._turns.begin()
         self._forget_step()
         n = self.num_envs
@@ -256,25 +261,34 @@ class VectorEnvs:
         if self._send is None:
             self._actions = actions
         else:
-            self._send(actions)
+            try:
+                self._send(actions)
+            except BaseException as error:
+                self._lost = not isinstance(error, Exception)
+                raise
         self._in_step = True
 
     def _forget_step(self) -> None:
         """Wait for a step that runs beside this process, if there is one."""
         if self._in_step and self._receive is not None:
+            self._in_step = False
             with suppress(Exception):  # of a step that nobody sees
                 self._receive()
         self._in_step = False
 
     def _finish_step(self) -> None:
         """Take what came of the step that was started."""
+        # A vector with threads of its own hears a signal when `recv` is over and the step is taken, which is then lost:
+        # to wait for it again would last for ever. A thread of ours keeps the step, and can be waited for again.
+        self._in_step = False
         try:
             step = self._vector.step(self._actions) if self._receive is None else self._receive()
         except BaseException as error:
             self._turns.end()  # no row could be shown of it
-            self._in_step = not isinstance(error, Exception)  # it goes on where the wait for it was interrupted
+            if not isinstance(error, Exception):
+                self._in_step = self._thread is not None
+                self._lost = self._receive is not None and self._thread is None
             raise
-        self._in_step = False
         observations, rewards, terminated, truncated, info = step
         self._observations, self._info = observations, info
         self._shown_at = self._start, self._frame

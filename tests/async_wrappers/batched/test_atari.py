@@ -110,3 +110,37 @@ def delayed(vector: Any) -> VectorRealtimeDelay:
 def test_what_the_vector_cannot_do_is_refused(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         create_atari_vector(**{"game_name": "Pong", "num_envs": 2, **arguments})
+
+
+class _SignalIn(gym.vector.VectorWrapper):
+    """A signal comes during this call, and is heard at its end."""
+
+    call = "recv"
+
+    def send(self, actions: Any) -> None:
+        self.env.send(actions)  # type: ignore[attr-defined]
+        self._hear("send")
+
+    def recv(self) -> Any:
+        step = self.env.recv()  # type: ignore[attr-defined]
+        self._hear("recv")
+        return step
+
+    def _hear(self, call: str) -> None:
+        if call == self.call:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("call", ["send", "recv"])
+def test_after_a_signal_nothing_is_waited_for_and_the_games_are_not_played_on(call: str) -> None:
+    vector = _SignalIn(create_atari_vector("Pong", 1, num_threads=1))
+    vector.call = call
+    envs = VectorEnvs(vector)
+    envs.begin([0])
+    shown = envs.recv()
+    with pytest.raises(KeyboardInterrupt):
+        envs.send(shown.env_ids, np.zeros(1, np.int64))
+        envs.recv()
+    with pytest.raises(RuntimeError, match=r"a step of these environments was interrupted.*make them anew"):
+        envs.begin([0])
+    envs.close()  # would wait for ever for a step that is taken
