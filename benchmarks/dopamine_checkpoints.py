@@ -209,7 +209,7 @@ def compare(directory: Path) -> bool:
         held &= difference <= TOLERANCE
         verdict = "held" if difference <= TOLERANCE else "MISSED"
         print(
-            f"{agent:18} Q-values of {QUESTIONED} observations up to {largest:.3f}: differ by {difference:.1e}  {verdict}"
+            f"{agent:18} {QUESTIONED} rows of Q-values up to {largest:.3f}: differ by {difference:.1e}  {verdict}"
         )
     replays = [("dqn", 1, "", 4), ("replay", 0, "0_", 3), ("replay", 1, "1_", 3)]
     for name, number, prefix, stack_size in replays:

@@ -1,6 +1,7 @@
-"""A teacher from a checkpoint of Dopamine's, read without Dopamine, JAX or TensorFlow, and without executing anything.
+"""A teacher from a checkpoint of Dopamine's, read without Dopamine, JAX or TensorFlow; nothing in it is executed.
 
-Dopamine (Castro et al. 2018, "Dopamine: a research framework for deep reinforcement learning") leaves in ``checkpoints``::
+Dopamine (Castro et al. 2018, "Dopamine: a research framework for deep reinforcement learning") leaves in its
+``checkpoints``::
 
     ckpt.N                       a pickle: the state of the agent; JAX agents' weights too
     tf_ckpt-N.index, .data-...   TensorFlow agents' weights (tensor_bundle.py)

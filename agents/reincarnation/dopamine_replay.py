@@ -90,7 +90,7 @@ class DopamineReplay:
         self._knows_cuts = path.is_file()  # before 2020, Dopamine did not keep where episodes were cut
         if self._knows_cuts:
             ends = np.array(sorted(_indices(path)), np.int64)
-            if len(ends) and not (0 <= ends[0] and ends[-1] < self.capacity):
+            if len(ends) and (ends[0] < 0 or ends[-1] >= self.capacity):
                 raise ValueError(f"{path} must hold rows below {self.capacity}, got {ends[0]} to {ends[-1]}")
             self._ends[ends] = True
 
@@ -107,7 +107,7 @@ class DopamineReplay:
             )
         order = self._order()
         action = self._steps["action"][order]
-        if len(order) and not (0 <= action.min() and action.max() < actions):
+        if len(order) and (action.min() < 0 or action.max() >= actions):
             raise ValueError(
                 f"{self._paths['action']} must hold actions below {actions}, its teacher's, got {action.max()}"
             )
@@ -166,8 +166,7 @@ class DopamineReplay:
         """Yield rows and their observations, oldest first: a million images do not fit into memory twice."""
         path = self._paths["observation"]
         for first, last in ((self._cursor, self._rows), (0, self._cursor)):
-            for row, observation in enumerate(_Rows(path).read(first, last, to_end=last == self._rows), first):
-                yield row, observation
+            yield from enumerate(_Rows(path).read(first, last, to_end=last == self._rows), first)
 
 
 def _episode(
@@ -215,7 +214,7 @@ class _Rows:
     def _opened(self) -> Any:
         """Open the file after the array's header, and keep what that says."""
         try:
-            file = gzip.open(self._path, "rb")
+            file = gzip.open(self._path, "rb")  # noqa: SIM115 - the caller closes it
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             self.shape, fortran, self.dtype = read(file)

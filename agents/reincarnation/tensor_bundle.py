@@ -184,7 +184,7 @@ def _masked(crc: int) -> int:
 def _table() -> npt.NDArray[np.uint32]:
     table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        table = (table >> 1) ^ np.where(table & 1, np.uint32(0x82F63B78), np.uint32(0))
+        table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(0x82F63B78)
     return table
 
 
@@ -193,7 +193,8 @@ _TABLE = _table()
 
 def _applied(matrix: _Matrix, values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     bits = (values[:, None] >> np.arange(32, dtype=np.uint32)) & 1
-    return np.bitwise_xor.reduce(bits * matrix, axis=1)
+    images: npt.NDArray[np.uint32] = np.bitwise_xor.reduce(bits * matrix, axis=1)
+    return images
 
 
 @functools.lru_cache(maxsize=64)

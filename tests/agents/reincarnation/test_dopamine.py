@@ -26,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, RealtimeDelay
+from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.reincarnation.dopamine_replay import DopamineReplay
 from async_wrappers.agents.reincarnation.tensor_bundle import crc32c, read_tensors
@@ -105,11 +106,11 @@ def nature_values(tree: dict[str, Any], states: Any, centred: bool = False) -> A
 HEIGHT, WIDTH, STACK = 20, 36, 2
 
 
-def nature_tree(actions: int = 3) -> dict[str, Any]:
+def nature_tree(actions: int = 3, state: tuple[int, int, int] = (HEIGHT, WIDTH, STACK)) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    flat = -(-HEIGHT // 8) * -(-WIDTH // 8) * 64
+    flat = -(-state[0] // 8) * -(-state[1] // 8) * 64
     shapes = {
-        "Conv_0": (8, 8, STACK, 32),
+        "Conv_0": (8, 8, state[2], 32),
         "Conv_1": (4, 4, 32, 64),
         "Conv_2": (3, 3, 64, 64),
         "Dense_0": (flat, 512),
@@ -243,7 +244,7 @@ def test_other_observations_or_actions_are_refused_with_both_names() -> None:
 def test_arguments_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match=r"min_vals and max_vals must be 4 numbers each, all below, got \[1\]"):
         cartpole_teacher(min_vals=[1])
-    with pytest.raises(ValueError, match="DopamineTeacher.inputs must be"):
+    with pytest.raises(ValueError, match=r"DopamineTeacher\.inputs must be"):
         cartpole_teacher(inputs="raw")
 
 
@@ -258,7 +259,7 @@ def test_an_unknown_network_is_refused(tmp_path: Path) -> None:
         DopamineTeacher(path, Images())
     path = write_bundle(tmp_path / "ckpt.1", other=1)
     with pytest.raises(
-        ValueError, match="must hold the weights of a JAX agent, online_params, got other, training_steps"
+        ValueError, match=r"must hold the weights of a JAX agent, online_params, got other, training_steps"
     ):
         DopamineTeacher(path, Images())
 
@@ -289,7 +290,7 @@ def test_hostile_ends_of_episodes_execute_nothing(tmp_path: Path) -> None:
     shutil.copytree(FILES / "replay" / "checkpoints", copied)
     executed = tmp_path / "executed"
     (copied / "episode_end_indices_ckpt.0.gz").write_bytes(gzip.compress(pickle.dumps(_Hostile(executed))))
-    with pytest.raises(ValueError, match="asks for the global builtins.exec, which is not loaded"):
+    with pytest.raises(ValueError, match=r"asks for the global builtins\.exec, which is not loaded"):
         DopamineReplay(copied, 0, 3)
     assert not executed.exists()
 
@@ -342,13 +343,13 @@ def test_a_torn_or_missing_file_of_a_replay_is_refused_in_one_sentence(tmp_path:
     shutil.copytree(FILES / "replay" / "checkpoints", copied)
     path = copied / f"{name}_ckpt.1.gz"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match="_ckpt.1.gz is no whole"):
+    with pytest.raises(ValueError, match=r"_ckpt\.1\.gz is no whole"):
         list(DopamineReplay(copied, 1, 3).episodes())
     path.unlink()
     if name == "episode_end_indices":  # which Dopamine did not write before 2020
         assert list(DopamineReplay(copied, 1, 3).episodes())
         return
-    with pytest.raises(ValueError, match="is no whole array of Dopamine's replay .No such file or directory."):
+    with pytest.raises(ValueError, match=r"is no whole array of Dopamine.s replay .No such file or directory."):
         DopamineReplay(copied, 1, 3)
 
 
@@ -390,13 +391,18 @@ README_DEBUG = (
 
 
 def students_runner(tmp_path: Path, file: str, *bindings: str) -> Any:
-    from async_wrappers.agents.experiment.live import create_runner
-
     teacher = f"RunnerWithTeacher.teacher_checkpoint_dir = '{FILES / 'jax_cartpole'}'"
     number = "RunnerWithTeacher.teacher_checkpoint_number = 1"
     scale = [f"DopamineTeacher.{name} = {value}" for name, value in RANGE.items()]
     load_gin(file, bindings=[*README_DEBUG, teacher, number, *scale, *bindings])
     return create_runner(tmp_path / "student")
+
+
+def write_columns(directory: Path, number: int, columns: dict[str, Any]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, column in columns.items():
+        with gzip.open(directory / f"{name}_ckpt.{number}.gz", "wb") as file:
+            np.save(file, column)
 
 
 def test_a_student_of_dopamines_teacher_collects_and_learns(tmp_path: Path) -> None:
@@ -419,7 +425,7 @@ def test_offline_phases_without_a_replay_say_how_to_collect(tmp_path: Path) -> N
 def test_dopamine_4s_own_replay_is_named(tmp_path: Path) -> None:
     shutil.copytree(FILES / "jax_cartpole", tmp_path / "run")
     (tmp_path / "run" / "checkpoints" / "1" / "replay").mkdir(parents=True)
-    with pytest.raises(ValueError, match="checkpoint.msgpack, which is not read"):
+    with pytest.raises(ValueError, match=r"checkpoint\.msgpack, which is not read"):
         list(cartpole_teacher(tmp_path / "run").demonstrations())
 
 
@@ -434,9 +440,7 @@ def test_a_student_learns_offline_from_dopamines_replay(tmp_path: Path) -> None:
         "$store$_terminal": (np.arange(50) % 10 == 9).astype(np.uint8),
         "add_count": np.array(40),
     }
-    for name, column in columns.items():
-        with gzip.open(checkpoints / f"{name}_ckpt.1.gz", "wb") as file:
-            np.save(file, column)
+    write_columns(checkpoints, 1, columns)
     runner = students_runner(
         tmp_path,
         "configs/reincarnation/qdagger_dqn_cartpole.gin",
@@ -450,6 +454,45 @@ def test_a_student_learns_offline_from_dopamines_replay(tmp_path: Path) -> None:
     expected = runner.teacher.values(columns["$store$_observation"][:40].reshape(40, 1, 4))
     labels = [label for each in runner.teacher.demonstrations() for _, label in each.transitions()]
     np.testing.assert_allclose(labels, expected, rtol=1e-5)
+
+
+def test_the_debug_command_of_reincarnating_rl_has_a_counterpart(tmp_path: Path, jax: None) -> None:
+    pytest.importorskip("ale_py")
+    rng = np.random.default_rng(0)
+    checkpoints = tmp_path / "Breakout" / "1" / "checkpoints"
+    tree = as_jax(nature_tree(4, (84, 84, 4)))
+    write_bundle(checkpoints / "ckpt.399", online_params={"params": tree}, state=np.zeros((84, 84, 4)))
+    columns = {
+        "$store$_observation": rng.integers(0, 256, (64, 84, 84), np.uint8),
+        "$store$_action": rng.integers(0, 4, 64),
+        "$store$_reward": np.zeros(64, np.float32),
+        "$store$_terminal": np.zeros(64, np.uint8),
+        "add_count": np.array(60),
+    }
+    # Published checkpoints have their replay in a directory beside, by another count.
+    write_columns(checkpoints.parent / "replay_logs", 100, columns)
+    bindings = (
+        "create_atari_environment.game_name = 'Breakout'",
+        f"RunnerWithTeacher.teacher_checkpoint_dir = '{checkpoints.parent}'",
+        "RunnerWithTeacher.teacher_checkpoint_number = 399",
+        "Runner.evaluation_steps = 10",
+        "RunnerWithTeacher.num_pretraining_iterations = 2",
+        "RunnerWithTeacher.num_pretraining_steps = 2",
+        "DQNAgent.min_replay_history = 64",
+        "create_network.torso = @ImpalaTorso",  # their ImpalaRainbowNetwork
+        # Smaller and shorter than theirs, which plays on for hours.
+        "ImpalaTorso.width = 0.0625",
+        "Runner.num_iterations = 1",
+        "Runner.training_steps = 70",
+        "Runner.max_steps_per_episode = 20",
+        "Runner.report_episodes = 0",
+        "DQNAgent.replay_capacity = 500",
+        "DQNAgent.batch_size = 4",
+    )
+    load_gin("configs/reincarnation/qdagger_rainbow.gin", bindings=bindings)
+    runner: Any = create_runner(tmp_path / "qdagger_rainbow")
+    runner.run_experiment()
+    assert isinstance(runner.teacher, DopamineTeacher) and runner.agent.updates > 4
 
 
 def test_fine_tuning_begins_with_dopamines_weights_and_moments(tmp_path: Path) -> None:
