@@ -208,9 +208,7 @@ def compare(directory: Path) -> bool:
         difference, largest = compare_values(directory / agent, agent)
         held &= difference <= TOLERANCE
         verdict = "held" if difference <= TOLERANCE else "MISSED"
-        print(
-            f"{agent:18} {QUESTIONED} rows of Q-values up to {largest:.3f}: differ by {difference:.1e}  {verdict}"
-        )
+        print(f"{agent:18} {QUESTIONED} rows of Q-values up to {largest:.3f}: differ by {difference:.1e}  {verdict}")
     replays = [("dqn", 1, "", 4), ("replay", 0, "0_", 3), ("replay", 1, "1_", 3)]
     for name, number, prefix, stack_size in replays:
         if (directory / name / f"{prefix}{TRANSITIONS}").is_file():
