@@ -14,9 +14,10 @@ from async_wrappers.agents.networks.sequence_network import (
     create_actor_critic,
     create_recurrent_q_network,
 )
-from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
+from async_wrappers.agents.networks.torsos import CentredTorso, ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
 from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.registry import AGENTS, create_agent
+from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.reincarnation.student import create_linear_schedule
 from async_wrappers.agents.sweep.plan import Sweep
@@ -26,6 +27,8 @@ __all__ = ["CONFIGURABLES"]
 CONFIGURABLES = (
     *AGENTS.values(),
     ActorCriticHead,
+    CentredTorso,
+    DopamineTeacher,
     DuelingHead,
     GRUCore,
     ImpalaTorso,

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.demonstrations.demonstration import Demonstration
 
-__all__ = ["read_pickle"]
+__all__ = ["PickledArray", "load_data", "plain", "read_pickle"]
 
 
 def read_pickle(path: Path) -> Iterator[Demonstration]:
@@ -32,7 +32,11 @@ def read_pickle(path: Path) -> Iterator[Demonstration]:
     Raises:
         ValueError: The file asks for more than data, or holds other data.
     """
-    tuples = _load(path)
+    try:
+        with open(path, "rb") as file:
+            tuples = load_data(file, path, _CONTENT, _WHOLE)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}): name a pickle of demonstrations") from None
     if not isinstance(tuples, list | tuple | deque) or not tuples:
         raise ValueError(f"{path} must hold a list of (obs, action, reward, next_obs), got {_kind(tuples)}")
     rows = [_row(path, number, each) for number, each in enumerate(tuples)]
@@ -45,6 +49,9 @@ def read_pickle(path: Path) -> Iterator[Demonstration]:
     yield _episode(episode)
 
 
+_CONTENT = "a demonstration is lists, tuples, numbers and NumPy arrays of numbers"
+_WHOLE = "pickle of (obs, action, reward, next_obs)"
+
 Row = tuple[npt.NDArray[Any], int, float, npt.NDArray[Any]]
 
 
@@ -55,7 +62,7 @@ def _row(path: Path, number: int, entry: Any) -> Row:
         ValueError: The entry is no frame.
     """
     try:
-        observation, action, reward, following = map(_plain, entry)
+        observation, action, reward, following = map(plain, entry)
         observation, following = np.asarray(observation), np.asarray(following)
         numbers = all(each.dtype.kind in "biuf" for each in (observation, following))
         if not numbers or observation.shape != following.shape or int(action) != action:
@@ -76,13 +83,14 @@ def _episode(rows: Sequence[Row]) -> Demonstration:
 
 def _kind(value: Any) -> str:
     if isinstance(value, list | tuple | deque):
-        kinds = [type(_plain(each)).__name__ for each in list(value)[:4]]
+        kinds = [type(plain(each)).__name__ for each in list(value)[:4]]
         return f"a {type(value).__name__} of {len(value)} ({', '.join(kinds)})"
-    return f"a {type(_plain(value)).__name__}"
+    return f"a {type(plain(value)).__name__}"
 
 
-def _plain(value: Any) -> Any:
-    return value.array if isinstance(value, _Array) else value
+def plain(value: Any) -> Any:
+    """Return the array that a `PickledArray` stands for, and anything else as it is."""
+    return value.array if isinstance(value, PickledArray) else value
 
 
 # The names that a pickle may use. NumPy's own constructors are not among them, because an array's state can declare its
@@ -102,7 +110,7 @@ class _NumberType:
             self.dtype = self.dtype.newbyteorder(state[1])
 
 
-class _Array:
+class PickledArray:
     """Stands for `numpy.ndarray` while it is built."""
 
     array: npt.NDArray[Any]
@@ -117,9 +125,9 @@ class _Array:
 
 def _from_bytes(
     content: bytes, kind: _NumberType, shape: Sequence[int], order: str = "C", axes: Sequence[int] | None = None
-) -> _Array:
+) -> PickledArray:
     """Stands for `numpy._core.numeric._frombuffer`; `axes` come with an order that is neither C's nor Fortran's."""
-    built = _Array()
+    built = PickledArray()
     built.array = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if order == "F" else "C")
     if order == "K" and axes is not None:
         built.array = built.array.transpose(axes)
@@ -139,7 +147,7 @@ def _latin(text: str, encoding: str) -> bytes:
 
 
 _NUMPY = (
-    ("multiarray", "_reconstruct", _Array),
+    ("multiarray", "_reconstruct", PickledArray),
     ("multiarray", "scalar", _scalar),
     ("numeric", "_frombuffer", _from_bytes),
 )
@@ -159,25 +167,44 @@ class _Refused(Exception):
     """The pickle names something other than data; the message is the name."""
 
 
+StandIn = Callable[[str, str], Any]
+
+
+def _none(module: str, name: str) -> Any:
+    return None
+
+
 class _DataUnpickler(pickle.Unpickler):
+    def __init__(self, file: IO[bytes], stand_in: StandIn) -> None:
+        super().__init__(file)
+        self._stand_in = stand_in
+
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
+        found = _ALLOWED.get((module, name)) or self._stand_in(module, name)
+        if found is None:
             raise _Refused(f"the global {module}.{name}")
-        return _ALLOWED[module, name]
+        return found
 
 
-def _load(path: Path) -> Any:
+def load_data(file: IO[bytes], path: Path, content: str, whole: str, stand_in: StandIn = _none) -> Any:
+    """Return what a pickle holds; its arrays are `PickledArray`, see `plain`.
+
+    Args:
+        file: Read to the pickle's end.
+        path: The file's, for the messages.
+        content: What such a pickle is made of, a sentence for the messages.
+        whole: What the file should be, for the messages.
+        stand_in: From a global's module and name, that the table above does not have, to what stands for it; None
+            refuses it. What it returns is called with whatever the pickle says.
+
+    Raises:
+        ValueError: The pickle asks for more than data, or is damaged.
+    """
     try:
-        with open(path, "rb") as file:
-            return _DataUnpickler(file).load()
+        return _DataUnpickler(file, stand_in).load()
     except _Refused as refused:
-        raise ValueError(
-            f"{path} asks for {refused}, which is not loaded: a demonstration is lists, tuples, numbers and NumPy "
-            "arrays of numbers"
-        ) from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}): name a pickle of demonstrations") from None
+        raise ValueError(f"{path} asks for {refused}, which is not loaded: {content}") from None
     # From a damaged pickle, an unpickler raises errors of any type.
     except Exception as error:
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"{path} is no whole pickle of (obs, action, reward, next_obs) ({what})") from None
+        raise ValueError(f"{path} is no whole {whole} ({what})") from None

@@ -23,6 +23,7 @@ __all__ = [
     "HIDDEN_SIZE",
     "INITIALIZERS",
     "PADDINGS",
+    "CentredTorso",
     "ImpalaTorso",
     "Initializer",
     "MLPTorso",
@@ -368,6 +369,32 @@ class ImpalaTorso(_Layers):
             channels = out_channels
         layers += [nn.ReLU(inplace=True), *hidden_layer(channels * out_height * out_width)]
         super().__init__(layers, HIDDEN_SIZE)
+
+
+@gin.configurable(module="agents")
+class CentredTorso(nn.Module):
+    """A torso that reads images in [-1, 1] in the place of [0, 1].
+
+    Padding adds zeros to what a convolution reads, which is black in [0, 1] and grey in [-1, 1], so this is no other
+    scale of the first layer's weights.
+
+    Args:
+        observation_shape: `[C, H, W]`.
+        torso: Makes the torso that reads them.
+
+    Attributes:
+        output_size: The torso's.
+    """
+
+    def __init__(self, observation_shape: Sequence[int], torso: TorsoFactory = NatureTorso) -> None:
+        super().__init__()
+        self.torso = torso(tuple(observation_shape))
+        self.output_size = output_size(self.torso)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """Map floats in [0, 1] `[B, *observation_shape]` to features `[B, output_size]`."""
+        features: Tensor = self.torso(observation * 2 - 1)
+        return features
 
 
 @gin.configurable(module="agents")

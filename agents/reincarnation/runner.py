@@ -21,6 +21,7 @@ from async_wrappers.agents.experiment.episode import Played, encounter_of
 from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
+from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
 from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
 from async_wrappers.agents.spec import check_choice
@@ -46,7 +47,8 @@ class RunnerWithTeacher(Runner):
 
     Args:
         base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
-        teacher_checkpoint_dir: The directory of the teacher's run, or one of its checkpoints.
+        teacher_checkpoint_dir: The directory of the teacher's run, or one of its checkpoints; ours or Dopamine's
+            (`DopamineTeacher`).
         teacher_checkpoint_number: Which checkpoint of that directory; None for the newest good one.
         teacher_steps: Frames that the teacher plays to collect; 0 for none.
         num_pretraining_iterations: Offline iterations.
@@ -126,7 +128,7 @@ class RunnerWithTeacher(Runner):
         if self.teacher is None:
             if self._teacher_gin_file is not None:
                 train_teacher(Path(self._teacher_path), self._teacher_gin_file)
-            self.teacher = Teacher.of_run(self._teacher_path, self._teacher_number)
+            self.teacher = self._load_teacher(Path(self._teacher_path))
             self.environment = TeacherView.within(self.environment, self.teacher)
             needed = Phase.OFFLINE in self._kinds or self._rehearses
             self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self._label_at)
@@ -142,6 +144,11 @@ class RunnerWithTeacher(Runner):
             raise ValueError(f"{self.teacher.source} has no whole episode in its replay: bind teacher_steps to collect")
         spec.reload(self.student, self.teacher)
         return False
+
+    def _load_teacher(self, path: Path) -> Teacher:
+        if is_dopamine(path):
+            return DopamineTeacher(path, self._create_environment(), self._teacher_number)
+        return Teacher.of_run(path, self._teacher_number)
 
     @property
     def _rehearses(self) -> bool:

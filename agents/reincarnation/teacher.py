@@ -42,12 +42,14 @@ from async_wrappers.agents.spec import discrete_actions
 from async_wrappers.agents.turn_based import TurnBasedAgent
 
 __all__ = [
+    "COLLECT",
     "RANDOM_SCORES",
     "Teacher",
     "TeacherView",
     "TeachersDemonstration",
     "WithoutDelay",
     "check_own_replay",
+    "layers_of",
 ]
 
 Environment = gym.Env[Any, Any]
@@ -204,16 +206,17 @@ class Teacher:
         """
         learner = self._agent.learner
         if self._replay is None or not isinstance(learner, Learner) or not isinstance(learner.replay, Replay):
-            raise ValueError(f"{self.source} has no replay, which offline phases learn from: {_COLLECT}")
+            raise ValueError(f"{self.source} has no replay, which offline phases learn from: {COLLECT}")
         try:
             learner.load_replay(*self._replay)
         except (OSError, ValueError) as error:
-            raise ValueError(f"{self.source} has no replay that can be read ({error}): {_COLLECT}") from None
+            raise ValueError(f"{self.source} has no replay that can be read ({error}): {COLLECT}") from None
+        tree = learner.replay.schema.observation
         try:
             for columns in learner.replay.episodes():
-                yield TeachersDemonstration(self, learner.replay, columns)
+                yield TeachersDemonstration(self, tree.nest([columns[name] for name in tree.columns]), columns)
         except ValueError as error:
-            raise ValueError(f"{self.source}: {error}: {_COLLECT}") from None
+            raise ValueError(f"{self.source}: {error}: {COLLECT}") from None
         finally:
             learner.replay.clear()
 
@@ -226,15 +229,15 @@ def check_own_replay(environment: Environment, teacher: Teacher) -> None:
     """
     here, there = delay_in_words(environment), delay_in_words(teacher.environment)
     if here != "none" or there != "none":
-        raise ValueError(f"{teacher.source} has a replay of the delay {there}, and its student's is {here}: {_COLLECT}")
+        raise ValueError(f"{teacher.source} has a replay of the delay {there}, and its student's is {here}: {COLLECT}")
     reads, holds = environment.observation_space, teacher.environment.observation_space
     if reads != holds:
         raise ValueError(
-            f"{teacher.source} has a replay of the observations {holds}, and its student reads {reads}: {_COLLECT}"
+            f"{teacher.source} has a replay of the observations {holds}, and its student reads {reads}: {COLLECT}"
         )
 
 
-_COLLECT = "collect transitions with the teacher, with RunnerWithTeacher.teacher_steps = 100_000 (frames)"
+COLLECT = "collect transitions with the teacher, with RunnerWithTeacher.teacher_steps = 100_000 (frames)"
 
 
 class TeachersDemonstration:
@@ -242,15 +245,13 @@ class TeachersDemonstration:
 
     Args:
         teacher: Whose replay it is.
-        replay: Which.
+        observations: Arrays [T + 1, *shape], nested as observations are.
         columns: Of consecutive slots, as `Replay.episodes` yields them.
     """
 
-    def __init__(self, teacher: Teacher, replay: Replay, columns: Arrays) -> None:
+    def __init__(self, teacher: Teacher, observations: Any, columns: Arrays) -> None:
         """See the class."""
-        self._teacher, self._columns = teacher, columns
-        tree = replay.schema.observation
-        self._observations = tree.nest([columns[name] for name in tree.columns])
+        self._teacher, self._observations, self._columns = teacher, observations, columns
 
     def transitions(self) -> Iterator[tuple[dict[str, Any], npt.NDArray[np.float32]]]:
         """Yield its transitions, with actions counted from 0, each with the teacher's values [A]."""
@@ -331,7 +332,7 @@ class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
         Raises:
             ValueError: The teacher's observations or actions are of another game.
         """
-        students, teachers = _layers(environment), _layers(teacher.environment)
+        students, teachers = layers_of(environment), layers_of(teacher.environment)
         common = 0
         for one, other in zip(students, teachers, strict=False):
             if _is_delay(one) or _is_delay(other) or not _alike(one, other):
@@ -427,7 +428,7 @@ class WithoutDelay(gym.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
 
 
-def _layers(environment: Environment) -> list[Any]:
+def layers_of(environment: Environment) -> list[Any]:
     """Return an environment and its wrappers, innermost first."""
     layers = [environment]
     while isinstance(layers[-1], gym.Wrapper):
