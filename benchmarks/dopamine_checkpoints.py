@@ -247,7 +247,7 @@ def compare_values(base: Path, agent: str) -> tuple[float, float]:
 def compare_replay(base: Path, number: int, prefix: str, stack_size: int) -> tuple[int, int, int]:
     """Return how many of Dopamine's transitions are read back equal, how many left out, and how many differ."""
     from async_wrappers.agents.reincarnation.dopamine_replay import DopamineReplay
-    from async_wrappers.agents.replay.storages import TERMINAL
+    from async_wrappers.agents.replay.ring import TERMINAL
 
     saved = np.load(base / f"{prefix}{TRANSITIONS}")
     read = []

@@ -515,7 +515,7 @@ def _own_part(source: str, environment: Environment, shape: tuple[int, ...], ima
     Raises:
         ValueError: No part does.
     """
-    found = None
+    found: gym.Env[Any, Any] | None = None
     for layer in layers_of(environment):
         if type(layer).__name__ == "RealtimeDelay":
             break

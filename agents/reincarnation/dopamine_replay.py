@@ -20,14 +20,14 @@ import gzip
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.demonstrations.pickled import load_data
 from async_wrappers.agents.files import Arrays
-from async_wrappers.agents.replay.storages import FINAL, STEP, TERMINAL
+from async_wrappers.agents.replay.ring import FINAL, STEP, TERMINAL
 
 __all__ = ["DopamineReplay", "find_replay"]
 
@@ -180,7 +180,7 @@ def _episode(
     kind[-1] = FINAL
     if terminal:
         kind[-2] = TERMINAL
-    columns = {
+    columns: Arrays = {
         "kind": kind,
         "action": steps["action"][rows].astype(np.int64),
         "reward": steps["reward"][rows].astype(np.float64),
@@ -266,7 +266,7 @@ def _indices(path: Path) -> set[int]:
     content = "the ends of episodes are a set of whole numbers"
     try:
         with gzip.open(path, "rb") as file:
-            found = load_data(file, path, content, "pickle of the ends of episodes", _stand_in)
+            found = load_data(cast(IO[bytes], file), path, content, "pickle of the ends of episodes", _stand_in)
     except _TORN as error:
         raise error if type(error) is ValueError else _torn(path, error) from None
     if not isinstance(found, set) or not all(isinstance(each, int | np.integer) for each in found):
