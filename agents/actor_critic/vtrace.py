@@ -312,7 +312,7 @@ class VTrace(Spec):
         entropies = masked_mean(entropy(logits), mask if self.entropy_rows == "all" else mask - replayed)
         loss = policy_loss + self.baseline_cost * value_loss
         metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": entropies}
-        if log_entropy_cost is None:
+        if log_entropy_cost is None or self.target_entropy is None:
             loss = loss - self.entropy_cost * entropies
         else:
             # The entropy's weight rises where the entropy is below its target (SEED RL, as a Lagrange multiplier).
