@@ -560,6 +560,11 @@ class Learner:
 
     # Weights and state.
 
+    @property
+    def version(self) -> int:
+        """Updates that the weights have: all that were made."""
+        return self.updates
+
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights that a policy needs; not a copy.
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
-from async_wrappers.agents.replay.sequences import STATE
+from async_wrappers.agents.replay.sequences import STATE, VERSION
 from async_wrappers.agents.schema import Compute, batch_of_one, each_array, stacked
 
 __all__ = [
@@ -705,6 +705,7 @@ class RecurrentPolicy:
         compute: Where the forward pass runs; the network must have been placed there.
         first_action: Number of the first action.
         read: Turns batches of stacks into what the network reads.
+        version: Returns how many updates the weights have, which is left as ``version``; None leaves nothing.
 
     Attributes:
         remembers: Whether the network reads more than the observation.
@@ -719,9 +720,10 @@ class RecurrentPolicy:
         compute: Compute,
         first_action: int,
         read: Callable[[Any], Any],
+        version: Callable[[], int] | None = None,
     ) -> None:
         """See the class."""
-        self.network, self.compute = network, compute
+        self.network, self.compute, self._version = network, compute, version
         self.remembers: bool = network.feed_previous or network.state_size > 0
         self._choose, self._num_actions, self._first_action, self._read = choose, num_actions, first_action, read
         self._random = DecisionRandom(seed)
@@ -741,6 +743,8 @@ class RecurrentPolicy:
         actions, extras = self._choose(outputs, rows, *drawn)
         if self.network.state_size:
             extras[STATE] = core.cpu().numpy()
+        if self._version is not None:
+            extras[VERSION] = np.full(len(rows), self._version())
         return PolicyOutput(actions + self._first_action, core if self.remembers else (), extras)
 
     @torch.inference_mode()
@@ -762,7 +766,9 @@ class RecurrentPolicy:
         )
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Read these tensors in place from now on; those on another device are copied. `version` is not needed."""
+        """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""
+        if self._version is not None:
+            self._version = lambda: version
         device = self.compute.torch_device
         here = {name: tensor.to(device) for name, tensor in weights.items()}
         self.network.requires_grad_(False).load_state_dict(here, assign=True)

@@ -337,13 +337,14 @@ class Overlap:
     Attributes:
         network: What a policy may read at any time.
         updates: How many times the weights were published.
+        version: The learner's updates that the network has.
     """
 
     def __init__(self, learner: Learner) -> None:
         """See the class."""
         self._learner = learner
         self.network = learner.compute.place(copy.deepcopy(learner.network)).requires_grad_(False)
-        self.updates = 0
+        self.updates, self.version = 0, learner.updates
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="learner")
         self._update: Future[Mapping[str, Tensor]] | None = None
 
@@ -374,6 +375,7 @@ class Overlap:
         """Copy the learner's weights into the network that acts."""
         self.network.load_state_dict(self._learner.weights())
         self.updates += 1
+        self.version = self._learner.updates
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights that act; not a copy."""

@@ -377,7 +377,7 @@ class VectorAgent:
         self.meters = Meters()
         self._closed: list[_Block] = []  # transitions that no decision could know yet
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
-        self._decisions = 0
+        self._decisions = self._begun_at = 0  # and how many there were when the last update began
         self._overlap: Overlap | None = None
         self._report: Report | None = None
 
@@ -450,7 +450,7 @@ class VectorAgent:
         owed = self._owed(self._decisions + decisions) - self._owed(self._decisions)
         self._decisions += decisions
         for _ in range(owed):
-            if not self.learner.ready:  # it may take its batches out of a queue
+            if not self.learner.ready or self._too_early():  # it may take its batches out of a queue
                 return
             if self._overlap is None:
                 self._write_scalars(self.learner.update())
@@ -458,8 +458,21 @@ class VectorAgent:
                 self.finish_update()
                 self._overlap.start()
             self._begun += 1
+            self._begun_at = self._decisions
             self.meters.updates += 1
             self.meters.sampled += self.spec.batch_size
+
+    def _too_early(self) -> bool:
+        """Whether the next batch of a queue is to wait, so that updates beside the environments are spread over time.
+
+        Environments that go in step complete the sequences of several batches in one round. Begun there, each update
+        would have to wait for the one before; so the next one begins three quarters of a batch's decisions later, or
+        as soon as the queue fills up.
+        """
+        if self._overlap is None or not self.spec.learns_once:
+            return False
+        spread = self._decisions - self._begun_at < 0.75 * self.spec.batch_size
+        return spread and not getattr(self.learner.replay, "crowded", True)
 
     def _owed(self, decisions: int) -> int:
         """Return the updates that fall due up to a decision: the first on decision 0, as in turn-based play."""
@@ -493,6 +506,7 @@ class VectorAgent:
             "learner": self.learner.state_dict(),
             "rows": self.rows.state_dict(),
             "decisions": self._decisions,
+            "begun_at": self._begun_at,
         }
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
@@ -503,6 +517,7 @@ class VectorAgent:
         self.learner.load_state_dict(bundle["learner"])
         self.rows.load_state_dict(bundle["rows"])
         self._decisions = bundle["decisions"]
+        self._begun_at = bundle.get("begun_at", 0)  # bundles of older versions lack it
         self._publish()
         return lost
 

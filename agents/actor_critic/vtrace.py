@@ -14,14 +14,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from gymnasium.spaces import Box, Dict
-from torch import nn
+from torch import Tensor, nn
 
 from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks, create_optimizer, linear_decay
-from async_wrappers.agents.losses.actor_critic import entropy, log_prob, masked_mean, vtrace
+from async_wrappers.agents.losses.actor_critic import (
+    effective_sample_size,
+    entropy,
+    implied_policy,
+    kl_divergence,
+    log_prob,
+    masked_mean,
+    vtrace,
+)
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
 from async_wrappers.agents.policy import Decisions, RecurrentPolicy, WorkerPolicy
 from async_wrappers.agents.replay.queue import WHEN_FULL, UnrollQueue
-from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
+from async_wrappers.agents.replay.sequences import STATE, VERSION, sequence_tensors
 from async_wrappers.agents.schema import Compute, each_array
 from async_wrappers.agents.spec import (
     ReadyMade,
@@ -41,6 +49,8 @@ from async_wrappers.agents.spec import (
 )
 
 __all__ = ["VTrace"]
+
+_LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
 
 
 @gin.configurable("VTraceAgent", module="agents", denylist=["decision_interval"])
@@ -71,7 +81,20 @@ class VTrace(Spec):
         clip_c: c-bar.
         clip_pg_rho: Clips the ratio of the policy gradient; None for rho-bar.
         baseline_cost: Weight of the value's loss, half the squared error.
-        entropy_cost: Weight of the policy's entropy, which is maximised.
+        entropy_cost: Weight of the policy's entropy, which is maximised; with `target_entropy`, at the start.
+        entropy_rows: Whose entropy that is: ``"all"`` decisions of a batch, or ``"fresh"``, those that no replay gave
+            (LASER's).
+        target_entropy: Entropy, in nats, at which a learnt weight holds the policy (SEED RL); None for a fixed weight.
+        entropy_cost_adjustment_speed: How fast that weight follows: it is exp(speed x parameter).
+        kl_cost: Weight of the mean of log mu(a) - log pi(a), an estimate of KL(mu || pi), on all rows (SEED RL).
+        policy_cloning_cost: Weight of KL(mu || pi) on replayed rows (Rolnick et al. 2018, "CLEAR": 0.01).
+        value_cloning_cost: Weight of the squared difference from the value that mu's network gave, on replayed rows
+            (CLEAR: 0.005).
+        kl_threshold: Learn neither policy nor value from a decision whose KL is not below (Schmitt et al. 2020,
+            "LASER"); None learns from all.
+        kl_to: Which KL that is: ``"behaviour"``, KL(pi || mu); or ``"implied"``, from pi to the policy whose value
+            V-trace learns, proportional to min(rho-bar mu, pi).
+        store_version: Store with each decision how many updates had been made, and report how many were since.
         max_abs_reward: Clip rewards to [-c, c] in the loss; None leaves them as they are.
         optimizer: From parameters to an optimiser.
         learning_rate_decay: Updates over which the learning rate falls linearly to 0; None keeps it.
@@ -114,6 +137,15 @@ class VTrace(Spec):
         clip_pg_rho: float | None = None,
         baseline_cost: float = 0.5,
         entropy_cost: float = 0.00025,
+        entropy_rows: str = "all",
+        target_entropy: float | None = None,
+        entropy_cost_adjustment_speed: float = 10.0,
+        kl_cost: float = 0.0,
+        policy_cloning_cost: float = 0.0,
+        value_cloning_cost: float = 0.0,
+        kl_threshold: float | None = None,
+        kl_to: str = "behaviour",
+        store_version: bool = False,
         max_abs_reward: float | None = None,
         optimizer: Callable[..., torch.optim.Optimizer] = create_optimizer,
         learning_rate_decay: int | None = None,
@@ -129,10 +161,11 @@ class VTrace(Spec):
     ) -> None:
         """See the class."""
         check_numbers(gamma=gamma, lambda_=lambda_, clip_rho=clip_rho, clip_c=clip_c)
-        check_numbers(baseline_cost=baseline_cost, entropy_cost=entropy_cost)
         check_shares(gamma=gamma, lambda_=lambda_)
-        check_flags(channels_last=channels_last, bf16=bf16, compile=compile)
+        check_flags(channels_last=channels_last, bf16=bf16, compile=compile, store_version=store_version)
         check_choice("discount_by", discount_by, ("decision", "frame"))
+        check_choice("entropy_rows", entropy_rows, ("all", "fresh"))
+        check_choice("kl_to", kl_to, ("behaviour", "implied"))
         if not isinstance(when_full, str) or when_full not in WHEN_FULL:
             raise ValueError(f"when_full must be one of {', '.join(map(repr, WHEN_FULL))}, got {when_full!r}")
         check_at_least("stack_size", stack_size, 1, "observation")
@@ -148,12 +181,16 @@ class VTrace(Spec):
             check_at_least("decision_interval", decision_interval, 1, "frame")
         positive = {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg_rho": clip_pg_rho}
         positive |= {"max_abs_reward": max_abs_reward, "max_gradient_norm": max_gradient_norm}
+        positive |= {"kl_threshold": kl_threshold, "entropy_cost_adjustment_speed": entropy_cost_adjustment_speed}
         for argument, value in positive.items():
             if value is not None:
                 check_numbers(**{argument: value})
                 if not value > 0:
                     raise ValueError(f"{argument} must be > 0, got {value}")
-        for argument, value in {"baseline_cost": baseline_cost, "entropy_cost": entropy_cost}.items():
+        costs = {"baseline_cost": baseline_cost, "entropy_cost": entropy_cost, "kl_cost": kl_cost}
+        costs |= {"policy_cloning_cost": policy_cloning_cost, "value_cloning_cost": value_cloning_cost}
+        for argument, value in costs.items():
+            check_numbers(**{argument: value})
             if not 0 <= value < math.inf:
                 raise ValueError(f"{argument} must be >= 0 and finite, got {value}")
         if when_full == "wait" and update_period != 1:
@@ -174,6 +211,12 @@ class VTrace(Spec):
         self.reader = reader_of(observation_space, stack_size, self.compute, self.name)
         self.lambda_, self.clip_rho, self.clip_c, self.clip_pg_rho = lambda_, clip_rho, clip_c, clip_pg_rho
         self.baseline_cost, self.entropy_cost, self.max_abs_reward = baseline_cost, entropy_cost, max_abs_reward
+        self.entropy_rows, self.kl_cost, self.target_entropy = entropy_rows, kl_cost, target_entropy
+        self.policy_cloning_cost, self.value_cloning_cost = policy_cloning_cost, value_cloning_cost
+        self.kl_threshold, self.kl_to, self.store_version = kl_threshold, kl_to, store_version
+        if target_entropy is not None:
+            self._check_target_entropy(target_entropy, entropy_cost)
+        self._adjustment_speed = float(entropy_cost_adjustment_speed)
         self._network, self._optimizer = network, optimizer
         self._unrolls, self._queue_capacity = batch_size, queue_capacity
         self._queue: dict[str, Any] = {
@@ -190,19 +233,53 @@ class VTrace(Spec):
         seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(3)]
         self._weights_seed, self._exploration_seed, self._learning_seed = seeds
 
+    def _check_target_entropy(self, target: float, entropy_cost: float) -> None:
+        check_numbers(target_entropy=target)
+        most = math.log(self.num_actions)
+        if not 0 < target < most:
+            raise ValueError(
+                f"target_entropy must lie between 0 and {most:.3g} nats, those of {self.num_actions} actions that are "
+                f"equally likely, got {target}"
+            )
+        if not entropy_cost > 0:
+            raise ValueError(f"entropy_cost must be > 0 where target_entropy adjusts it, got {entropy_cost}")
+
     # The algorithm.
 
     def choose(
         self, outputs: Any, rows: Decisions, uniforms: npt.NDArray[np.float64], random_actions: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-        """Return actions [R] drawn from the policy, in evaluation the likeliest, and the logits [R, A] drawn from."""
+        """Return actions [R] drawn from the policy, in evaluation the likeliest, and what the loss needs of mu.
+
+        That is the logits [R, A] drawn from and, where the value is cloned, the value [R].
+        """
         logits = outputs[0].cpu().numpy()
         likelihood = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True)).cumsum(axis=1)
         drawn = (likelihood <= uniforms[:, None] * likelihood[:, -1:]).sum(axis=1)
-        return np.where(rows.eval_mode, logits.argmax(axis=1), drawn), {"logits": logits}
+        extras = {"logits": logits}
+        if self.value_cloning_cost:
+            extras["value"] = outputs[1].cpu().numpy()
+        return np.where(rows.eval_mode, logits.argmax(axis=1), drawn), extras
 
-    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return the sum of the policy's, the value's and the entropy's loss (Espeholt et al. 2018, section 4.2)."""
+    def loss(
+        self,
+        networks: Networks,
+        batch: Batch,
+        rng: np.random.Generator,
+        log_entropy_cost: Tensor | None = None,
+        updates: int = 0,
+    ) -> LossOutput:
+        """Return the sum of the policy's, the value's and the entropy's loss (Espeholt et al. 2018, section 4.2).
+
+        CLEAR's, LASER's and SEED RL's additions are there as far as they are asked for.
+
+        Args:
+            networks: The one that is learnt.
+            batch: Tensors of a batch of sequences (`replay.sequences`).
+            rng: Not needed.
+            log_entropy_cost: Logarithm of the weight of the entropy, where it is learnt.
+            updates: Updates made.
+        """
         (logits, values), _ = networks.online(
             batch["observation"],
             batch["previous_action"],
@@ -210,29 +287,72 @@ class VTrace(Spec):
             batch["first"],
             batch[STATE],
         )
-        logits, mask, reward = logits[:-1], batch["mask"], batch["reward"]
+        logits, mask, reward, mu = logits[:-1], batch["mask"], batch["reward"], batch["extras"]["logits"]
         if self.max_abs_reward is not None:
             reward = reward.clamp(-self.max_abs_reward, self.max_abs_reward)
         log_pi = log_prob(logits, batch["action"])
-        log_rhos = (log_pi - log_prob(batch["extras"]["logits"], batch["action"])).detach()
+        log_mu = log_prob(mu, batch["action"])
+        log_rhos = (log_pi - log_mu).detach()
+        accepted = mask * self._is_near(logits.detach(), mu)
         returns = vtrace(
             values.detach(),
             reward,
             batch["discount"],
             log_rhos,
-            mask,
+            accepted,
             lambda_=self.lambda_,
             clip_rho=self.clip_rho,
             clip_c=self.clip_c,
             clip_pg_rho=self.clip_pg_rho,
         )
+        # Means are over all decisions: a rejected one counts, as 0, since v = V there and the advantage is 0.
         policy_loss = masked_mean(-log_pi * returns.advantages, mask)
         value_loss = masked_mean(0.5 * (returns.targets - values[:-1]) ** 2, mask)
-        entropies = masked_mean(entropy(logits), mask)
-        loss = policy_loss + self.baseline_cost * value_loss - self.entropy_cost * entropies
+        replayed = mask * batch["replayed"] if "replayed" in batch else torch.zeros_like(mask)
+        entropies = masked_mean(entropy(logits), mask if self.entropy_rows == "all" else mask - replayed)
+        loss = policy_loss + self.baseline_cost * value_loss
         metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": entropies}
-        metrics |= {"Rho": masked_mean(log_rhos.exp(), mask), "Value": masked_mean(values[:-1], mask)}
+        if log_entropy_cost is None or self.target_entropy is None:
+            loss = loss - self.entropy_cost * entropies
+        else:
+            # The entropy's weight rises where the entropy is below its target (SEED RL, as a Lagrange multiplier).
+            cost = log_entropy_cost.exp()
+            loss = loss - cost.detach() * entropies + cost * (entropies.mean().detach() - self.target_entropy)
+            metrics["EntropyCost"] = cost
+        if self.kl_cost:
+            loss = loss + self.kl_cost * masked_mean(log_mu - log_pi, mask)
+        if self.policy_cloning_cost:
+            metrics["PolicyCloning"] = masked_mean(kl_divergence(mu, logits), replayed)
+            loss = loss + self.policy_cloning_cost * metrics["PolicyCloning"]
+        if self.value_cloning_cost:
+            metrics["ValueCloning"] = masked_mean((values[:-1] - batch["extras"]["value"]) ** 2, replayed)
+            loss = loss + self.value_cloning_cost * metrics["ValueCloning"]
+        metrics |= {"Value": masked_mean(values[:-1], mask), **self._off_policyness(logits, mu, log_rhos, mask)}
+        if self.kl_threshold is not None:
+            metrics["Accepted"] = masked_mean(accepted, mask)
+        if self.store_version:
+            metrics["Lag"] = masked_mean(updates - batch["extras"]["version"].float(), mask)
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()})
+
+    @torch.no_grad()
+    def _is_near(self, logits: Tensor, mu: Tensor) -> Tensor | float:
+        """Return 1 where pi and mu, of logits [T, B, A], are near enough to learn from, else 0, [T, B] (LASER)."""
+        if self.kl_threshold is None:
+            return 1.0
+        other = implied_policy(logits, mu, self.clip_rho) if self.kl_to == "implied" else mu
+        return (kl_divergence(logits, other) < self.kl_threshold).float()
+
+    @torch.no_grad()
+    def _off_policyness(self, logits: Tensor, mu: Tensor, log_rhos: Tensor, mask: Tensor) -> dict[str, Tensor]:
+        """Return how far the policy that acted is from that of now, in numbers to report."""
+        ratios = log_rhos.exp()
+        return {
+            "Rho": masked_mean(ratios, mask),
+            "RhoClipped": masked_mean((ratios > self.clip_rho).float(), mask),
+            "CClipped": masked_mean((ratios > self.clip_c).float(), mask),
+            "EffectiveSampleSize": effective_sample_size(log_rhos, mask),
+            "KL": masked_mean(kl_divergence(logits, mu), mask),
+        }
 
     # Policies, learners, networks and queues.
 
@@ -244,11 +364,18 @@ class VTrace(Spec):
 
     @property
     def extras(self) -> Dict:  # type: ignore[override]
-        """What the policy leaves beside its action: the logits [A], and the core's state [S] if there is one."""
-        logits = Box(-np.inf, np.inf, (self.num_actions,), np.float32)
-        if not self.state_size:
-            return Dict(logits=logits)
-        return Dict({"logits": logits, STATE: Box(-np.inf, np.inf, (self.state_size,), np.float32)})
+        """What the policy leaves beside its action: the logits [A], and what else is asked for.
+
+        The core's state [S] if there is one, the value where it is cloned, and with `store_version` the updates made.
+        """
+        spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, (self.num_actions,), np.float32)}
+        if self.value_cloning_cost:
+            spaces["value"] = Box(-np.inf, np.inf, (), np.float32)
+        if self.store_version:
+            spaces[VERSION] = Box(0, np.iinfo(np.int64).max, (), np.int64)
+        if self.state_size:
+            spaces[STATE] = Box(-np.inf, np.inf, (self.state_size,), np.float32)
+        return Dict(spaces)
 
     def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
         """Make the policy of a worker, with weights of its own.
@@ -260,20 +387,20 @@ class VTrace(Spec):
             raise ValueError(
                 f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
             )
-        policy = self._make_policy(self.make_network().requires_grad_(False))
+        policy = self._make_policy(self.make_network().requires_grad_(False), lambda: 0)
         if policy.remembers:
             refuse_memory_under_delay(self.name, None, None)
         return WorkerPolicy(policy, self.reader.without_tuples)
 
     def make_policy_of(self, learner: Any) -> RecurrentPolicy:
         """Make the policy of a turn-based agent, which reads the learner's network in place."""
-        return self._make_policy(learner.network)
+        return self._make_policy(learner.network, lambda: learner.version)
 
     def make_vector_policy(self, learner: Any, num_envs: int) -> RecurrentPolicy:
         """Make the policy of many environments, which reads the learner's network in place."""
-        return self._make_policy(learner.network)
+        return self._make_policy(learner.network, lambda: learner.version)
 
-    def _make_policy(self, network: nn.Module) -> RecurrentPolicy:
+    def _make_policy(self, network: nn.Module, version: Callable[[], int]) -> RecurrentPolicy:
         return RecurrentPolicy(
             network,
             self.choose,
@@ -282,6 +409,7 @@ class VTrace(Spec):
             self.compute,
             self.first_action,
             self.reader,
+            version if self.store_version else None,
         )
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
@@ -299,9 +427,14 @@ class VTrace(Spec):
         return self._make_learner(0, num_envs)
 
     def _make_learner(self, number: int, num_envs: int) -> Learner:
-        return Learner(
-            self.make_network(),
-            self.loss,
+        network = self.make_network()
+
+        def loss(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+            return self.loss(networks, batch, rng, self._log_entropy_cost(network), learner.updates)
+
+        learner = Learner(
+            network,
+            loss,
             self.make_queue(num_envs),
             kind="VTraceLearner",
             target_update_period=None,
@@ -312,6 +445,17 @@ class VTrace(Spec):
             tensors=self._tensors,
             **self._learning,
         )
+        return learner
+
+    def _log_entropy_cost(self, network: Any) -> Tensor | None:
+        """Return the logarithm of the weight of the entropy, a scalar; None where it is not learnt."""
+        if self.target_entropy is None:
+            return None
+        speed, parameter = self._adjustment_speed, network.entropy_parameter
+        with torch.no_grad():
+            parameter.clamp_(-_LARGEST_LOG_COST / speed, _LARGEST_LOG_COST / speed)
+        cost: Tensor = speed * parameter
+        return cost
 
     def make_queue(self, num_envs: int) -> UnrollQueue:
         """Make the queue of unrolls of so many environments.
@@ -334,6 +478,10 @@ class VTrace(Spec):
             network = self._network(self.reader.shape, self.num_actions)
             blank = reader_of(self.observation_space, self.stack_size, Compute("cpu"), self.name)
             check_sequence_fit(network, blank(self.reader.blank_stacks()), ((self.num_actions,), ()), self.name)
+        if self.target_entropy is not None:
+            # It lies in the network to be in its checkpoints, and under its optimiser.
+            first = torch.tensor(math.log(self.entropy_cost) / self._adjustment_speed)
+            network.register_parameter("entropy_parameter", nn.Parameter(first))
         return self.compute.place(network)
 
     def _tensors(self, arrays: Mapping[str, Any]) -> Batch:

@@ -8,12 +8,22 @@ too. Where `mask` is 0 there was no decision (the final observation of an episod
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-__all__ = ["VTrace", "entropy", "log_prob", "masked_mean", "vtrace"]
+__all__ = [
+    "VTrace",
+    "effective_sample_size",
+    "entropy",
+    "implied_policy",
+    "kl_divergence",
+    "log_prob",
+    "masked_mean",
+    "vtrace",
+]
 
 
 class VTrace(NamedTuple):
@@ -49,14 +59,15 @@ def vtrace(
         advantage_s = rho^pg_s (r_s + gamma_s v_{s+1} - V(x_s))
 
     Where the mask is 0, delta and the advantage are 0 and nothing is carried, so that v_s = V(x_s): the step before,
-    which truncated its episode, bootstraps on it. On-policy, v_s is the n-step return.
+    which truncated its episode, bootstraps on it. A step that a trust region rejects is masked in the same way (Schmitt
+    et al. 2020, LASER). On-policy, v_s is the n-step return.
 
     Args:
         values: V(x_s), with that of the row after the last step, `[T + 1, B]`.
         rewards: r_s, `[T, B]`.
         discounts: gamma_s, `[T, B]`.
         log_rhos: log pi(a_s | x_s) - log mu(a_s | x_s), `[T, B]`; pi is learnt, mu has acted.
-        mask: 1 where a decision was made, else 0, `[T, B]`.
+        mask: 1 where a decision was made that may be learnt from, else 0, `[T, B]`.
         lambda_: How far corrections are carried, in [0, 1].
         clip_rho: rho-bar, which decides whose value is learnt.
         clip_c: c-bar, which decides how fast.
@@ -95,6 +106,36 @@ def entropy(logits: Tensor) -> Tensor:
     """Return the entropy `[...]`, in nats, of the policies of logits `[..., A]`."""
     log_probs = logits.log_softmax(dim=-1)
     return -(log_probs.exp() * log_probs).sum(dim=-1)
+
+
+def kl_divergence(logits: Tensor, other_logits: Tensor) -> Tensor:
+    """Return KL(p || q) `[...]`, in nats, of the policies p and q of logits and other logits `[..., A]`."""
+    log_p, log_q = logits.log_softmax(dim=-1), other_logits.log_softmax(dim=-1)
+    return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+
+
+def implied_policy(logits: Tensor, behaviour_logits: Tensor, clip_rho: float = 1.0) -> Tensor:
+    """Return logits `[..., A]` of the policy whose value V-trace learns: proportional to min(rho-bar mu, pi).
+
+    Espeholt et al. 2018, equation 3. The logits are its logarithms up to a constant.
+
+    Args:
+        logits: Of pi, `[..., A]`.
+        behaviour_logits: Of mu, `[..., A]`.
+        clip_rho: rho-bar.
+    """
+    return torch.minimum(math.log(clip_rho) + behaviour_logits.log_softmax(dim=-1), logits.log_softmax(dim=-1))
+
+
+def effective_sample_size(log_rhos: Tensor, mask: Tensor) -> Tensor:
+    """Return (sum w)^2 / (n sum w^2) of the n ratios w where the mask is 1: the share of the sample that counts.
+
+    1 where all ratios are equal, 1 / n where one outweighs all others (Kong 1992); a scalar, 0 where the mask is 0.
+    """
+    # The ratios' scale has no effect, and with the largest at 1 no square overflows.
+    log_rhos = torch.where(mask > 0, log_rhos, -torch.inf)
+    ratios = (log_rhos - log_rhos.max().clamp(min=torch.finfo(log_rhos.dtype).min)).exp()
+    return ratios.sum() ** 2 / (mask.sum() * (ratios**2).sum()).clamp(min=torch.finfo(ratios.dtype).tiny)
 
 
 def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:

@@ -13,8 +13,10 @@ The core reads the previous action and reward beside the features, as in IMPALA 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from typing import Any, Protocol
 
 import gin
@@ -277,6 +279,7 @@ def create_actor_critic(
     core: str | Callable[[int], nn.Module] | None = None,
     feed_previous: bool = True,
     initializer: Initializer = "torch",
+    head_scale: float = 1.0,
 ) -> SequenceNetwork:
     """Build a network of a policy and a value, for agents such as `actor_critic.vtrace.VTrace`.
 
@@ -287,12 +290,21 @@ def create_actor_critic(
         core: "lstm", "gru", a factory such as ``@LSTMCore``, or None for no memory.
         feed_previous: See `SequenceNetwork`.
         initializer: As in `q_network.create_network`.
+        head_scale: Factor of the head's first weights, >= 0: with a small one all actions begin about equally likely,
+            and values near 0.
 
     Raises:
         TypeError: `torso`, `core` or `initializer` is neither a name nor a factory.
-        ValueError: A name is unknown, or a size does not suit the torso or core.
+        ValueError: A name is unknown, a size does not suit the torso or core, or `head_scale` is out of range.
     """
-    return _create(observation_shape, num_actions, torso, ActorCriticHead, core, feed_previous, initializer)
+    if isinstance(head_scale, bool) or not isinstance(head_scale, Real) or not 0 <= head_scale < math.inf:
+        raise ValueError(f"create_actor_critic.head_scale must be a number >= 0 and finite, got {head_scale!r}")
+    network = _create(observation_shape, num_actions, torso, ActorCriticHead, core, feed_previous, initializer)
+    if head_scale != 1:
+        with torch.no_grad():
+            for parameter in network.head.parameters():
+                parameter.mul_(head_scale)
+    return network
 
 
 @gin.configurable(module="agents")

@@ -178,6 +178,7 @@ INITIALIZERS: Mapping[str, Callable[[Tensor], Any] | None] = MappingProxyType(
         "xavier_uniform": partial(variance_scaling, scale=1.0, mode="fan_avg", distribution="uniform"),
         "lecun_normal": partial(variance_scaling, scale=1.0, mode="fan_in", distribution="truncated_normal"),
         "variance_scaling": variance_scaling,
+        "orthogonal": partial(nn.init.orthogonal_, gain=math.sqrt(2)),  # Saxe et al. 2014, with the gain for ReLUs
     }
 )
 

@@ -96,6 +96,12 @@ class UnrollQueue:
         return len(self) >= self._batch_size
 
     @property
+    def crowded(self) -> bool:
+        """Whether what one further decision of each environment completes may not fit."""
+        at_most = self._assembly.num_envs * (2 if self._assembly.length == 1 else 1)  # a decision, and a final row
+        return len(self) + at_most > self._capacity
+
+    @property
     def add_count(self) -> int:
         """Transitions ever observed."""
         return self._assembly.add_count

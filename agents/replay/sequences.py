@@ -38,7 +38,12 @@ mask                        float32 [T, B], 1 where a decision was made, else 0
 extras                      what the policy left beside its action, [T, B, ...] by name; zeros in final rows
 state                       float32 [B, S]; left out where the policy remembers nothing, S = 0
 index                       int64 [B], the sequence's number
+replayed                    float32 [B], 1 where the sequence was drawn from a replay, 0 where it is learnt
+                            from once; left out where all are
 ==========================  =============================================================================
+
+An extra named "version", int64 [T, B], is the number of updates that the weights had which made the decision; it is
+there where the policy is asked for it.
 """
 
 from __future__ import annotations
@@ -56,9 +61,10 @@ from torch import Tensor
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.schema import Column, TransitionSchema, each_array
 
-__all__ = ["STATE", "Assembly", "sequence_tensors", "without_state"]
+__all__ = ["STATE", "VERSION", "Assembly", "sequence_tensors", "without_state"]
 
 STATE = "state"  # the name of what a policy with memory remembers after its decision, among its extras
+VERSION = "version"  # the name of the number of updates that its weights have, among these too
 
 Rows = npt.NDArray[Any]
 

@@ -16,12 +16,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.experiment.vector import VectorRunner
 from async_wrappers.agents.learner import DivergedError, Learner
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.policy import Decision
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.vector import VectorAgent
 from async_wrappers.batched.vector import VectorEnvs
@@ -248,6 +250,89 @@ def test_a_slow_learner_lets_unrolls_be_dropped(when_full: str) -> None:
     assert queue.dropped > 0 and agent.learner.updates <= 10 and len(queue) <= 3
 
 
+def test_the_stored_version_is_the_updates_of_the_weights_that_acted() -> None:
+    for overlapping in (False, True):
+        agent, envs = vector(1, store_version=True)
+        if overlapping:
+            agent.overlap_learning()
+        drawn, acted = watched(agent), []
+        decide = agent.rows.decide
+
+        def decide_and_note(*arguments: Any, agent: Any = agent, decide: Any = decide, acted: Any = acted) -> Any:
+            acted.append(agent.meters.updates - (agent._overlap is not None and agent._overlap.under_way))
+            return decide(*arguments)
+
+        agent.rows.decide = decide_and_note  # type: ignore[method-assign]
+        rounds(agent, envs, 90)
+        # One environment's unrolls are drawn in their order; a final row has no version.
+        stored = [batch["extras"]["version"][:, b][batch["mask"][:, b] > 0] for batch in drawn for b in range(2)]
+        learnt = np.concatenate(stored)
+        assert len(drawn) > 6 and learnt.tolist() == acted[: len(learnt)]
+        agent.finish_update()
+        assert agent.learner.scalars["Lag"].item() == pytest.approx(len(drawn) - 1 - np.concatenate(stored[-2:]).mean())
+
+
+def test_a_worker_stores_the_version_that_it_was_given() -> None:
+    env = DriftingEnv(noop=True)
+    arguments = hyperparameters(network=without_memory, stack_size=1, store_version=True)
+    policy = VTrace(env.observation_space, env.action_space, **arguments).make_policy()
+    decision, observation = Decision(episode=0, start=0, frame=0, eval_mode=False), env.reset(seed=0)[0]
+    assert policy.act(observation, decision).extras["version"] == 0
+    policy.load_weights(policy.weights(), 17)
+    assert policy.act(observation, decision).extras["version"] == 17
+
+
+def test_a_learnt_entropy_cost_is_in_the_checkpoint_and_moves() -> None:
+    agent, envs = vector(4, target_entropy=0.3, entropy_cost=0.01)
+    before = agent.learner.state_dict()["network"]["entropy_parameter"].item()
+    rounds(agent, envs, 40)
+    assert agent.learner.state_dict()["network"]["entropy_parameter"].item() < before
+
+
+def updates_begun(agent: VectorAgent, envs: VectorEnvs, count: int) -> list[int]:
+    """Updates that were begun in each round."""
+    begun: list[int] = []
+    act = agent.act
+
+    def act_and_count(shown: Any) -> Any:
+        before = agent.meters.updates
+        actions = act(shown)
+        begun.append(agent.meters.updates - before)
+        return actions
+
+    agent.act = act_and_count  # type: ignore[method-assign]
+    rounds(agent, envs, count)
+    return begun
+
+
+def test_updates_beside_environments_that_go_in_step_are_spread_over_the_rounds() -> None:
+    # 12 unrolls of 5 rows, 6 batches, are whole in round 6 (from 0): without a thread all are learnt from in it.
+    begun = {}
+    for overlapping in (False, True):
+        agent, envs = vector(12)
+        if overlapping:
+            agent.overlap_learning()
+        begun[overlapping] = updates_begun(agent, envs, 40)
+    assert begun[False][6] == 6 and begun[True][6:16] == [1] * 10
+    assert max(begun[True]) <= 3
+    # What waits is a batch at most, beside what a round may complete; here a round completes more than one batch.
+    assert len(agent.learner.replay) <= 2 + 12
+    assert 2 * (sum(begun[False]) - sum(begun[True])) <= 2 + 12
+
+
+def test_updates_beside_short_episodes_keep_up_and_each_step_is_learnt_from_once() -> None:
+    # Episodes of one decision have two rows each: unrolls come twice as fast as decisions.
+    envs = VectorEnvs(
+        SyncVectorEnv([lambda: DriftingEnv(noop=True, lengths=[1])] * 12, autoreset_mode=AutoresetMode.SAME_STEP)
+    )
+    agent = VectorAgent(VTrace(envs.observation_space, envs.action_space, **hyperparameters()), 12)
+    agent.overlap_learning()
+    drawn = watched(agent)
+    rounds(agent, envs, 80)
+    learnt = sum(batch["mask"].sum() for batch in drawn)
+    assert learnt >= agent.meters.added - 12 * 6 - 14 * 5
+
+
 # Runs.
 
 SMALL = (
@@ -335,6 +420,37 @@ def test_a_checkpoint_of_another_core_is_refused(tmp_path: Path) -> None:
     make(tmp_path, *every).run_experiment()
     with pytest.raises(DifferentExperiment, match="network"):
         make(tmp_path, *every, "create_actor_critic.core = 'gru'").resume()
+
+
+# Live, on the virtual clock.
+
+
+def live(base_dir: Path, *bindings: str) -> list[Any]:
+    """The learners that a live run ends with."""
+    from async_wrappers.agents.experiment.live import create_runner
+
+    every = (
+        "AsyncRunner.backend = 'virtual'",
+        "AsyncRunner.latency = 0.03",
+        "AsyncRunner.learner_latency = 0.015",
+        "MLPTorso.hidden = (8,)",
+        "VTraceAgent.unroll_length = 6",
+        "Runner.training_steps = 200",
+        "Runner.evaluation_steps = 20",
+    )
+    load_gin("configs/live/cartpole_vtrace.gin", bindings=[*every, *bindings])
+    runner = create_runner(base_dir)
+    runner.resume()
+    runner.run_experiment()
+    learners: list[Any] = next(Checkpointer(base_dir).load_each())[1]["learners"]
+    return learners
+
+
+def test_without_memory_it_learns_live_and_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    whole = live(tmp_path / "whole", "Runner.num_iterations = 2")
+    first = live(tmp_path / "pieces", "Runner.num_iterations = 1")
+    assert 3 < first[0]["updates"] < whole[0]["updates"]
+    assert_identical(live(tmp_path / "pieces", "Runner.num_iterations = 2"), whole)
 
 
 # What is refused.

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from async_wrappers.agents.losses.actor_critic import VTrace, entropy, log_prob, masked_mean, vtrace
+from async_wrappers.agents.losses.actor_critic import (
+    VTrace,
+    effective_sample_size,
+    entropy,
+    implied_policy,
+    kl_divergence,
+    log_prob,
+    masked_mean,
+    vtrace,
+)
 
 # Three steps: gamma 1/2, ratios pi / mu of 2, 1/2 and 1, values 1, 2, 3 and 4, rewards 1, 0 and 2.
 VALUES, REWARDS = (1.0, 2.0, 3.0, 4.0), (1.0, 0.0, 2.0)
@@ -161,3 +170,30 @@ def test_the_mean_is_over_decisions_alone() -> None:
     mask = torch.tensor([[1.0, 1.0], [0.0, 1.0]])
     assert masked_mean(losses, mask).mean().item() == pytest.approx(2.0)
     assert masked_mean(losses, torch.zeros(2, 2)).tolist() == [0.0, 0.0]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32 - 1))
+def test_the_divergence_is_that_of_torch_distributions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = (torch.from_numpy(3 * rng.normal(size=(4, 3, 5))) for _ in range(2))
+    p, q = (torch.distributions.Categorical(logits=logits) for logits in (one, other))
+    torch.testing.assert_close(kl_divergence(one, other), torch.distributions.kl_divergence(p, q))
+    assert (kl_divergence(one, one + 2.0).abs() < 1e-12).all()
+
+
+def test_the_implied_policy_by_hand() -> None:
+    pi, mu = torch.tensor([0.5, 0.25, 0.25]).log(), torch.tensor([0.8, 0.1, 0.1]).log()
+    # min(mu, pi) = .5, .1, .1; with rho-bar 2, min(2 mu, pi) = .5, .2, .2.
+    assert implied_policy(pi, mu).softmax(0).tolist() == pytest.approx([5 / 7, 1 / 7, 1 / 7])
+    assert implied_policy(pi, mu + 3.0, clip_rho=2.0).softmax(0).tolist() == pytest.approx([5 / 9, 2 / 9, 2 / 9])
+    assert implied_policy(pi, pi).softmax(0).tolist() == pytest.approx(pi.exp().tolist())
+
+
+def test_the_effective_sample_size_by_hand() -> None:
+    log_rhos, mask = torch.tensor([[1.0, 7.0], [1.0, 2.0]]).log(), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    # Ratios 1, 1, 2: (1 + 1 + 2)^2 / (3 (1 + 1 + 4)).
+    assert effective_sample_size(log_rhos, mask).item() == pytest.approx(16 / 18)
+    assert effective_sample_size(log_rhos + 200.0, mask).item() == pytest.approx(16 / 18)
+    assert effective_sample_size(torch.tensor([[100.0], [0.0]]), torch.ones(2, 1)).item() == pytest.approx(1 / 2)
+    assert effective_sample_size(log_rhos, torch.zeros(2, 2)).item() == 0.0

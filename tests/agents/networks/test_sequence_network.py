@@ -150,3 +150,30 @@ def test_an_unknown_core_and_its_sizes_are_refused(arguments: dict[str, Any], me
     with pytest.raises(ValueError) as caught:
         create_actor_critic((1, 2), ACTIONS, **arguments)
     assert str(caught.value).splitlines()[0] == message
+
+
+def test_a_small_head_scale_lets_actions_begin_equally_likely_and_values_near_0() -> None:
+    observation = torch.rand(1, 8, 1, 6)
+    rows = torch.zeros(1, 8)
+    for scale, far in ((1.0, True), (0.01, False)):
+        torch.manual_seed(0)
+        network = create_actor_critic(
+            (1, 6), 4, torso=lambda s: MLPTorso(s, (32,)), initializer="orthogonal", head_scale=scale
+        )
+        (logits, values), _ = network(observation, rows.long() - 1, rows, rows == 0, network.initial_state(8))
+        assert (logits.detach().std() > 0.1) == far
+        assert (values.detach().abs().max() > 0.1) == far
+
+
+def test_orthogonal_weights_keep_angles_and_have_the_gain_for_relus() -> None:
+    network = create_actor_critic(
+        (1, 6), 4, torso=lambda s: MLPTorso(s, (6,)), feed_previous=False, initializer="orthogonal"
+    )
+    weight = next(network.torso.parameters()).detach()
+    torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(6))
+
+
+@pytest.mark.parametrize("scale", [-1.0, float("inf"), True, "small"])
+def test_a_head_scale_out_of_range_is_refused(scale: Any) -> None:
+    with pytest.raises(ValueError, match=r"^create_actor_critic.head_scale must be a number >= 0 and finite, got"):
+        create_actor_critic((1, 6), 4, torso=lambda s: MLPTorso(s, (6,)), head_scale=scale)
