@@ -19,6 +19,8 @@ from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_eps
 from async_wrappers.agents.registry import AGENTS, create_agent
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.reincarnation.student import create_linear_schedule
+from async_wrappers.agents.replay.elite import EliteReplay
+from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.sweep.plan import Sweep
 
 __all__ = ["CONFIGURABLES"]
@@ -27,6 +29,7 @@ CONFIGURABLES = (
     *AGENTS.values(),
     ActorCriticHead,
     DuelingHead,
+    EliteReplay,
     GRUCore,
     ImpalaTorso,
     LSTMCore,
@@ -36,6 +39,7 @@ CONFIGURABLES = (
     NatureTorso,
     RunnerWithTeacher,
     Runner,
+    StandardReplay,
     Sweep,
     TrainRunner,
     VectorRunner,
