@@ -29,9 +29,10 @@ from gymnasium.spaces import Dict
 
 from async_wrappers.agents.files import prune, read_index, read_snapshot, write_index, write_segment
 from async_wrappers.agents.replay.elite import EliteReplay
+from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.queue import UnrollQueue
 from async_wrappers.agents.replay.sequences import STATE, Assembly
-from async_wrappers.agents.replay.sources import Encoder, Prefetch, SourceFactory, SourceSpec, UnrollSource
+from async_wrappers.agents.replay.sources import Encoder, SourceFactory, SourceSpec, UnrollSource
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.schema import each_array
 
@@ -90,7 +91,7 @@ class Mixture:
         encoder: computes features, for sources that ask for some.
         updates: updates of the run, for sources whose draws depend on them; None where they are not known.
         prefetch: whether the replays' rows of the next batch are drawn in threads while the learner computes, one
-            update early (`sources.Prefetch`).
+            update early (`prefetch.Prefetch`).
 
     Attributes:
         sources: The sources, in their order.

@@ -1,4 +1,4 @@
-"""Sources of unrolls: what a batch of an actor-critic is drawn from, and drawing ahead in a thread.
+"""Sources of unrolls: what a batch of an actor-critic is drawn from.
 
 Every unroll of every environment goes into each of an agent's sources, and each gives its share of a batch's rows
 (`mixture.Mixture`). A source decides which unrolls it keeps and which it gives. `queue.UnrollQueue` gives each once;
@@ -16,7 +16,6 @@ too, with a selector of its own, and gin names it::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,11 +23,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.files import prune, read_index, read_snapshot, write_index, write_segment
 from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.schema import leaves, nest
 
-__all__ = ["Encoder", "Prefetch", "SourceFactory", "SourceSpec", "UnrollSource"]
+__all__ = ["Encoder", "SourceFactory", "SourceSpec", "UnrollSource"]
 
 Rows = npt.NDArray[Any]
 
@@ -132,110 +129,3 @@ class UnrollSource(Protocol):
 
 
 SourceFactory = Callable[[SourceSpec], UnrollSource]
-
-
-class Prefetch:
-    """A source whose next rows are drawn while the learner computes.
-
-    `draw_ahead` draws in a thread, `draw` returns what that drew. What is put meanwhile waits until the thread is done,
-    so the draw sees what was there when it began: batches are those of a source that draws at the same places without a
-    thread. A source that is saved saves what was drawn ahead.
-
-    Args:
-        source: The source; nobody else may use it.
-    """
-
-    def __init__(self, source: UnrollSource) -> None:
-        """See the class."""
-        self.source, self.replayed = source, source.replayed
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
-        self._drawing: Future[dict[str, Any]] | None = None
-        self._drawn: dict[str, Any] | None = None
-
-    def __len__(self) -> int:
-        """See `UnrollSource`."""
-        self._join()
-        return len(self.source)
-
-    @property
-    def filled(self) -> bool:
-        """See `UnrollSource`."""
-        return self.ready(0)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the source's arrays."""
-        return self.source.nbytes
-
-    def put(self, unrolls: Mapping[str, Rows], begun: bool) -> None:
-        """Take in unrolls once the thread is done."""
-        self._join()
-        self.source.put(unrolls, begun)
-
-    def ready(self, rows: int) -> bool:
-        """Return whether rows are drawn, or can be."""
-        return self._drawing is not None or self._drawn is not None or self.source.ready(rows)
-
-    def draw(self, rows: int) -> dict[str, Any]:
-        """Return what was drawn ahead; draw now if nothing was."""
-        self._join()
-        batch, self._drawn = self._drawn, None
-        return self.source.draw(rows) if batch is None else batch
-
-    def draw_ahead(self, rows: int) -> None:
-        """Begin to draw the rows of the next batch."""
-        self._drawing = self._thread.submit(self.source.draw, rows)
-
-    def _join(self) -> None:
-        if self._drawing is not None:
-            drawing, self._drawing = self._drawing, None
-            self._drawn = drawing.result()
-
-    def facts(self) -> dict[str, Any]:
-        """Return the source's facts."""
-        return {**self.source.facts(), "prefetch": True}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the source's state with what was drawn ahead, None for nothing."""
-        self._join()
-        return {**self.source.state_dict(), "drawn": None if self._drawn is None else _flat(self._drawn)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `UnrollSource`."""
-        self._join()
-        self.source.load_state_dict(state)
-        self._drawn = None if state["drawn"] is None else _nested(state["drawn"])
-
-    def save(self, directory: Path, number: int) -> list[str]:
-        """See `UnrollSource`."""
-        self._join()
-        drawn = Path(directory) / "drawn"
-        drawn.mkdir(parents=True, exist_ok=True)
-        segments = [] if self._drawn is None else [write_segment(drawn, number, number + 1, [_flat(self._drawn)])]
-        names = [*(segment.name for segment in segments), write_index(drawn, number, [], segments, {})]
-        return [*(f"drawn/{name}" for name in names), *self.source.save(directory, number)]
-
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """See `UnrollSource`."""
-        self._join()
-        drawn = Path(directory) / "drawn"
-        _, segments, _ = read_index(drawn, number)
-        arrays = read_snapshot(drawn, segments)
-        lost = self.source.load(directory, number, partial)
-        self._drawn = _nested(arrays) if arrays else None
-        return lost
-
-    def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """See `UnrollSource`."""
-        kept = list(keep)
-        prune(Path(directory) / "drawn", kept)
-        self.source.prune(directory, kept)
-
-
-def _flat(batch: Mapping[str, Any]) -> dict[str, Rows]:
-    return {"/".join(path): np.ascontiguousarray(array) for path, array in leaves(batch)}
-
-
-def _nested(arrays: Mapping[str, Rows]) -> dict[str, Any]:
-    nested: dict[str, Any] = nest([tuple(name.split("/")) for name in arrays], list(arrays.values()))
-    return nested

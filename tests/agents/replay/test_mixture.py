@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from async_wrappers.agents.files import DamagedReplay
 from async_wrappers.agents.replay.mixture import Mixture
+from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.queue import UnrollQueue
 from async_wrappers.agents.replay.selectors import Uniform
-from async_wrappers.agents.replay.sources import Prefetch, SourceSpec
+from async_wrappers.agents.replay.sources import SourceSpec
 from async_wrappers.agents.replay.unrolls import StandardReplay, UnrollReplay
 from tests.contracts.source_contract import SourceContract, lived
 from tests.worlds.lived_rows import EXTRAS, SPACE, World
