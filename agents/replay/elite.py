@@ -31,6 +31,7 @@ from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
 from async_wrappers.agents.replay.sources import SourceSpec
 from async_wrappers.agents.replay.unrolls import UnrollReplay, UnrollRing
 from async_wrappers.agents.schema import Column, Compute, Reader, each_array
+from async_wrappers.agents.spec import check_at_least, check_numbers
 
 __all__ = [
     "DISTANCES",
@@ -392,10 +393,14 @@ class EliteReplay(UnrollReplay):
         _check_choice("dist_function", dist_function, DISTANCES)
         _check_choice("features", features, ("network", "projection"))
         _check_choice("insert_strategy", insert_strategy, ("elite_insertion", None))
-        _check_least("lambda_batch_multiplier", lambda_batch_multiplier, 1, "candidate for each row")
-        _check_least("p", p, 1, "")
-        _check_least("elite_batch_size", elite_batch_size, 1, "unroll")
-        _check_least("feature_out_layer_size", feature_out_layer_size, 1, "feature")
+        _check_least("lambda_batch_multiplier", lambda_batch_multiplier, "1 candidate for each row")
+        _check_least("p", p, "1")
+        check_at_least("EliteReplay.elite_batch_size", elite_batch_size, 1, "unroll")
+        check_at_least("EliteReplay.feature_out_layer_size", feature_out_layer_size, 1, "feature")
+        check_at_least("EliteReplay.capacity", capacity, spec.rows, "unrolls, those that a batch takes of it")
+        if run_updates is not None:
+            check_at_least("EliteReplay.run_updates", run_updates, 1, "update")
+        check_numbers(**{"EliteReplay.alfa_annealing_factor": alfa_annealing_factor})
         if not alfa_annealing_factor > 0:
             raise ValueError(f"EliteReplay.alfa_annealing_factor must be > 0, got {alfa_annealing_factor}")
         if insert_strategy is not None and elite_batch_size > capacity:
@@ -505,6 +510,7 @@ def _check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> Non
         raise ValueError(f"EliteReplay.{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def _check_least(name: str, value: Any, least: int, unit: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise ValueError(f"EliteReplay.{name} must be >= {least} {unit}".rstrip() + f", got {value!r}")
+def _check_least(name: str, value: Any, least: str) -> None:
+    check_numbers(**{f"EliteReplay.{name}": value})
+    if not value >= 1:
+        raise ValueError(f"EliteReplay.{name} must be >= {least}, got {value!r}")

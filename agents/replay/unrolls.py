@@ -17,6 +17,7 @@ from async_wrappers.agents.replay.selectors import Distinct, Positions, Selector
 from async_wrappers.agents.replay.sequences import STATE, Assembly
 from async_wrappers.agents.replay.sources import SourceSpec
 from async_wrappers.agents.schema import Column
+from async_wrappers.agents.spec import check_at_least, check_flags, check_numbers, check_shares
 
 __all__ = ["StandardReplay", "UnrollReplay", "UnrollRing"]
 
@@ -247,12 +248,9 @@ class UnrollReplay(Replay):
     ) -> None:
         """See the class."""
         kind = type(self).__name__
-        if not isinstance(capacity, int) or capacity < spec.rows:
-            raise ValueError(
-                f"{kind}.capacity must be >= {spec.rows} unrolls, those that a batch takes of it, got {capacity!r}"
-            )
-        if not 0 <= training_fill_in_factor <= 1:
-            raise ValueError(f"{kind}.training_fill_in_factor must lie in [0, 1], got {training_fill_in_factor}")
+        check_at_least(f"{kind}.capacity", capacity, spec.rows, "unrolls, those that a batch takes of it")
+        check_numbers(**{f"{kind}.training_fill_in_factor": training_fill_in_factor})
+        check_shares(**{f"{kind}.training_fill_in_factor": training_fill_in_factor})
         if replay_compression not in (None, "lz4"):
             raise ValueError(f"{kind}.replay_compression must be None or 'lz4', got {replay_compression!r}")
         ring = UnrollRing(spec.assembly, capacity, replay_compression, further)
@@ -307,6 +305,7 @@ class StandardReplay(UnrollReplay):
         replay_compression: Literal["lz4"] | None = None,
     ) -> None:
         """See the class."""
+        check_flags(**{"StandardReplay.with_replacement": with_replacement})
         super().__init__(
             spec,
             Uniform() if with_replacement else Distinct(),

@@ -382,6 +382,8 @@ def test_a_network_without_features_is_refused() -> None:
         ),
         ({"alfa_annealing_factor": 0.0}, "EliteReplay.alfa_annealing_factor must be > 0, got 0.0"),
         ({"p": 0.5}, "EliteReplay.p must be >= 1, got 0.5"),
+        ({"p": "two"}, "EliteReplay.p must be a number, of at most 1e+30, got 'two'"),
+        ({"elite_batch_size": 2.5}, "EliteReplay.elite_batch_size must be a whole number (unroll), got 2.5"),
         (
             {"run_updates": None},
             "EliteReplay.run_updates must be the updates of the run, over a share of which lambda_batch_multiplier = "
