@@ -29,11 +29,11 @@ import sys
 import time
 from pathlib import Path
 
-_HALF = "VTraceAgent.sources = {'queue': 0.5, 'elite': 0.5}"
+_HALF = "VTraceAgent.sources = [('queue', 0.5), ('elite', 0.5)]"
 _ELITE = "EliteReplay.elite_sampling_strategy = "
 ARMS = {
     "queue": ("VTraceAgent.batch_size = 8",),
-    "standard": ("VTraceAgent.sources = {'queue': 0.5, 'standard': 0.5}",),
+    "standard": ("VTraceAgent.sources = [('queue', 0.5), ('standard', 0.5)]",),
     "elite1": (_HALF, _ELITE + "'strategy1'"),
     "elite3": (_HALF, _ELITE + "'strategy3'"),
     "attentive": (_HALF, _ELITE + "'strategy1'", "EliteReplay.sample_strategy = 'attentive_sampling'"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -66,8 +66,8 @@ class VTrace(Spec):
         discount_by: ``"decision"``: gamma per decision, as in the paper; ``"frame"``: gamma ** interval.
         unroll_length: T, in rows: decisions, and the final observation of each episode.
         batch_size: Unrolls of an update, B.
-        sources: Shares of a batch by source, which sum to 1: ``"queue"``, ``"standard"``, ``"elite"``, or what makes a
-            source, such as ``@StandardReplay``; None for the queue alone.
+        sources: Pairs of a source and its share of a batch, which sum to 1: ``"queue"``, ``"standard"``, ``"elite"``,
+            or what makes a source, such as ``@StandardReplay``; None for the queue alone.
         prefetch: Whether the replays' rows of the next batch are drawn in threads while the learner computes.
         when_full: Whether acting waits for the learner, ``"wait"``; or what is dropped if it is slower:
             ``"drop_oldest"``, ``"drop_newest"``, ``"alternate"`` (one or the other by chance).
@@ -111,7 +111,7 @@ class VTrace(Spec):
         discount_by: str = "decision",
         unroll_length: int = 100,
         batch_size: int = 32,
-        sources: Mapping[Any, float] | None = None,
+        sources: Sequence[tuple[Any, float]] | None = None,
         prefetch: bool = False,
         when_full: str = "wait",
         queue_capacity: int = 64,
@@ -164,7 +164,7 @@ class VTrace(Spec):
         for argument, value in {"baseline_cost": baseline_cost, "entropy_cost": entropy_cost}.items():
             if not 0 <= value < math.inf:
                 raise ValueError(f"{argument} must be >= 0 and finite, got {value}")
-        made_of = checked_sources({"queue": 1.0} if sources is None else sources, "VTraceAgent.sources")
+        made_of = checked_sources([("queue", 1.0)] if sources is None else sources, "VTraceAgent.sources")
         self.learns_once = any(source == "queue" for source, _ in made_of)
         if self.learns_once and when_full == "wait" and update_period != 1:
             raise ValueError(f"update_period must be 1 where when_full='wait', got {update_period}")
@@ -333,7 +333,7 @@ class VTrace(Spec):
         return Mixture(
             self.observation_space,
             self.extras,
-            {queue if source == "queue" else source: share for source, share in self._sources},
+            [(queue if source == "queue" else source, share) for source, share in self._sources],
             num_envs=num_envs,
             seed=seed,
             encoder=NetworkEncoder(network, self.reader, self.compute, self.stack_size),

@@ -47,29 +47,31 @@ def checked_sources(sources: Any, name: str = "sources") -> list[tuple[str | Sou
     """Return sources with their shares, which sum to 1 within rounding.
 
     Args:
-        sources: A mapping from sources, each by its name or as what makes it, to shares.
+        sources: Pairs of a source, by its name or as what makes it, and its share.
         name: The argument's name, for messages.
 
     Raises:
         ValueError: There is none, a name is unknown, or the shares are not positive or do not sum to 1.
     """
     names = ", ".join(map(repr, SOURCES))
-    if not isinstance(sources, Mapping) or not sources:
+    # A dict would lose its order where gin writes it down, and with it which source is which.
+    pairs = list(sources) if isinstance(sources, list | tuple) else []
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         raise ValueError(
-            f"{name} must map sources ({names}, or what makes one) to their shares, such as "
-            f"{{'queue': 0.5, 'standard': 0.5}}, got {sources!r}"
+            f"{name} must be pairs of a source ({names}, or what makes one) and its share, such as "
+            f"[('queue', 0.5), ('standard', 0.5)], got {sources!r}"
         )
-    for source, share in sources.items():
+    for source, share in pairs:
         if source not in SOURCES if isinstance(source, str) else not callable(source):
             raise ValueError(f"{name} must be {names}, or what makes one, such as @StandardReplay, got {source!r}")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise ValueError(f"{name} must have shares in (0, 1], got {share!r} for {source!r}")
-    total = math.fsum(sources.values())
+    total = math.fsum(share for _, share in pairs)
     if abs(total - 1) > _TOLERANCE:
-        of_one = ", ".join(f"{share / total:.4g}" for share in sources.values())
-        shares = ", ".join(map(str, sources.values()))
+        of_one = ", ".join(f"{share / total:.4g}" for _, share in pairs)
+        shares = ", ".join(str(share) for _, share in pairs)
         raise ValueError(f"{name} must have shares that sum to 1, got {shares}: give {of_one} for the same proportions")
-    return list(sources.items())
+    return [(source, share) for source, share in pairs]
 
 
 class Mixture:
@@ -79,8 +81,8 @@ class Mixture:
         observation_space: a space of arrays, or a Dict of such.
         extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state"; None
             where it leaves nothing.
-        sources: shares by source, which sum to 1; a source is a name of `SOURCES`, or what makes one from a
-            `SourceSpec`.
+        sources: pairs of a source and its share, which sum to 1; a source is a name of `SOURCES`, or what makes one
+            from a `SourceSpec`. None for the queue alone.
         num_envs: environments, N.
         unroll_length: T, in rows: the decisions and the final observations of an environment.
         batch_size: unrolls of a batch, B.
@@ -104,7 +106,7 @@ class Mixture:
         self,
         observation_space: gym.Space[Any],
         extras: Dict | None = None,
-        sources: Mapping[Any, float] | None = None,
+        sources: Sequence[tuple[Any, float]] | None = None,
         *,
         num_envs: int = 1,
         unroll_length: int = 100,
@@ -120,7 +122,7 @@ class Mixture:
         """See the class."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be >= 1 unroll, got {batch_size}")
-        factories = checked_sources({"queue": 1.0} if sources is None else sources)
+        factories = checked_sources([("queue", 1.0)] if sources is None else sources)
         self._assembly = Assembly(
             observation_space,
             extras,
@@ -142,7 +144,9 @@ class Mixture:
             made = factory(SourceSpec(self._assembly, num_envs, rows, of_source, encoder, updates))
             self.sources.append(Prefetch(made) if prefetch and made.replayed else made)
         self._given = [0] * len(self.sources)
-        self._batches, self._begun = 0, False  # learning has begun
+        self._batches = 0
+        # Whether learning has begun: from a queue alone it may at once.
+        self._begun = all(source.filled for source in self.sources)
         self._rows = self._next_rows()
 
     def _most_rows(self) -> list[int]:

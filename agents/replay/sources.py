@@ -2,7 +2,7 @@
 
 Every unroll of every environment goes into each of an agent's sources, and each gives its share of a batch's rows
 (`mixture.Mixture`). A source decides which unrolls it keeps and which it gives. `queue.UnrollQueue` gives each once;
-`unrolls.StandardReplay` and `elite.EliteReplay` keep many, and are `UnrollReplay`s. A source of a user's own is one
+`unrolls.StandardReplay` and `elite.EliteReplay` keep many: each is an `UnrollReplay`. A source of a user's own is one
 too, with a selector of its own, and gin names it::
 
     @gin.configurable
@@ -10,7 +10,7 @@ too, with a selector of its own, and gin names it::
         def __init__(self, spec: SourceSpec, capacity: int = 1000) -> None:
             super().__init__(spec, Newest(), capacity=capacity)
 
-    VTraceAgent.sources = {"queue": 0.5, @mine.NewestReplay: 0.5}
+    VTraceAgent.sources = [("queue", 0.5), (@mine.NewestReplay, 0.5)]
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ def state(runner: VectorRunner) -> dict[str, Any]:
         ("create_actor_critic.core = 'gru'", "Runner.overlap = True", "VectorRunner.double_buffered = True"),
         ("create_actor_critic.core = None",),
         (
-            "VTraceAgent.sources = {'queue': 0.5, 'elite': 0.3, 'standard': 0.2}",
+            "VTraceAgent.sources = [('queue', 0.5), ('elite', 0.3), ('standard', 0.2)]",
             "VTraceAgent.prefetch = True",
             "EliteReplay.capacity = 8",
             "EliteReplay.insert_strategy = 'elite_insertion'",
@@ -353,9 +353,9 @@ def test_a_checkpoint_of_another_core_is_refused(tmp_path: Path) -> None:
 # Sources.
 
 
-def replays(**arguments: Any) -> dict[Any, float]:
+def replays(**arguments: Any) -> list[tuple[Any, float]]:
     attentive = partial(EliteReplay, capacity=8, run_updates=50, sample_strategy="attentive_sampling", **arguments)
-    return {"queue": 0.5, attentive: 0.5}
+    return [("queue", 0.5), (attentive, 0.5)]
 
 
 def test_fresh_rows_are_learnt_from_once_beside_replayed_ones() -> None:
@@ -379,7 +379,7 @@ def test_one_environment_in_turn_learns_from_sources_too(network: Any) -> None:
 
 
 def test_without_a_queue_the_update_period_ties_learning_to_acting() -> None:
-    standard = {partial(StandardReplay, capacity=10, training_fill_in_factor=0.0): 1.0}
+    standard = [(partial(StandardReplay, capacity=10, training_fill_in_factor=0.0), 1.0)]
     agent, envs = vector(4, sources=standard, update_period=8)
     rounds(agent, envs, 100)
     assert not agent.spec.learns_once
@@ -388,7 +388,7 @@ def test_without_a_queue_the_update_period_ties_learning_to_acting() -> None:
 
 def test_a_spec_with_sources_of_gin_makes_learners_where_gin_is_empty() -> None:
     gin.parse_config(
-        "VTraceAgent.sources = {'queue': 0.5, @small/StandardReplay: 0.5}\nsmall/StandardReplay.capacity = 7"
+        "VTraceAgent.sources = [('queue', 0.5), (@small/StandardReplay, 0.5)]\nsmall/StandardReplay.capacity = 7"
     )
     spec = VTrace(DriftingEnv().observation_space, DriftingEnv().action_space, **hyperparameters())
     sent = cloudpickle.dumps(spec)
@@ -449,7 +449,7 @@ def test_a_replay_ratio_is_refused(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"unroll_length": 0}, "unroll_length must be >= 1 row, got 0"),
-        ({"sources": {"queue": 0.9}}, "VTraceAgent.sources must have shares that sum to 1, got 0.9: give 1 for the"),
+        ({"sources": [("queue", 0.9)]}, "VTraceAgent.sources must have shares that sum to 1, got 0.9: give 1 for the"),
         ({"prefetch": 1}, "prefetch must be True or False, got 1"),
         ({"batch_size": 0}, "batch_size must be >= 1 unroll, got 0"),
         ({"unroll_length": 1, "batch_size": 1}, "unroll_length and batch_size must not both be 1: give batch_size"),

@@ -210,9 +210,9 @@ class Scaling:
 def make(encoder: Any = None, share: float = 1.0, **arguments: Any) -> Mixture:
     own = {name: arguments.pop(name) for name in list(arguments) if name not in ("gamma", "prefetch", "num_envs")}
     source = partial(EliteReplay, **{"capacity": 12, "lambda_batch_multiplier": 2.0, "run_updates": 30, **own})
-    queue = {partial(UnrollQueue, capacity=100): 1 - share} if share < 1 else {}
+    queue = [(partial(UnrollQueue, capacity=100), 1 - share)] if share < 1 else []
     defaults = {"num_envs": 3, "unroll_length": 4, "batch_size": 4, "stack_size": 2}
-    return Mixture(SPACE, EXTRAS, {**queue, source: share}, encoder=encoder or Scaling(), **{**defaults, **arguments})
+    return Mixture(SPACE, EXTRAS, [*queue, (source, share)], encoder=encoder or Scaling(), **{**defaults, **arguments})
 
 
 class TestElite(SourceContract):

@@ -30,7 +30,9 @@ QUEUE = partial(UnrollQueue, capacity=100)  # one that may wait longer than a le
 
 def make(sources: Any = None, **arguments: Any) -> Mixture:
     defaults = {"num_envs": 3, "unroll_length": 4, "batch_size": 4, "stack_size": 2}
-    return Mixture(SPACE, EXTRAS, sources or {QUEUE: 0.5, STANDARD: 0.5}, **{**defaults, **arguments})
+    made = {QUEUE: 0.5, STANDARD: 0.5} if sources is None else sources
+    pairs = list(made.items()) if isinstance(made, dict) else made
+    return Mixture(SPACE, EXTRAS, pairs, **{**defaults, **arguments})
 
 
 def steps_of(batch: dict[str, Any], source: int) -> list[float]:
@@ -156,7 +158,7 @@ def test_a_packed_replay_gives_the_batches_of_one_that_is_not(tmp_path: Path) ->
 
     def make(compression: Any) -> Mixture:
         source = partial(StandardReplay, capacity=6, replay_compression=compression)
-        return Mixture(space, EXTRAS, {source: 1.0}, num_envs=3, unroll_length=4, batch_size=3)
+        return Mixture(space, EXTRAS, [(source, 1.0)], num_envs=3, unroll_length=4, batch_size=3)
 
     def played(compression: Any) -> Any:
         mixture, world = make(compression), World(3, 0)
@@ -267,8 +269,8 @@ class TestSourceOfAUsersOwn(SourceContract):
         ),
         (
             ["queue"],
-            "sources must map sources ('queue', 'standard', 'elite', or what makes one) to their shares, such as "
-            "{'queue': 0.5, 'standard': 0.5}, got ['queue']",
+            "sources must be pairs of a source ('queue', 'standard', 'elite', or what makes one) and its share, such "
+            "as [('queue', 0.5), ('standard', 0.5)], got ['queue']",
         ),
         (
             {partial(StandardReplay, capacity=3): 1.0},

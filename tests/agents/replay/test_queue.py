@@ -101,7 +101,7 @@ def test_sequences_are_the_rows_as_they_were_lived(
 def make(capacity: int = 50, when_full: Any = "wait", **arguments: Any) -> Mixture:
     defaults = {"num_envs": 3, "unroll_length": 4, "batch_size": 2, "stack_size": 2}
     queue = partial(UnrollQueue, capacity=capacity, when_full=when_full)
-    return Mixture(SPACE, EXTRAS, {queue: 1.0}, **{**defaults, **arguments})
+    return Mixture(SPACE, EXTRAS, [(queue, 1.0)], **{**defaults, **arguments})
 
 
 def lived(queue: Mixture, world: World, blocks: int) -> Iterator[None]:
