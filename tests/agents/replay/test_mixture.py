@@ -99,7 +99,7 @@ def test_rows_say_which_source_they_come_from_and_whether_they_are_replayed() ->
     assert batch["source"].tolist() == [0, 0, 1, 2] and batch["source"].dtype == np.int64
     assert batch["replayed"].tolist() == [1.0, 1.0, 0.0, 1.0] and batch["replayed"].dtype == np.float32
     assert batch["state"].shape == (4, 3) and batch["index"].shape == (4,)
-    alone = make({"queue": 1.0})
+    alone = make({QUEUE: 1.0})
     lived(alone, World(3, 0), 20)
     assert alone.sample()["replayed"].tolist() == [0.0] * 4
 
