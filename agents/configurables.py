@@ -20,6 +20,8 @@ from async_wrappers.agents.registry import AGENTS, create_agent
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.reincarnation.student import create_linear_schedule
+from async_wrappers.agents.replay.elite import EliteReplay
+from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.sweep.plan import Sweep
 
 __all__ = ["CONFIGURABLES"]
@@ -30,6 +32,7 @@ CONFIGURABLES = (
     CentredTorso,
     DopamineTeacher,
     DuelingHead,
+    EliteReplay,
     GRUCore,
     ImpalaTorso,
     LSTMCore,
@@ -39,6 +42,7 @@ CONFIGURABLES = (
     NatureTorso,
     RunnerWithTeacher,
     Runner,
+    StandardReplay,
     Sweep,
     TrainRunner,
     VectorRunner,

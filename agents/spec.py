@@ -155,7 +155,7 @@ class Spec:
     update_period: int = 1
     batch_size: int = 1
     summary_writing_frequency: int = 500
-    learns_once: ClassVar[bool] = False
+    learns_once: bool = False
     extras: gym.spaces.Dict | None = None
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +28,8 @@ from async_wrappers.agents.losses.actor_critic import (
 )
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
 from async_wrappers.agents.policy import Decisions, RecurrentPolicy, WorkerPolicy
+from async_wrappers.agents.replay.elite import NetworkEncoder
+from async_wrappers.agents.replay.mixture import Mixture, checked_sources
 from async_wrappers.agents.replay.queue import WHEN_FULL, UnrollQueue
 from async_wrappers.agents.replay.sequences import STATE, VERSION, sequence_tensors
 from async_wrappers.agents.schema import Compute, each_array
@@ -61,6 +63,8 @@ class VTrace(Spec):
     unrolls wait, so acting and learning go in step. What the behaviour policy was, a network of a few updates earlier,
     lies beside each action, as its logits.
 
+    With `sources`, a batch is made of fresh unrolls and of ones that were learnt from before (`replay.mixture`).
+
     In training an action is drawn from the policy, in evaluation it is the likeliest.
 
     Args:
@@ -72,10 +76,13 @@ class VTrace(Spec):
         discount_by: ``"decision"``: gamma per decision, as in the paper; ``"frame"``: gamma ** interval.
         unroll_length: T, in rows: decisions, and the final observation of each episode.
         batch_size: Unrolls of an update, B.
+        sources: Pairs of a source and its share of a batch, which sum to 1: ``"queue"``, ``"standard"``, ``"elite"``,
+            or what makes a source, such as ``@StandardReplay``; None for the queue alone.
+        prefetch: Whether the replays' rows of the next batch are drawn in threads while the learner computes.
         when_full: Whether acting waits for the learner, ``"wait"``; or what is dropped if it is slower:
-            ``"drop_oldest"``, ``"drop_newest"``.
+            ``"drop_oldest"``, ``"drop_newest"``, ``"alternate"`` (one or the other by chance).
         queue_capacity: Unrolls that wait at most, where some are dropped; at least B.
-        update_period: Decisions between two updates at least, where unrolls are dropped; 1 where acting waits.
+        update_period: Decisions between two updates at least; 1 where acting waits.
         lambda_: Decay of the traces, lambda.
         clip_rho: rho-bar.
         clip_c: c-bar.
@@ -115,7 +122,6 @@ class VTrace(Spec):
     """
 
     name: ClassVar[str] = "vtrace"
-    learns_once: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -128,6 +134,8 @@ class VTrace(Spec):
         discount_by: str = "decision",
         unroll_length: int = 100,
         batch_size: int = 32,
+        sources: Sequence[tuple[Any, float]] | None = None,
+        prefetch: bool = False,
         when_full: str = "wait",
         queue_capacity: int = 64,
         update_period: int = 1,
@@ -162,7 +170,9 @@ class VTrace(Spec):
         """See the class."""
         check_numbers(gamma=gamma, lambda_=lambda_, clip_rho=clip_rho, clip_c=clip_c)
         check_shares(gamma=gamma, lambda_=lambda_)
-        check_flags(channels_last=channels_last, bf16=bf16, compile=compile, store_version=store_version)
+        check_flags(
+            channels_last=channels_last, bf16=bf16, compile=compile, store_version=store_version, prefetch=prefetch
+        )
         check_choice("discount_by", discount_by, ("decision", "frame"))
         check_choice("entropy_rows", entropy_rows, ("all", "fresh"))
         check_choice("kl_to", kl_to, ("behaviour", "implied"))
@@ -193,7 +203,9 @@ class VTrace(Spec):
             check_numbers(**{argument: value})
             if not 0 <= value < math.inf:
                 raise ValueError(f"{argument} must be >= 0 and finite, got {value}")
-        if when_full == "wait" and update_period != 1:
+        made_of = checked_sources([("queue", 1.0)] if sources is None else sources, "VTraceAgent.sources")
+        self.learns_once = any(source == "queue" for source, _ in made_of)
+        if self.learns_once and when_full == "wait" and update_period != 1:
             raise ValueError(f"update_period must be 1 where when_full='wait', got {update_period}")
         if unroll_length * batch_size < 2:
             raise ValueError("unroll_length and batch_size must not both be 1: give batch_size >= 2 unrolls")
@@ -218,20 +230,23 @@ class VTrace(Spec):
             self._check_target_entropy(target_entropy, entropy_cost)
         self._adjustment_speed = float(entropy_cost_adjustment_speed)
         self._network, self._optimizer = network, optimizer
-        self._unrolls, self._queue_capacity = batch_size, queue_capacity
-        self._queue: dict[str, Any] = {
+        self._when_full: Any = when_full
+        self._queue_capacity = None if when_full == "wait" else queue_capacity
+        self._sources: list[tuple[Any, float]] = made_of
+        self._mixture: dict[str, Any] = {
             "unroll_length": unroll_length,
             "batch_size": batch_size,
-            "when_full": when_full,
             "stack_size": stack_size,
             "gamma": gamma,
             "discount_by": discount_by,
+            "updates": learning_rate_decay,
+            "prefetch": prefetch,
         }
         self._learning: dict[str, Any] = {"max_gradient_norm": max_gradient_norm, "diverged_dir": diverged_dir}
         if learning_rate_decay is not None:
             self._learning["learning_rate_scale"] = partial(linear_decay, over=learning_rate_decay)
-        seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(3)]
-        self._weights_seed, self._exploration_seed, self._learning_seed = seeds
+        seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
+        self._weights_seed, self._exploration_seed, self._learning_seed, self._sources_seed = seeds
 
     def _check_target_entropy(self, target: float, entropy_cost: float) -> None:
         check_numbers(target_entropy=target)
@@ -354,7 +369,7 @@ class VTrace(Spec):
             "KL": masked_mean(kl_divergence(logits, mu), mask),
         }
 
-    # Policies, learners, networks and queues.
+    # Policies, learners, networks and sources.
 
     @cached_property
     def state_size(self) -> int:
@@ -413,7 +428,7 @@ class VTrace(Spec):
         )
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
-        """Make learner `number` of `learners`, each with a queue of its own.
+        """Make learner `number` of `learners`, each with sources of its own.
 
         Raises:
             ValueError: `number` is not one of them.
@@ -435,7 +450,7 @@ class VTrace(Spec):
         learner = Learner(
             network,
             loss,
-            self.make_queue(num_envs),
+            self.make_sources(network, num_envs, own_seed(self._sources_seed, number)),
             kind="VTraceLearner",
             target_update_period=None,
             optimizer=self._optimizer,
@@ -457,14 +472,18 @@ class VTrace(Spec):
         cost: Tensor = speed * parameter
         return cost
 
-    def make_queue(self, num_envs: int) -> UnrollQueue:
-        """Make the queue of unrolls of so many environments.
-
-        Where acting waits for the learner, what waits besides a batch is what one round of decisions can complete.
-        """
-        waits = self._queue["when_full"] == "wait"
-        capacity = self._unrolls + 2 * num_envs if waits else self._queue_capacity
-        return UnrollQueue(self.observation_space, self.extras, num_envs=num_envs, capacity=capacity, **self._queue)
+    def make_sources(self, network: nn.Module, num_envs: int, seed: int) -> Mixture:
+        """Make what the learner of a network draws its batches from, of so many environments."""
+        queue = partial(UnrollQueue, capacity=self._queue_capacity, when_full=self._when_full)
+        return Mixture(
+            self.observation_space,
+            self.extras,
+            [(queue if source == "queue" else source, share) for source, share in self._sources],
+            num_envs=num_envs,
+            seed=seed,
+            encoder=NetworkEncoder(network, self.reader, self.compute, self.stack_size),
+            **self._mixture,
+        )
 
     def make_network(self) -> nn.Module:
         """Make the network with its first weights, where it computes.
@@ -496,7 +515,7 @@ class VTrace(Spec):
             refuse_memory_under_delay(self.name, delay, decision_interval)
 
     def identity(self, learner: Learner) -> dict[str, Any]:
-        """Return the agent's name, its network's shapes, its queue's facts and its optimiser's name."""
+        """Return the agent's name, its network's shapes, its sources' facts and its optimiser's name."""
         return {
             "agent": f"{type(self).__name__}Agent",
             "observation_shape": each_array(list, self.reader.shape),
@@ -522,4 +541,6 @@ class VTrace(Spec):
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
         network = ReadyMade(self.make_network().cpu())
-        return {**self.__dict__, "_network": network, "_optimizer": with_gin_values(self._optimizer)}
+        sources = [(each if isinstance(each, str) else with_gin_values(each), share) for each, share in self._sources]
+        made = {"_network": network, "_optimizer": with_gin_values(self._optimizer), "_sources": sources}
+        return {**self.__dict__, **made}

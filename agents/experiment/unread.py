@@ -11,7 +11,8 @@ So what can be read is found as a graph search. A configurable is *reached*
 3. if a value that is bound to one that is reached refers to it (``@RealtimeDelay``), by way of macros or not;
 4. if it is the default of a parameter that nobody binds;
 5. if the code of a function that is reached names it. A table of names in that code (agents, runners, torsos) counts
-   entry by entry where a parameter chooses the entry, such as ``create_agent.agent_name``.
+   entry by entry where a parameter chooses the entry, such as ``create_agent.agent_name``;
+6. if a text that is bound to a class which is reached names it in that class's table, such as ``VTraceAgent.sources``.
 
 Whatever is reached counts as read, in all scopes and with all of its parameters, but for one case: a class hands a
 parameter on to its base, with a default of its own, so that the binding of the base is without effect
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 import gin
 
 from async_wrappers.agents.experiment.gin_text import OURS, Macro, Reference, bindings_in, leaves
+from async_wrappers.agents.replay.mixture import SOURCES
 
 __all__ = ["Given", "LoadedConfig", "Unread", "gin_name", "given_in", "known_to_gin"]
 
@@ -41,6 +43,7 @@ CHOICES = (
     ("create_agent", "agent_name"),
     ("create_runner", "schedule"),
 )
+TABLES: Mapping[tuple[str, str], Mapping[str, Any]] = {("VTraceAgent", "sources"): SOURCES}
 
 
 @dataclass(frozen=True)
@@ -342,6 +345,9 @@ class _Graph:
             defaults = [value for key, value in self._ours.defaults(name).items() if key not in bound]
             yield from filter(None, map(self._ours.name_of, leaves(defaults)))
             yield from self._ours.named_in_code(name, self._choices(name, opened))
+            for (owner, parameter), table in TABLES.items():
+                texts = self._values(owner, parameter) if owner == name else []
+                yield from filter(None, (self._ours.name_of(table.get(each)) for each in texts if type(each) is str))
 
     def _choices(self, name: str, opened: tuple[str, str] | None) -> dict[str, set[str]]:
         """Return the texts that choose an entry of a table, by the default of the parameter that takes them."""

@@ -670,6 +670,7 @@ def create_sequence_replay(
     extras: Dict | None = None,
     *,
     selector: str | Any = "prioritized",
+    kind: type[Replay] = Replay,
     capacity: int,
     batch_size: int = 64,
     seed: int = 0,
@@ -687,6 +688,7 @@ def create_sequence_replay(
         observation_space: a space of arrays, or a Dict of such.
         extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state".
         selector: how sequences are drawn: "uniform", "prioritized", or what makes a `Selector`.
+        kind: the replay's class, such as `prefetch.PrefetchedReplay`.
         capacity: sequences kept.
         batch_size: sequences in a batch.
         seed: of the draws.
@@ -712,7 +714,7 @@ def create_sequence_replay(
         gamma=gamma,
         discount_by=discount_by,
     )
-    return Replay(ring, _make_selector(selector, of_selector), batch_size=batch_size, seed=seed)
+    return kind(ring, _make_selector(selector, of_selector), batch_size=batch_size, seed=seed)
 
 
 def _make_selector(selector: Any, arguments: Mapping[str, Any]) -> Selector:

@@ -171,6 +171,28 @@ class Uniform(Selector):
         return positions, {}
 
 
+class Distinct(Selector):
+    """Every set of B valid transitions is drawn with the same probability: none comes twice in a batch."""
+
+    def draw(
+        self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
+    ) -> tuple[Positions, Arrays]:
+        """See `Selector`.
+
+        Raises:
+            ValueError: fewer than B are valid.
+        """
+        live = self._storage.live_positions()
+        live = live[self._storage.marks(live) != 0]
+        if len(live) < batch_size:
+            raise ValueError(f"batch_size must be <= {len(live)}, what can be drawn without repeats, got {batch_size}")
+        return rng.choice(live, batch_size, replace=False), {}
+
+    def facts(self) -> dict[str, Any]:
+        """See `Selector`."""
+        return {"with_replacement": False}
+
+
 class Prioritized(Selector):
     """Prioritised experience replay (Schaul et al. 2016).
 

@@ -282,6 +282,22 @@ class Assembly:
             batch[STATE] = columns[STATE]
         return batch
 
+    def newest(self) -> Any:
+        """Return the last observation of each environment that has shown one, in stacks `[N, k, *shape]`.
+
+        Rows before the episode are zeros. Where a decision is under way its observation is not known here yet.
+        """
+        shown = np.flatnonzero(self._position)
+        row = self._position[shown] - 1
+        before = self.stack_size - 1 - self._buffers["age"][shown, row]
+        blank = np.arange(self.stack_size) < before[:, None]
+        stacks = []
+        for name in self.observation_names:
+            frames = self._buffers[name][shown[:, None], row[:, None] + np.arange(self.stack_size)]
+            frames[blank] = 0
+            stacks.append(frames)
+        return self.schema.observation.nest(stacks)
+
     def end_running(self) -> None:
         """End every episode that is under way with its last observation, as where it is not known what followed.
 

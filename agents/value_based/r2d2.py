@@ -18,11 +18,13 @@ from async_wrappers.agents.learner import Batch, LossOutput, Networks, linear_de
 from async_wrappers.agents.losses.sequences import sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
 from async_wrappers.agents.policy import Decisions, Epsilon, RecurrentPolicy, WorkerPolicy, per_actor_epsilon
+from async_wrappers.agents.replay.prefetch import PrefetchedReplay
 from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
 from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
 from async_wrappers.agents.schema import Reader, each_array
 from async_wrappers.agents.spec import (
     check_at_least,
+    check_flags,
     check_numbers,
     check_shares,
     refuse_memory_under_delay,
@@ -57,6 +59,8 @@ class R2D2(DQN):
         priority_exponent: As in `DQN`.
         importance_exponent: As in `DQN`.
         epsilon_fn: As in `DQN`.
+        prefetch: Whether the next batch is drawn in a thread while the learner computes: what an update says of
+            priorities then decides on the batch after the next one.
         learning_rate_decay: Updates over which the learning rate falls linearly to 0; None keeps it.
         shared: The others of `DQN`. `replay_capacity` counts the rows of all environments, those that two sequences
             share once; `loss_type` and `priority` have no effect: the loss is half the sum of squared errors.
@@ -87,6 +91,7 @@ class R2D2(DQN):
         priority_exponent: float = 0.9,
         importance_exponent: float = 0.6,
         epsilon_fn: Callable[..., float] = per_actor_epsilon,
+        prefetch: bool = False,
         learning_rate_decay: int | None = None,
         **shared: Any,
     ) -> None:
@@ -101,6 +106,7 @@ class R2D2(DQN):
             )
         if learning_rate_decay is not None:
             check_at_least("learning_rate_decay", learning_rate_decay, 1, "update")
+        check_flags(prefetch=prefetch)
         check_numbers(eta=eta)
         check_shares(eta=eta)
         if value_rescaling is not None:
@@ -138,6 +144,7 @@ class R2D2(DQN):
             name: value for name, value in self._replay.items() if name in (*of_replay, "importance_exponent")
         }
         self._replay |= {"length": burn_in + unroll_length, "period": state_period}
+        self._replay["kind"] = PrefetchedReplay if prefetch else Replay
 
     # The algorithm.
 

@@ -94,5 +94,5 @@ class SourceContract:
         source.prune(tmp_path, {2})
         restored = self.make_source()
         assert restored.load(tmp_path, 2) == 0 and restored.add_count == source.add_count
-        assert {path.name for path in tmp_path.iterdir()} >= set(names)
+        assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")} >= set(names)
         assert len(list(tmp_path.glob("index_*.json"))) == 1

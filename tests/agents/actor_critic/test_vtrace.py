@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gin
 import gymnasium as gym
 import numpy as np
@@ -24,6 +26,8 @@ from async_wrappers.agents.learner import DivergedError, Learner
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.policy import Decision
+from async_wrappers.agents.replay.elite import EliteReplay
+from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.vector import VectorAgent
 from async_wrappers.batched.vector import VectorEnvs
@@ -152,7 +156,7 @@ def test_each_step_of_every_environment_is_learnt_from_once() -> None:
     newest = np.concatenate([batch["observation"][1:-1][batch["mask"] > 0] for batch in drawn])
     assert len(np.unique(newest[:, 0])) == len(newest)
     waiting = queue.state_dict()
-    waits = waiting["arrays"]["waiting/mask"].sum()
+    waits = waiting["sources"][0]["waiting"]["mask"].sum()
     runs = sum(
         waiting["arrays"]["running/mask"][env_id, :rows].sum()
         for env_id, rows in enumerate(waiting["arrays"]["running/position"])
@@ -225,12 +229,12 @@ def test_the_learning_rate_falls_to_0() -> None:
 def _waiting(learner: Any) -> dict[str, Any]:
     """The state of a queue in which the oldest batch waits again."""
     state: dict[str, Any] = learner.replay.state_dict()
-    arrays = {
+    (queue,) = state["sources"]
+    waiting = {
         name: np.repeat(array[:1], 2, axis=0) if len(array) else np.zeros((2, *array.shape[1:]), array.dtype)
-        for name, array in state["arrays"].items()
-        if name.startswith("waiting/")
+        for name, array in queue["waiting"].items()
     }
-    return {**state, "tail": state["head"] - 2, "arrays": {**state["arrays"], **arrays}}
+    return {**state, "sources": [{**queue, "tail": queue["head"] - 2, "waiting": waiting}]}
 
 
 def test_a_reward_that_is_not_finite_stops_learning_and_the_batch_is_kept(tmp_path: Path) -> None:
@@ -242,12 +246,12 @@ def test_a_reward_that_is_not_finite_stops_learning_and_the_batch_is_kept(tmp_pa
     assert (tmp_path / "diverged_batch_0.pt").is_file()
 
 
-@pytest.mark.parametrize("when_full", ["drop_oldest", "drop_newest"])
+@pytest.mark.parametrize("when_full", ["drop_oldest", "drop_newest", "alternate"])
 def test_a_slow_learner_lets_unrolls_be_dropped(when_full: str) -> None:
     agent, envs = vector(4, when_full=when_full, update_period=40, queue_capacity=3)
     rounds(agent, envs, 100)
     queue: Any = agent.learner.replay
-    assert queue.dropped > 0 and agent.learner.updates <= 10 and len(queue) <= 3
+    assert queue.sources[0].dropped > 0 and agent.learner.updates <= 10 and len(queue) <= 3
 
 
 def test_the_stored_version_is_the_updates_of_the_weights_that_acted() -> None:
@@ -376,8 +380,17 @@ def state(runner: VectorRunner) -> dict[str, Any]:
         (),
         ("create_actor_critic.core = 'gru'", "Runner.overlap = True", "VectorRunner.double_buffered = True"),
         ("create_actor_critic.core = None",),
+        (
+            "VTraceAgent.sources = [('queue', 0.5), ('elite', 0.3), ('standard', 0.2)]",
+            "VTraceAgent.prefetch = True",
+            "EliteReplay.capacity = 8",
+            "EliteReplay.insert_strategy = 'elite_insertion'",
+            "EliteReplay.elite_batch_size = 3",
+            "StandardReplay.capacity = 6",
+            "Runner.overlap = True",
+        ),
     ],
-    ids=["lstm", "gru, halves, overlapping", "none"],
+    ids=["lstm", "gru, halves, overlapping", "none", "queue, elite, standard, drawn ahead, overlapping"],
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
     whole = make(tmp_path / "whole", "Runner.num_iterations = 4", *bindings)
@@ -453,6 +466,53 @@ def test_without_memory_it_learns_live_and_goes_on_bit_for_bit(tmp_path: Path) -
     assert_identical(live(tmp_path / "pieces", "Runner.num_iterations = 2"), whole)
 
 
+# Sources.
+
+
+def replays(**arguments: Any) -> list[tuple[Any, float]]:
+    attentive = partial(EliteReplay, capacity=8, run_updates=50, sample_strategy="attentive_sampling", **arguments)
+    return [("queue", 0.5), (attentive, 0.5)]
+
+
+def test_fresh_rows_are_learnt_from_once_beside_replayed_ones() -> None:
+    agent, envs = vector(5, sources=replays(), batch_size=3, prefetch=True)
+    drawn = watched(agent)
+    rounds(agent, envs, 120)
+    assert agent.learner.updates == len(drawn) > 50 and agent.spec.learns_once
+    fresh = [batch["observation"][1:-1][:, batch["replayed"] == 0] for batch in drawn]
+    masks = [batch["mask"][:, batch["replayed"] == 0] for batch in drawn]
+    newest = np.concatenate([each[mask > 0] for each, mask in zip(fresh, masks, strict=True)])
+    assert len(np.unique(newest[:, 0])) == len(newest)
+    assert sum(batch["replayed"].sum() for batch in drawn) == 3 * len(drawn) // 2
+
+
+@pytest.mark.parametrize("network", [lstm, without_memory])
+def test_one_environment_in_turn_learns_from_sources_too(network: Any) -> None:
+    env = DriftingEnv(noop=True)
+    agent = TurnBasedAgent.playing(VTrace, env, **hyperparameters(network=network, sources=replays()))
+    play(agent, env, range(12))
+    assert agent.updates > 5
+
+
+def test_without_a_queue_the_update_period_ties_learning_to_acting() -> None:
+    standard = [(partial(StandardReplay, capacity=10, training_fill_in_factor=0.0), 1.0)]
+    agent, envs = vector(4, sources=standard, update_period=8)
+    rounds(agent, envs, 100)
+    assert not agent.spec.learns_once
+    assert 40 < agent.learner.updates <= 50
+
+
+def test_a_spec_with_sources_of_gin_makes_learners_where_gin_is_empty() -> None:
+    gin.parse_config(
+        "VTraceAgent.sources = [('queue', 0.5), (@small/StandardReplay, 0.5)]\nsmall/StandardReplay.capacity = 7"
+    )
+    spec = VTrace(DriftingEnv().observation_space, DriftingEnv().action_space, **hyperparameters())
+    sent = cloudpickle.dumps(spec)
+    gin.clear_config()
+    sources = cloudpickle.loads(sent).make_learner().replay.sources
+    assert [source.facts()["capacity"] for source in sources] == [3, 7]
+
+
 # What is refused.
 
 
@@ -505,13 +565,15 @@ def test_a_replay_ratio_is_refused(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"unroll_length": 0}, "unroll_length must be >= 1 row, got 0"),
+        ({"sources": [("queue", 0.9)]}, "VTraceAgent.sources must have shares that sum to 1, got 0.9: give 1 for the"),
+        ({"prefetch": 1}, "prefetch must be True or False, got 1"),
         ({"batch_size": 0}, "batch_size must be >= 1 unroll, got 0"),
         ({"unroll_length": 1, "batch_size": 1}, "unroll_length and batch_size must not both be 1: give batch_size"),
         ({"lambda_": 1.5}, "lambda_ must lie in [0, 1], got 1.5"),
         ({"clip_rho": 0.0}, "clip_rho must be > 0, got 0.0"),
         ({"max_abs_reward": -1.0}, "max_abs_reward must be > 0, got -1.0"),
         ({"entropy_cost": -1.0}, "entropy_cost must be >= 0 and finite, got -1.0"),
-        ({"when_full": "drop"}, "when_full must be one of 'wait', 'drop_oldest', 'drop_newest', got 'drop'"),
+        ({"when_full": "drop"}, "when_full must be one of 'wait', 'drop_oldest', 'drop_newest', 'alternate', got"),
         ({"update_period": 2}, "update_period must be 1 where when_full='wait', got 2"),
         ({"queue_capacity": 1}, "queue_capacity must be >= 2 unrolls, those of a batch, got 1"),
         ({"learning_rate_decay": 0}, "learning_rate_decay must be >= 1 update, got 0"),

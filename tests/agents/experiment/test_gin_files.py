@@ -30,10 +30,19 @@ from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 VECTORS = [
-    name for name in FILES if name.startswith(("configs/apex/", "configs/r2d2/", "configs/vtrace/"))
+    name for name in FILES if name.startswith(("configs/apex/", "configs/elite/", "configs/r2d2/", "configs/vtrace/"))
 ]  # many environments at once
 TINY = {  # what agents with sequences are made small by
     "vtrace": ("VTraceAgent.batch_size = 2", "VTraceAgent.unroll_length = 5", "create_actor_critic.torso = @MLPTorso"),
+    "elite": (
+        "VTraceAgent.batch_size = 2",
+        "VTraceAgent.unroll_length = 4",
+        "StandardReplay.capacity = 5",
+        "EliteReplay.capacity = 5",
+        "EliteReplay.elite_batch_size = 2",
+        "EliteReplay.feature_out_layer_size = 8",
+        "create_actor_critic.torso = @MLPTorso",
+    ),
     "r2d2": (
         "VectorRunner.replay_ratio = 1.0",
         "R2D2Agent.batch_size = 2",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.agents.replay.mixture import Mixture
 from async_wrappers.agents.replay.queue import UnrollQueue
 from async_wrappers.agents.replay.sequences import Assembly, sequence_tensors
 from async_wrappers.agents.schema import Compute, Reader
@@ -96,12 +98,13 @@ def test_sequences_are_the_rows_as_they_were_lived(
         np.testing.assert_array_equal(tensors["state"][0], wanted["state"])
 
 
-def make(**arguments: Any) -> UnrollQueue:
-    defaults = {"num_envs": 3, "unroll_length": 4, "batch_size": 2, "capacity": 50, "stack_size": 2}
-    return UnrollQueue(SPACE, EXTRAS, **{**defaults, **arguments})
+def make(capacity: int = 50, when_full: Any = "wait", **arguments: Any) -> Mixture:
+    defaults = {"num_envs": 3, "unroll_length": 4, "batch_size": 2, "stack_size": 2}
+    queue = partial(UnrollQueue, capacity=capacity, when_full=when_full)
+    return Mixture(SPACE, EXTRAS, [(queue, 1.0)], **{**defaults, **arguments})
 
 
-def lived(queue: UnrollQueue, world: World, blocks: int) -> Iterator[None]:
+def lived(queue: Mixture, world: World, blocks: int) -> Iterator[None]:
     for _ in range(blocks):
         queue.extend(world.block())
         yield
@@ -134,8 +137,28 @@ def test_a_full_queue_drops_what_it_is_told_to(when_full: str, kept: list[int]) 
         extras = {"logits": np.zeros(2, np.float32), "state": np.zeros(3, np.float32)}
         numbers = {"action": 0, "reward": 0.0, "interval": 1, "terminal": False, "truncated": False}
         queue.observe({"observation": observation, "next_observation": observation, "extras": extras, **numbers})
-    assert queue.dropped == 3 and len(queue) == 2
+    assert queue.sources[0].dropped == 3 and len(queue) == 2  # type: ignore[attr-defined]
     assert steps_of(queue.sample()) == kept
+
+
+def test_alternating_drops_the_newcomer_half_of_the_times_by_its_seed() -> None:
+    def play(seed: int, resumed_at: int | None = None) -> tuple[list[bool], Any]:
+        queue, stayed = make(num_envs=1, unroll_length=1, capacity=2, when_full="alternate", seed=seed), []
+        for step in range(400):
+            if step == resumed_at:
+                state = queue.state_dict()
+                queue = make(num_envs=1, unroll_length=1, capacity=2, when_full="alternate", seed=seed + 1)
+                queue.load_state_dict(state)
+            observation, before = np.full(2, step, np.float32), queue.state_dict()["sources"][0]["head"]
+            extras = {"logits": np.zeros(2, np.float32), "state": np.zeros(3, np.float32)}
+            numbers = {"action": 0, "reward": 0.0, "interval": 1, "terminal": False, "truncated": False}
+            queue.observe({"observation": observation, "next_observation": observation, "extras": extras, **numbers})
+            stayed.append(queue.state_dict()["sources"][0]["head"] > before)
+        assert len(queue) == 2 and queue.sources[0].dropped == 397  # type: ignore[attr-defined]
+        return stayed[3:], steps_of(queue.sample())
+
+    assert 150 < sum(play(0)[0]) < 250
+    assert play(0) == play(0) == play(0, resumed_at=200) != play(1)
 
 
 def test_a_full_queue_that_waits_says_that_nobody_learns() -> None:
@@ -146,8 +169,13 @@ def test_a_full_queue_that_waits_says_that_nobody_learns() -> None:
 
 
 class TestQueue(SourceContract):
-    def make_source(self, **arguments: Any) -> UnrollQueue:
+    def make_source(self, **arguments: Any) -> Mixture:
         return make(**arguments)
+
+
+class TestAlternatingQueue(SourceContract):
+    def make_source(self, **arguments: Any) -> Mixture:
+        return make(capacity=3, when_full="alternate", **arguments)
 
 
 def test_an_episode_under_way_at_a_save_is_ended_where_it_is_loaded(tmp_path: Path) -> None:
@@ -175,7 +203,10 @@ def test_an_episode_under_way_at_a_save_is_ended_where_it_is_loaded(tmp_path: Pa
         ({"stack_size": 0}, "stack_size must be >= 1, got 0"),
         ({"batch_size": 0}, "batch_size must be >= 1 unroll, got 0"),
         ({"capacity": 1}, "capacity must be >= 2 unrolls, those of a batch, got 1"),
-        ({"when_full": "drop"}, "when_full must be one of 'wait', 'drop_oldest', 'drop_newest', got 'drop'"),
+        (
+            {"when_full": "drop"},
+            "when_full must be one of 'wait', 'drop_oldest', 'drop_newest', 'alternate', got 'drop'",
+        ),
         ({"gamma": 2.0}, "gamma must lie in [0, 1], got 2.0"),
         ({"discount_by": "hour"}, "discount_by must be 'decision' or 'frame', got 'hour'"),
     ],
@@ -210,7 +241,7 @@ def test_a_block_that_does_not_fit_is_refused_and_leaves_no_trace(changed: dict[
 
 def test_a_dict_of_observations_is_kept_by_key() -> None:
     space = Dict(a=Box(0, 1, (2,), np.float32), b=Discrete(3))
-    queue = UnrollQueue(space, unroll_length=2, batch_size=1, capacity=4)
+    queue = Mixture(space, unroll_length=2, batch_size=1)
     for step in range(3):
         observation = {"a": np.full(2, 0.25 * step, np.float32), "b": np.int64(step)}
         numbers = {"action": 1, "reward": 1.0, "interval": 1, "terminal": False, "truncated": False}
@@ -224,9 +255,9 @@ def test_a_dict_of_observations_is_kept_by_key() -> None:
 
 def test_a_queue_holds_nothing_twice() -> None:
     queue = make()
-    with pytest.raises(ValueError, match=r"^a batch is 2 unrolls, and 0 wait"):
+    with pytest.raises(ValueError, match=r"^a batch takes 2 unrolls of its sources, and they hold 0"):
         queue.sample()
-    with pytest.raises(ValueError, match=r"^a queue holds no transition twice"):
+    with pytest.raises(ValueError, match=r"^a mixture gives whole unrolls"):
         queue.transitions(np.array([0]))
-    with pytest.raises(ValueError, match=r"^a queue has no priorities"):
+    with pytest.raises(ValueError, match=r"^a mixture has no priorities"):
         queue.set_priorities([0], [1.0])

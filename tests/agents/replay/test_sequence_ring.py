@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.files import DamagedReplay
+from async_wrappers.agents.replay.prefetch import PrefetchedReplay
 from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
+from tests.agents.replay.test_mixture import AtOnce
 from tests.contracts.source_contract import SourceContract, lived
 from tests.worlds.lived_rows import EXTRAS, SPACE, World
+from tests.worlds.plain_data import assert_identical
 
 
 def make(**arguments: Any) -> Replay:
@@ -22,6 +25,36 @@ def make(**arguments: Any) -> Replay:
 class TestSequences(SourceContract):
     def make_source(self, **arguments: Any) -> Replay:
         return make(**{"num_envs": 3, **arguments})
+
+
+class TestPrefetchedSequences(SourceContract):
+    def make_source(self, **arguments: Any) -> Replay:
+        return make(**{"num_envs": 3, "kind": PrefetchedReplay, **arguments})
+
+
+def test_a_thread_that_draws_ahead_makes_no_difference_and_priorities_are_one_update_late() -> None:
+    played: list[Any] = []
+    for threaded in (True, False):
+        replay, world = make(kind=PrefetchedReplay), World(2, 0)
+        if not threaded:
+            replay._thread = AtOnce()  # type: ignore[attr-defined]
+        lived(replay, world, 40)
+        drawn, kept = [], replay.valid_slots()
+        for _ in range(30):
+            drawn.append(replay.sample())
+            replay.set_priorities(drawn[-1]["index"], np.full(4, 2.0))
+            lived(replay, world, 1)
+        played.append((drawn, replay.state_dict()))
+    assert_identical(*played)
+    replay = make(kind=PrefetchedReplay, priority_exponent=1.0)
+    lived(replay, World(2, 0), 40)
+    kept = replay.valid_slots()
+    replay.sample()
+    replay.set_priorities(kept, np.where(kept == kept[2], 1.0, 0.0))
+    late, then = replay.sample(), replay.sample()
+    assert set(late["index"].tolist()) != {kept[2]} and set(then["index"].tolist()) == {kept[2]}
+    with pytest.raises(ValueError, match=r"^a replay that draws ahead takes no arguments"):
+        replay.sample(8)
 
 
 def test_the_newest_sequences_are_kept_each_a_period_after_the_one_before() -> None:

@@ -212,8 +212,16 @@ def state(runner: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "bindings",
-    [(), ("create_recurrent_q_network.core = None", "Runner.overlap = True", "VectorRunner.replay_ratio = 2.0")],
-    ids=["lstm", "none, overlapping"],
+    [
+        (),
+        (
+            "create_recurrent_q_network.core = None",
+            "Runner.overlap = True",
+            "VectorRunner.replay_ratio = 2.0",
+            "R2D2Agent.prefetch = True",
+        ),
+    ],
+    ids=["lstm", "none, overlapping, drawn ahead"],
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
     whole = make(tmp_path / "whole", "Runner.num_iterations = 4", *bindings)

@@ -1,0 +1,516 @@
+"""Elite and attentive replay: unrolls are drawn by how far the network has moved away from them.
+
+Sun, Zhou, Li, "Attentive experience replay", AAAI 2020, draw lambda B transitions uniformly and keep the B that are
+most like the agent's present state; lambda falls linearly to 1. The V-trace platform with elite experience replay
+(parralplex/elite_buffer_vtrace) does it with unrolls, and compares, in the place of states, what the network makes of
+an unroll now with what it made of it when the unroll was new: where the two are near, the unroll is nearly on-policy.
+
+For the k-th update, counted from 0, from a replay that holds U unrolls and owes n rows:
+
+1.  lambda_k = lambda_0 - (lambda_0 - 1) k / (alfa * updates of the run), and 1 once that would be less.
+2.  m = min(U, floor(lambda_k n)) candidates are drawn uniformly, none of them twice. If m = n, these are the rows.
+3.  Each candidate has a distance, and they are sorted by it; of two alike the older one is first.
+4.  A strategy takes n of them (`chosen`), and the count of each of these goes up by 1.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import gin
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from async_wrappers.agents.files import Arrays
+from async_wrappers.agents.replay.selectors import Positions, Selector
+from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
+from async_wrappers.agents.replay.sources import SourceSpec
+from async_wrappers.agents.replay.unrolls import UnrollReplay, UnrollRing
+from async_wrappers.agents.schema import Column, Compute, Reader, each_array
+from async_wrappers.agents.spec import check_at_least, check_numbers
+
+__all__ = [
+    "DISTANCES",
+    "STRATEGIES",
+    "Elite",
+    "EliteReplay",
+    "NetworkEncoder",
+    "chosen",
+    "distances",
+    "state_distances",
+]
+
+Floats = npt.NDArray[np.floating]
+
+DISTANCES = ("ln_norm", "cos_dist", "kl_div")
+STRATEGIES = ("strategy1", "strategy2", "strategy3", "strategy4", "count", "newest")
+_OF_DISTANCES = STRATEGIES[:4]
+
+_STATES = 2048  # states that are encoded at a time, which bounds the memory of the activations
+
+
+# Choosing.
+
+
+def chosen(strategy: str, rows: int, distance: Floats | None, count: npt.NDArray[Any], age: npt.NDArray[Any]) -> Any:
+    """Return which of m candidates a strategy takes.
+
+    - ``"strategy1"``: the nearest n.
+    - ``"strategy2"``: the nearest of each of n runs of s = floor(m / n) candidates, in the order of distance; the last
+      m - n s are not looked at.
+    - ``"strategy3"``: those with the smallest count, of these the nearest.
+    - ``"strategy4"``: of each of those n runs the one with the smallest count, of these the nearest.
+    - ``"count"``: as strategy 3 without distances, a control: those with the smallest count, of these the oldest.
+    - ``"newest"``: the newest n, a control.
+
+    Args:
+        strategy: One of these.
+        rows: n, at most m.
+        distance: `[m]`; None for a control.
+        count: How often each was learnt from, `[m]`.
+        age: Numbers that rise with age, `[m]`, distinct.
+
+    Returns:
+        Indices `[n]`, in the order in which they were taken.
+
+    Raises:
+        ValueError: An unknown strategy.
+    """
+    older_first = -age
+    if strategy == "newest":
+        return np.argsort(age)[:rows]
+    if strategy == "count":
+        return np.lexsort((older_first, count))[:rows]
+    assert distance is not None
+    if strategy == "strategy3":
+        return np.lexsort((older_first, distance, count))[:rows]
+    order = np.lexsort((older_first, distance))
+    if strategy == "strategy1":
+        return order[:rows]
+    run = len(order) // rows
+    runs = order[: run * rows].reshape(rows, run)
+    if strategy == "strategy2":
+        return runs[:, 0]
+    if strategy == "strategy4":
+        return runs[np.arange(rows), count[runs].argmin(axis=1)]
+    raise ValueError(f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got {strategy!r}")
+
+
+class Elite(Selector):
+    """Draws candidates, and takes the best of them; see the module's comment.
+
+    Args:
+        distances: From places `[m]` of the storage to distances `[m]`; not called for a control.
+        strategy: See `chosen`.
+        multiplier: lambda_0, at least 1.
+        annealing: Updates after which lambda is 1; None for a lambda that stays.
+
+    Attributes:
+        updates: Batches that were drawn.
+        count: How often the unroll at each place was learnt from, `[capacity]`.
+    """
+
+    _storage: UnrollRing
+    count: npt.NDArray[np.int64]
+
+    def __init__(
+        self,
+        distances: Callable[[Positions], Floats],
+        strategy: str,
+        multiplier: float,
+        annealing: float | None,
+    ) -> None:
+        """See the class."""
+        self._distances, self._strategy, self._multiplier = distances, strategy, multiplier
+        self._annealing, self.updates = annealing, 0
+
+    def attach(self, storage: Any) -> None:
+        """See `Selector`."""
+        super().attach(storage)
+        self.count = np.zeros(storage.capacity, np.int64)
+
+    def became_valid(self, position: int) -> None:
+        """Let it begin as one that was never learnt from."""
+        self.count[position] = 0
+
+    @property
+    def lambda_(self) -> float:
+        """The next update's lambda."""
+        if self._annealing is None:
+            return self._multiplier
+        if self.updates >= self._annealing:
+            return 1.0
+        return self._multiplier - (self._multiplier - 1) * self.updates / self._annealing
+
+    def draw(
+        self, rng: np.random.Generator, batch_size: int, importance_exponent: float | None = None
+    ) -> tuple[Positions, Arrays]:
+        """See `Selector`; at least as many unrolls are valid as are drawn."""
+        # A rounding below a whole number is that number.
+        wanted = int(self.lambda_ * batch_size + 1e-9)
+        self.updates += 1
+        positions = self.candidates(rng, wanted)
+        if len(positions) > batch_size:
+            distance = self._distances(positions) if self._strategy in _OF_DISTANCES else None
+            age = -self._storage.number[positions]
+            positions = positions[chosen(self._strategy, batch_size, distance, self.count[positions], age)]
+        self.count[positions] += 1
+        return positions, {}
+
+    def candidates(self, rng: np.random.Generator, wanted: int) -> Positions:
+        """Return places of so many unrolls, or of all if there are fewer, drawn uniformly and none twice."""
+        live = np.flatnonzero(self._storage.number >= 0)
+        return rng.choice(live, min(wanted, len(live)), replace=False)
+
+    def clear(self) -> None:
+        """See `Selector`."""
+        self.count.fill(0)
+
+    def nbytes_at(self, capacity: int) -> int:
+        """Return the bytes of so many counts."""
+        return capacity * self.count.itemsize
+
+    def facts(self) -> dict[str, Any]:
+        """Return what may not change when a run is continued; lambda may."""
+        return {"strategy": self._strategy}
+
+    def counters(self) -> dict[str, Any]:
+        """Return lambda's clock."""
+        return {"updates": self.updates}
+
+    def snapshot(self) -> Arrays:
+        """Return the counts."""
+        return {"count": self.count}
+
+    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        """See `Selector`."""
+        self.updates = counters["updates"]
+        self.count[...] = snapshot["count"]
+
+
+# Distances.
+
+
+def distances(
+    one: Tensor, other: Tensor, mask: Tensor | None = None, *, dist_function: str = "ln_norm", p: float = 2.0
+) -> Tensor:
+    """Return distances between features, which are 0 where these are alike.
+
+    - ``"ln_norm"``: (sum |one - other|^p)^(1/p).
+    - ``"cos_dist"``: 1 - cos(one, other).
+    - ``"kl_div"``: sum over t of KL(softmax(one_t) || softmax(other_t)), where the F features of step t are logits.
+
+    Sums and the cosine are over T and F.
+
+    Args:
+        one: `[..., T, F]`.
+        other: `[..., T, F]`.
+        mask: 0 for steps that are left out, `[..., T]`; None for none.
+        dist_function: One of these.
+        p: Of the norm, at least 1.
+
+    Returns:
+        `[...]`, at least 0.
+    """
+    if mask is not None:
+        one, other = one * mask.unsqueeze(-1), other * mask.unsqueeze(-1)
+    if dist_function == "ln_norm":
+        norm: Tensor = torch.linalg.vector_norm((one - other).flatten(-2), ord=p, dim=-1)
+        return norm
+    if dist_function == "cos_dist":
+        return (1.0 - torch.cosine_similarity(one.flatten(-2), other.flatten(-2), dim=-1)).clamp(min=0.0)
+    # Steps that are left out are zeros in both, and so alike.
+    log_one, log_other = one.log_softmax(dim=-1), other.log_softmax(dim=-1)
+    return (log_one.exp() * (log_one - log_other)).sum(dim=(-2, -1)).clamp(min=0.0)
+
+
+def state_distances(states: Tensor, others: Tensor, *, dist_function: str = "ln_norm", p: float = 2.0) -> Tensor:
+    """Return the distance `[N, E]` of the features of each of N states `[N, F]` from those of each of E `[E, F]`.
+
+    Each is that of `distances` for T = 1.
+    """
+    if dist_function == "ln_norm":
+        return torch.cdist(states, others, p=p, compute_mode="donot_use_mm_for_euclid_dist")
+    if dist_function == "cos_dist":
+        one, other = nn.functional.normalize(states, dim=1), nn.functional.normalize(others, dim=1)
+        return (1.0 - one @ other.T).clamp(min=0.0)
+    log_one, log_other = states.log_softmax(dim=1), others.log_softmax(dim=1)
+    of_states = (log_one.exp() * log_one).sum(dim=1, keepdim=True)
+    return (of_states - log_one.exp() @ log_other.T).clamp(min=0.0)
+
+
+# Features.
+
+
+class NetworkEncoder:
+    """The features that the learner's network makes of observations, `network.encode`, with weights of its own.
+
+    The weights are those that the last batch was drawn with: nobody updates them, so that features may be computed
+    beside an update, and are the same wherever the update stands.
+
+    Args:
+        network: The learner's, with a method ``encode`` from observations `[N, k, *shape]` to features `[N, F]`.
+        reader: Turns stacks of observations into what it reads.
+        compute: Where it computes.
+        stack_size: Observations in a stack, k.
+    """
+
+    def __init__(self, network: Any, reader: Reader, compute: Compute, stack_size: int) -> None:
+        """See the class."""
+        self._network, self._reader, self._compute, self._stack_size = network, reader, compute, stack_size
+        self._copy: Any = None
+        self._expired = True
+        self._newest: Any = None
+
+    @property
+    def size(self) -> int:
+        """Features of an observation, F.
+
+        Raises:
+            ValueError: The network has no ``encode``.
+        """
+        if not hasattr(self._network, "encode"):
+            raise ValueError(
+                f"EliteReplay needs a network whose method encode(observation) gives its features, such as "
+                f"@create_actor_critic's, got {type(self._network).__name__}"
+            )
+        return int(self._features(self._reader(self._reader.blank_stacks())).shape[1])
+
+    def refresh(self, newest: Callable[[], Any]) -> None:
+        """See `Encoder`; nothing is done where features were never asked for."""
+        if self._copy is not None:
+            self._load()
+            self._newest = newest()
+
+    def expire(self) -> None:
+        """Take over the learner's weights when features are next asked for."""
+        self._expired = True
+
+    def _load(self) -> None:
+        self._copy.load_state_dict(self._network.state_dict())
+        self._expired = False
+
+    def unrolls(self, batch: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """See `Encoder`."""
+        unrolls, steps = batch["mask"].shape[1], len(batch["mask"])
+        at_a_time = max(1, _STATES // steps)
+        found = []
+        for start in range(0, unrolls, at_a_time):
+            some = slice(start, start + at_a_time)
+            part = {"observation": each_array(lambda array, some=some: array[:, some], batch["observation"])}
+            part["first"] = batch["first"][:, some]
+            tensors = sequence_tensors(part, self._reader, self._compute.tensor, self._stack_size)
+            states = each_array(lambda stacks: stacks[:-1].flatten(0, 1), tensors["observation"])
+            features = self._features(states)
+            found.append(features.reshape(steps, -1, features.shape[1]).swapaxes(0, 1))
+        return np.concatenate(found)
+
+    def present(self) -> npt.NDArray[np.float32]:
+        """See `Encoder`."""
+        return self._features(self._reader(self._newest))
+
+    @torch.no_grad()
+    def _features(self, observation: Any) -> npt.NDArray[np.float32]:
+        if self._copy is None:
+            self._copy = copy.deepcopy(self._network).requires_grad_(False)
+        if self._expired:
+            self._load()
+        with self._compute.autocast():
+            features: npt.NDArray[np.float32] = self._copy.encode(observation).float().cpu().numpy()
+        return features
+
+
+def _projection(inputs: int, outputs: int, seed: int) -> npt.NDArray[np.float32]:
+    """Return a fixed random matrix `[inputs, outputs]` that keeps norms on average (Johnson and Lindenstrauss 1984)."""
+    matrix = np.random.Generator(np.random.PCG64((seed, 1))).normal(scale=outputs**-0.5, size=(inputs, outputs))
+    return matrix.astype(np.float32)
+
+
+# The source.
+
+
+@gin.configurable(module="agents")
+class EliteReplay(UnrollReplay):
+    """Unrolls near to the present policy, or to the present state, come first; ``"elite"`` among an agent's sources.
+
+    The names are the platform's, and docs/algorithms/elite.md says where this departs from it.
+
+    What an unroll's features were when it was new is computed when it enters, by the weights that the last batch was
+    drawn with, which are at most a few updates from those that acted. They take 4 T F bytes for each unroll, and are
+    kept only where a distance to them is asked for.
+
+    Args:
+        spec: What it is made for.
+        capacity: As in `UnrollReplay`.
+        training_fill_in_factor: As in `UnrollReplay`.
+        sample_strategy: ``"elite_sampling"``: the distance of an unroll is that of its features now from those when it
+            was new. ``"attentive_sampling"``: it is the mean distance of its states from the present state of each
+            environment, all by the present network. None: unrolls are drawn uniformly, none twice in a batch.
+        elite_sampling_strategy: Which candidates are taken, see `chosen`: ``"strategy1"`` to ``"strategy4"``, or the
+            controls ``"count"`` and ``"newest"``.
+        lambda_batch_multiplier: lambda before the first update: candidates for each row, at least 1.
+        alfa_annealing_factor: Share of the run's updates after which lambda is 1, above 0.
+        run_updates: Updates of the run; None for `VTraceAgent.learning_rate_decay`.
+        dist_function: ``"ln_norm"``, ``"cos_dist"`` or ``"kl_div"``; see `distances`.
+        p: Of ``"ln_norm"``, at least 1.
+        features: ``"network"``: what the network's torso gives; ``"projection"``: a fixed random projection of that.
+        feature_out_layer_size: Features of a projection.
+        insert_strategy: ``"elite_insertion"``: once the replay is full, an unroll takes the place of the farthest of
+            `elite_batch_size` ones that are drawn uniformly, by the distance of ``"elite_sampling"``. None: that of the
+            oldest.
+        elite_batch_size: See `insert_strategy`.
+        replay_compression: As in `UnrollReplay`.
+
+    Raises:
+        ValueError: An argument is out of its range, or the agent's network has no features.
+    """
+
+    def __init__(
+        self,
+        spec: SourceSpec,
+        capacity: int = 1000,
+        training_fill_in_factor: float = 0.2,
+        sample_strategy: Literal["elite_sampling", "attentive_sampling"] | None = "elite_sampling",
+        elite_sampling_strategy: str = "strategy3",
+        lambda_batch_multiplier: float = 6.0,
+        alfa_annealing_factor: float = 1.0,
+        run_updates: int | None = None,
+        dist_function: str = "ln_norm",
+        p: float = 2.0,
+        features: Literal["network", "projection"] = "network",
+        feature_out_layer_size: int = 512,
+        insert_strategy: Literal["elite_insertion"] | None = None,
+        elite_batch_size: int = 20,
+        replay_compression: Literal["lz4"] | None = None,
+    ) -> None:
+        """See the class."""
+        _check_choice("sample_strategy", sample_strategy, ("elite_sampling", "attentive_sampling", None))
+        _check_choice("elite_sampling_strategy", elite_sampling_strategy, STRATEGIES)
+        _check_choice("dist_function", dist_function, DISTANCES)
+        _check_choice("features", features, ("network", "projection"))
+        _check_choice("insert_strategy", insert_strategy, ("elite_insertion", None))
+        _check_least("lambda_batch_multiplier", lambda_batch_multiplier, "1 candidate for each row")
+        _check_least("p", p, "1")
+        check_at_least("EliteReplay.elite_batch_size", elite_batch_size, 1, "unroll")
+        check_at_least("EliteReplay.feature_out_layer_size", feature_out_layer_size, 1, "feature")
+        check_at_least("EliteReplay.capacity", capacity, spec.rows, "unrolls, those that a batch takes of it")
+        if run_updates is not None:
+            check_at_least("EliteReplay.run_updates", run_updates, 1, "update")
+        check_numbers(**{"EliteReplay.alfa_annealing_factor": alfa_annealing_factor})
+        if not alfa_annealing_factor > 0:
+            raise ValueError(f"EliteReplay.alfa_annealing_factor must be > 0, got {alfa_annealing_factor}")
+        if insert_strategy is not None and elite_batch_size > capacity:
+            raise ValueError(
+                f"EliteReplay.elite_batch_size must be <= EliteReplay.capacity = {capacity} unrolls, got "
+                f"{elite_batch_size}"
+            )
+        run_updates = spec.updates if run_updates is None else run_updates
+        if sample_strategy is not None and lambda_batch_multiplier > 1 and run_updates is None:
+            raise ValueError(
+                "EliteReplay.run_updates must be the updates of the run, over a share of which "
+                f"lambda_batch_multiplier = {lambda_batch_multiplier} falls to 1, got None: bind it, or "
+                "VTraceAgent.learning_rate_decay"
+            )
+        self._assembly, self._dist_function, self._p = spec.assembly, dist_function, float(p)
+        self._attentive = sample_strategy == "attentive_sampling"
+        self._elite_batch_size = elite_batch_size if insert_strategy else None
+        by_distance = sample_strategy is not None and elite_sampling_strategy in _OF_DISTANCES
+        self._stored = insert_strategy is not None or (by_distance and not self._attentive)
+        self._encoder, self._matrix = spec.encoder, None
+        further = {}
+        if self._stored or by_distance:
+            if spec.encoder is None:
+                raise ValueError(
+                    "EliteReplay needs an agent that computes features, such as VTraceAgent: use 'standard'"
+                )
+            size = spec.encoder.size
+            if features == "projection":
+                self._matrix = _projection(size, feature_out_layer_size, spec.seed)
+                size = feature_out_layer_size
+            if self._stored:
+                further["features"] = Column((spec.assembly.length, size), np.dtype(np.float32))
+        annealing = None if run_updates is None else alfa_annealing_factor * run_updates
+        if sample_strategy is None:
+            lambda_batch_multiplier, annealing = 1.0, None
+        measure = self._to_present if self._attentive else self._to_stored
+        self._elite = Elite(measure, elite_sampling_strategy, float(lambda_batch_multiplier), annealing)
+        self._own_facts = {"sample_strategy": sample_strategy, "dist_function": dist_function, "p": self._p}
+        self._own_facts |= {"features": features, "elite_batch_size": self._elite_batch_size}
+        super().__init__(
+            spec,
+            self._elite,
+            capacity=capacity,
+            training_fill_in_factor=training_fill_in_factor,
+            replay_compression=replay_compression,
+            further=further,
+        )
+
+    def put(self, unrolls: Mapping[str, npt.NDArray[Any]], begun: bool) -> None:
+        """Take in unrolls, each in the place of the oldest one or of the farthest; see `UnrollSource.put`."""
+        columns = dict(unrolls)
+        if self._stored:
+            time_first = {name: each if name == STATE else each.swapaxes(0, 1) for name, each in unrolls.items()}
+            columns["features"] = self._of_batch(self._assembly.batch(time_first))
+        for row in range(len(unrolls["mask"])):
+            unroll = {name: column[row] for name, column in columns.items()}
+            self._storage.put_whole(unroll, self._place())
+
+    def _place(self) -> int | None:
+        """Return where the next unroll goes; None for the oldest one's place."""
+        ring = self._storage
+        if self._elite_batch_size is None:
+            return None
+        if ring.count < ring.capacity:
+            return int(np.flatnonzero(ring.number < 0)[0])
+        candidates = self._elite.candidates(self._rng, self._elite_batch_size)
+        farthest = np.lexsort((ring.number[candidates], -self._to_stored(candidates)))[0]
+        return int(candidates[farthest])
+
+    # Distances of the unrolls at some places.
+
+    def _to_stored(self, places: Positions) -> Floats:
+        """Return how far the features of unrolls are now from those when they were new, `[M]`."""
+        batch = self._storage.assemble(places)
+        now, then = self._of_batch(batch), self._storage.further("features", places)
+        mask = torch.from_numpy(batch["mask"].swapaxes(0, 1))
+        found = distances(
+            torch.from_numpy(now), torch.from_numpy(then), mask, dist_function=self._dist_function, p=self._p
+        )
+        return found.numpy()
+
+    def _to_present(self, places: Positions) -> Floats:
+        """Return the mean distance of each unroll's states from the present states of the environments, `[M]`."""
+        batch = self._storage.assemble(places)
+        states = torch.from_numpy(self._of_batch(batch))
+        assert self._encoder is not None
+        present = torch.from_numpy(self._projected(self._encoder.present()))
+        found = state_distances(states.flatten(0, 1), present, dist_function=self._dist_function, p=self._p)
+        mask = torch.from_numpy(batch["mask"].swapaxes(0, 1))
+        mean = (found.mean(dim=1).view(mask.shape) * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1.0)
+        return mean.numpy()
+
+    def _of_batch(self, batch: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        assert self._encoder is not None
+        return self._projected(self._encoder.unrolls(batch))
+
+    def _projected(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        return features if self._matrix is None else features @ self._matrix
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data, without the seed."""
+        return {**super().facts(), **self._own_facts}
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"EliteReplay.{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def _check_least(name: str, value: Any, least: str) -> None:
+    check_numbers(**{f"EliteReplay.{name}": value})
+    if not value >= 1:
+        raise ValueError(f"EliteReplay.{name} must be >= {least}, got {value!r}")

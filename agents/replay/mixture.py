@@ -1,0 +1,358 @@
+"""A mixture of sources: all unrolls go into each, and each gives its share of a batch.
+
+    transitions -> assembly -> unrolls -> every source
+                                          queue, 0.5     rows 0 .. 15  -> batch of 32
+                                          standard, 0.5  rows 16 .. 31
+
+A batch is that of `sequences.py` with two further columns: "source" int64 `[B]`, the number of the row's source in the
+order in which they were given, and "replayed" float32 `[B]`, 0 for rows that are learnt from once, of a queue, and 1
+for rows of a replay.
+
+Shares need not be whole numbers of rows. In batch k, counted from 1, source i with the share p_i is owed p_i B k rows
+less those that it has given, and the B rows go one by one to the source that is owed most (the method of the largest
+remainder, where none is ahead). A source is never a whole row ahead of what its share is of all rows so far, nor, of n
+sources, n - 1 rows behind, so that over time every share is held exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Dict
+
+from async_wrappers.agents.files import prune, read_index, read_snapshot, write_index, write_segment
+from async_wrappers.agents.replay.elite import EliteReplay
+from async_wrappers.agents.replay.prefetch import Prefetch
+from async_wrappers.agents.replay.queue import UnrollQueue
+from async_wrappers.agents.replay.sequences import STATE, Assembly
+from async_wrappers.agents.replay.sources import Encoder, SourceFactory, SourceSpec, UnrollSource
+from async_wrappers.agents.replay.unrolls import StandardReplay
+from async_wrappers.agents.schema import each_array
+
+__all__ = ["SOURCES", "Mixture", "checked_sources"]
+
+SOURCES: Mapping[str, SourceFactory] = {"queue": UnrollQueue, "standard": StandardReplay, "elite": EliteReplay}
+
+_TOLERANCE = 1e-6  # of the sum of the shares
+
+
+def checked_sources(sources: Any, name: str = "sources") -> list[tuple[str | SourceFactory, float]]:
+    """Return sources with their shares, which sum to 1 within rounding.
+
+    Args:
+        sources: Pairs of a source, by its name or as what makes it, and its share.
+        name: The argument's name, for messages.
+
+    Raises:
+        ValueError: There is none, a name is unknown, or the shares are not positive or do not sum to 1.
+    """
+    names = ", ".join(map(repr, SOURCES))
+    # A dict would lose its order where gin writes it down, and with it which source is which.
+    pairs = list(sources) if isinstance(sources, list | tuple) else []
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise ValueError(
+            f"{name} must be pairs of a source ({names}, or what makes one) and its share, such as "
+            f"[('queue', 0.5), ('standard', 0.5)], got {sources!r}"
+        )
+    for source, share in pairs:
+        if source not in SOURCES if isinstance(source, str) else not callable(source):
+            raise ValueError(f"{name} must be {names}, or what makes one, such as @StandardReplay, got {source!r}")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"{name} must have shares in (0, 1], got {share!r} for {source!r}")
+    total = math.fsum(share for _, share in pairs)
+    if abs(total - 1) > _TOLERANCE:
+        of_one = ", ".join(f"{share / total:.4g}" for _, share in pairs)
+        shares = ", ".join(str(share) for _, share in pairs)
+        raise ValueError(f"{name} must have shares that sum to 1, got {shares}: give {of_one} for the same proportions")
+    return [(source, share) for source, share in pairs]
+
+
+class Mixture:
+    """What a learner of unrolls draws its batches from; it stands where a learner's replay does.
+
+    Args:
+        observation_space: a space of arrays, or a Dict of such.
+        extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state"; None
+            where it leaves nothing.
+        sources: pairs of a source and its share, which sum to 1; a source is a name of `SOURCES`, or what makes one
+            from a `SourceSpec`. None for the queue alone.
+        num_envs: environments, N.
+        unroll_length: T, in rows: the decisions and the final observations of an environment.
+        batch_size: unrolls of a batch, B.
+        stack_size: observations in a stack, k.
+        gamma: discount of one decision or one frame, in [0, 1].
+        discount_by: what `gamma` discounts, a "decision" or a "frame".
+        seed: of all draws.
+        encoder: computes features, for sources that ask for some.
+        updates: updates of the run, for sources whose draws depend on them; None where they are not known.
+        prefetch: whether the replays' rows of the next batch are drawn in threads while the learner computes, one
+            update early (`prefetch.Prefetch`).
+
+    Attributes:
+        sources: The sources, in their order.
+
+    Raises:
+        ValueError: an argument is out of its range, or a source refuses its own.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        extras: Dict | None = None,
+        sources: Sequence[tuple[Any, float]] | None = None,
+        *,
+        num_envs: int = 1,
+        unroll_length: int = 100,
+        batch_size: int = 32,
+        stack_size: int = 1,
+        gamma: float = 0.99,
+        discount_by: Literal["decision", "frame"] = "decision",
+        seed: int = 0,
+        encoder: Encoder | None = None,
+        updates: int | None = None,
+        prefetch: bool = False,
+    ) -> None:
+        """See the class."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be >= 1 unroll, got {batch_size}")
+        factories = checked_sources([("queue", 1.0)] if sources is None else sources)
+        self._assembly = Assembly(
+            observation_space,
+            extras,
+            self._put,
+            num_envs=num_envs,
+            length=unroll_length,
+            period=unroll_length,
+            stack_size=stack_size,
+            gamma=gamma,
+            discount_by=discount_by,
+        )
+        self._batch_size, self._encoder = batch_size, encoder
+        self._owed_per_batch = [share * batch_size for _, share in factories]
+        seeds = np.random.SeedSequence(seed).spawn(len(factories))
+        self.sources: list[UnrollSource] = []
+        for (source, _), rows, own in zip(factories, self._most_rows(), seeds, strict=True):
+            factory = SOURCES[source] if isinstance(source, str) else source
+            of_source = int(own.generate_state(1)[0])
+            made = factory(SourceSpec(self._assembly, num_envs, rows, of_source, encoder, updates))
+            self.sources.append(Prefetch(made) if prefetch and made.replayed else made)
+        self._given = [0] * len(self.sources)
+        self._batches = 0
+        # Whether learning has begun: from a queue alone it may at once.
+        self._begun = all(source.filled for source in self.sources)
+        self._rows = self._next_rows()
+
+    def _most_rows(self) -> list[int]:
+        """Return the rows that a batch takes of each source at most."""
+        whole = all(abs(owed - round(owed)) < _TOLERANCE for owed in self._owed_per_batch)
+        further = 0 if whole else max(0, len(self._owed_per_batch) - 2)
+        return [min(self._batch_size, max(1, math.ceil(owed - _TOLERANCE)) + further) for owed in self._owed_per_batch]
+
+    def _next_rows(self) -> list[int]:
+        """Return the rows that the next batch takes of each source; the module's comment has the rule."""
+        after = self._batches + 1
+        owed = [each * after - given for each, given in zip(self._owed_per_batch, self._given, strict=True)]
+        rows = [0] * len(owed)
+        for _ in range(self._batch_size):
+            # Rounded, so that of two that are owed alike the first one is next on every machine.
+            most = max(range(len(owed)), key=lambda source: round(owed[source], 6))
+            owed[most] -= 1
+            rows[most] += 1
+        return rows
+
+    def __len__(self) -> int:
+        """Return how many unrolls can be drawn, of all sources together."""
+        return sum(map(len, self.sources))
+
+    @property
+    def drawable(self) -> bool:
+        """Whether a batch can be drawn."""
+        return all(source.ready(rows) for source, rows in zip(self.sources, self._rows, strict=True))
+
+    @property
+    def crowded(self) -> bool:
+        """Whether what one further decision of each environment completes may not fit into a queue."""
+        return any(source.crowded for source in self.sources if isinstance(source, UnrollQueue))
+
+    @property
+    def add_count(self) -> int:
+        """Transitions ever observed."""
+        return self._assembly.add_count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all arrays take once the sources are full."""
+        return sum(source.nbytes for source in self.sources) + self._assembly.nbytes
+
+    # Writing.
+
+    def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
+        """Take in one transition; see `Replay.observe`."""
+        self._assembly.observe(transition, env_id)
+
+    def extend(self, block: Mapping[str, Any]) -> None:
+        """Take in one transition of each of R environments; see `Replay.extend`."""
+        self._assembly.extend(block)
+
+    def cut(self, observation: Any, env_id: int = 0) -> None:
+        """End an environment's running episode, if one runs, as a truncation would have; see `Replay.cut`."""
+        self._assembly.cut(observation, env_id)
+
+    def _put(self, unrolls: Mapping[str, npt.NDArray[Any]]) -> None:
+        # A damaged file may have taken so much that a replay must be filled again.
+        self._begun = self._begun and all(source.filled for source in self.sources)
+        for source in self.sources:
+            source.put(unrolls, self._begun)
+
+    # Reading.
+
+    def sample(self) -> dict[str, Any]:
+        """Return a batch of B unrolls, in arrays of their own; the module's comment says of what.
+
+        Raises:
+            ValueError: not all sources can give their rows.
+        """
+        if not self.drawable:
+            raise ValueError(
+                f"a batch takes {', '.join(map(str, self._rows))} unrolls of its sources, and they hold "
+                f"{', '.join(str(len(source)) for source in self.sources)}: observe more first"
+            )
+        if self._encoder is not None:
+            self._encoder.refresh(self._assembly.newest)
+        rows = self._rows
+        parts = [source.draw(n) if n else None for source, n in zip(self.sources, rows, strict=True)]
+        self._batches, self._begun = self._batches + 1, True
+        self._given = [given + n for given, n in zip(self._given, rows, strict=True)]
+        self._rows = self._next_rows()
+        for source, n in zip(self.sources, self._rows, strict=True):
+            if isinstance(source, Prefetch) and n:
+                source.draw_ahead(n)
+        replayed = np.array([source.replayed for source in self.sources], np.float32)
+        number = np.repeat(np.arange(len(rows)), rows)
+        return {**_joined([part for part in parts if part]), "source": number, "replayed": replayed[number]}
+
+    def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
+        """Refuse: unrolls have no single transitions.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a mixture gives whole unrolls: one_step_loss must be False")
+
+    def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
+        """Refuse: rows are chosen by their sources alone.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("a mixture has no priorities: its sources choose by themselves")
+
+    # Saving: what is under construction whole each time, each source in a directory of its own.
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data, without the seed."""
+        shares = [owed / self._batch_size for owed in self._owed_per_batch]
+        sources = [source.facts() for source in self.sources]
+        own = {"batch_size": self._batch_size, "shares": shares, "sources": sources}
+        own["capacity"] = sum(each["capacity"] for each in sources)
+        return {"source": "mixture", **self._assembly.facts(), **own}
+
+    def _counters(self) -> dict[str, Any]:
+        counts = {"add_count": self.add_count, "batches": self._batches, "given": list(self._given)}
+        return {"facts": self.facts(), **counts, "begun": self._begun}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that `load_state_dict` needs to go on bit for bit, in copies."""
+        running = {name: array.copy() for name, array in self._assembly.snapshot().items()}
+        return {**self._counters(), "arrays": running, "sources": [source.state_dict() for source in self.sources]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was called.
+
+        Raises:
+            ValueError: the state comes from a mixture with other constructor arguments; nothing is changed then.
+        """
+        self._check_facts(state["facts"])
+        for source, of_source in zip(self.sources, state["sources"], strict=True):
+            source.load_state_dict(of_source)
+        self._restore(state, state["arrays"])
+
+    def _check_facts(self, saved: Mapping[str, Any]) -> None:
+        for name, value in self.facts().items():
+            if saved.get(name) != value:
+                raise ValueError(
+                    f"{name} must be as in the saved mixture, {saved.get(name)!r}, got {value!r}, make it alike"
+                )
+
+    def _restore(self, counters: Mapping[str, Any], running: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._batches, self._given, self._begun = counters["batches"], list(counters["given"]), counters["begun"]
+        self._rows = self._next_rows()
+        self._assembly.restore(dict(running), counters["add_count"])
+        self._expire()
+
+    def _expire(self) -> None:
+        if self._encoder is not None:
+            self._encoder.expire()
+
+    def save(self, directory: Path, number: int) -> list[str]:
+        """Write what is under construction and what the sources hold, and `index_{number}.json`; see `Replay.save`."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        names = []
+        for source, folder in zip(self.sources, self._folders(), strict=True):
+            names += [f"{folder}/{name}" for name in source.save(directory / folder, number)]
+        segment = write_segment(directory, self._batches, self._batches + 1, [self._assembly.snapshot()])
+        # Whoever loads this has the weights as they are now, and no older ones.
+        self._expire()
+        return [*names, segment.name, write_index(directory, number, [], [segment], self._counters())]
+
+    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+        """Go on as at `save(directory, number)`; an episode that was under way is ended. See `Replay.load`.
+
+        Returns:
+            How many unrolls of the replays are lost; 0 unless `partial`.
+        """
+        directory = Path(directory)
+        _, moment, counters = read_index(directory, number)
+        self._check_facts(counters["facts"])
+        running = read_snapshot(directory, moment)
+        folders = zip(self.sources, self._folders(), strict=True)
+        lost = sum(source.load(directory / folder, number, partial) for source, folder in folders)
+        self._restore(counters, running)
+        self._assembly.end_running()
+        return lost
+
+    def prune(self, directory: Path, keep: Iterable[int]) -> None:
+        """Delete the files in `directory` that no save in `keep` needs; see `Replay.prune`."""
+        kept = list(keep)
+        prune(Path(directory), kept)
+        for source, folder in zip(self.sources, self._folders(), strict=True):
+            source.prune(Path(directory) / folder, kept)
+
+    def _folders(self) -> list[str]:
+        return [f"source_{number}" for number in range(len(self.sources))]
+
+
+def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rows of several batches in one."""
+    first = parts[0]
+    names = [name for name in first if all(name in part for part in parts)]
+    if len(parts) == 1:
+        return {name: first[name] for name in names}
+    return {
+        name: each_array(
+            partial(_concatenated, axis=0 if name in (STATE, "index") else 1), *(part[name] for part in parts)
+        )
+        for name in names
+    }
+
+
+def _concatenated(*arrays: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+    return np.concatenate(arrays, axis=axis)
