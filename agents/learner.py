@@ -578,6 +578,13 @@ class Learner:
         self.load_weights(state["network"])
         self.synchronize_target()
 
+    def load_optimizer(self, state: Mapping[str, Any]) -> None:
+        """Take over the optimiser's moments from what `state_dict` returned; its settings stay as they are."""
+        settings = [{**group} for group in self._optimizer.param_groups]
+        self._optimizer.load_state_dict(state["optimizer"])
+        for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
+            group.update(setting, params=group["params"])
+
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
         """Go on from the weights of a learner that died: its target is not known, so they are the target too."""
         self.load_weights(weights)
@@ -625,10 +632,7 @@ class Learner:
         self.network.load_state_dict(state["network"])
         if self.target is not None:
             self.target.load_state_dict(state["target"])
-        settings = [{**group} for group in self._optimizer.param_groups]
-        self._optimizer.load_state_dict(state["optimizer"])
-        for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
-            group.update(setting, params=group["params"])  # a new learning rate is taken, the moments are kept
+        self.load_optimizer(state)
         self.updates = state["updates"]
         self._updates_of_all = state.get("updates_of_all", self.updates)  # states of older versions lack it
         self._batches = state["batches"]
