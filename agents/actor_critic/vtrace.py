@@ -232,7 +232,7 @@ class VTrace(Spec):
         loss = policy_loss + self.baseline_cost * value_loss - self.entropy_cost * entropies
         metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": entropies}
         metrics |= {"Rho": masked_mean(log_rhos.exp(), mask), "Value": masked_mean(values[:-1], mask)}
-        return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()})
+        return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
     # Policies, learners, networks and queues.
 
@@ -294,15 +294,21 @@ class VTrace(Spec):
             raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
         return self._make_learner(number, 1)
 
-    def make_vector_learner(self, num_envs: int) -> Learner:
-        """Make the learner of many environments."""
-        return self._make_learner(0, num_envs)
+    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Learner:
+        """Make the learner of many environments; of several, each with its own, learner `number`.
 
-    def _make_learner(self, number: int, num_envs: int) -> Learner:
+        Each of several draws its part of a batch.
+
+        Raises:
+            ValueError: `batch_size` is no multiple of `learners`.
+        """
+        return self._make_learner(number, num_envs, learners)
+
+    def _make_learner(self, number: int, num_envs: int, learners: int = 1) -> Learner:
         return Learner(
             self.make_network(),
             self.loss,
-            self.make_queue(num_envs),
+            self.make_queue(num_envs, learners),
             kind="VTraceLearner",
             target_update_period=None,
             optimizer=self._optimizer,
@@ -313,14 +319,21 @@ class VTrace(Spec):
             **self._learning,
         )
 
-    def make_queue(self, num_envs: int) -> UnrollQueue:
-        """Make the queue of unrolls of so many environments.
+    def make_queue(self, num_envs: int, learners: int = 1) -> UnrollQueue:
+        """Make the queue of unrolls of so many environments, those of one of several learners.
 
         Where acting waits for the learner, what waits besides a batch is what one round of decisions can complete.
+
+        Raises:
+            ValueError: `batch_size` is no multiple of `learners`.
         """
+        if self._unrolls % learners:
+            raise ValueError(f"batch_size must be a multiple of the {learners} learners, got {self._unrolls}")
+        unrolls = self._unrolls // learners
         waits = self._queue["when_full"] == "wait"
-        capacity = self._unrolls + 2 * num_envs if waits else self._queue_capacity
-        return UnrollQueue(self.observation_space, self.extras, num_envs=num_envs, capacity=capacity, **self._queue)
+        capacity = unrolls + 2 * num_envs if waits else max(self._queue_capacity // learners, unrolls)
+        settings = {**self._queue, "batch_size": unrolls, "num_envs": num_envs, "capacity": capacity}
+        return UnrollQueue(self.observation_space, self.extras, **settings)
 
     def make_network(self) -> nn.Module:
         """Make the network with its first weights, where it computes.

@@ -50,7 +50,7 @@ from async_wrappers.agents.files import DamagedReplay
 from async_wrappers.agents.registry import create_agent
 from async_wrappers.agents.spec import check_flags, with_gin_values
 
-__all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle", "portable"]
+__all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle", "own_modules", "portable"]
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]
@@ -544,7 +544,7 @@ def factory(name: str, value: Any, example: str) -> None:
 
 def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
     """Return what makes environments in another process too, whose gin is empty and which has imported nothing."""
-    return _AfterImports(with_gin_values(make_env), _own_modules())
+    return _AfterImports(with_gin_values(make_env), own_modules())
 
 
 @dataclass(frozen=True)
@@ -560,7 +560,7 @@ class _AfterImports:
         return self.make_env()
 
 
-def _own_modules() -> tuple[str, ...]:
+def own_modules() -> tuple[str, ...]:
     """Return the modules that the configuration imports and that are not this project's."""
     modules, _ = code_in(gin.config_str())
     imported = {name for name in strangers(modules, ()) if name in sys.modules}
