@@ -270,8 +270,8 @@ class Learner:
     Attributes:
         diverged_dir: As given.
         source: Where batches are drawn, and priorities go: the replay, or another `Source` that is put in its place.
-        average: From a gradient, which it may write into, and what its loss is a mean over (`LossOutput.mean_over`) to the
-            average over several learners that keep in step; None for one.
+        average: From a gradient, which it may write into, and what its loss is a mean over (`LossOutput.mean_over`), to
+            the average over several learners that keep in step; None for one.
         updates: Updates done by this learner.
         scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
 
