@@ -114,7 +114,7 @@ def acting_priority(
     eta: float,
     epsilon: float | None = 1e-3,
 ) -> Tensor:
-    """Return the priority of a sequence from the values that acting has computed (Kapturowski et al. 2019, section 2.3).
+    """Return the priority of a sequence from the values that acting has computed (Horgan et al. 2018, section 3).
 
     It is `sequence_priority` over the decisions whose errors are known: those of `td_errors_n_step_double`, with the
     acting network in the place of both.

@@ -80,7 +80,7 @@ class Assembly:
         stack_size: observations in a stack, k.
         gamma: discount of one decision or one frame, in [0, 1].
         discount_by: what `gamma` discounts, a "decision" or a "frame".
-        with_values: whether `emit` is given the values of the policy too, which transitions may have among their extras:
+        with_values: whether `emit` is given the policy's values too, which transitions may have among their extras:
             `VALUE` `[M, L]` and `MAX_VALUE` `[M, L + 1]`, NaN where there are none.
 
     Attributes:
@@ -145,7 +145,10 @@ class Assembly:
         self._with_values = with_values
         if with_values:
             self._facts["with_values"] = True
-            sizes |= {VALUE: (steps, Column((), np.dtype(np.float32))), MAX_VALUE: (rows, Column((), np.dtype(np.float32)))}
+            sizes |= {
+                VALUE: (steps, Column((), np.dtype(np.float32))),
+                MAX_VALUE: (rows, Column((), np.dtype(np.float32))),
+            }
         self._buffers: dict[str, Rows] = {
             name: np.zeros((num_envs, size, *column.shape), column.dtype) for name, (size, column) in sizes.items()
         }

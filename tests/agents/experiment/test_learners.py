@@ -23,10 +23,14 @@ from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.experiment.vector import VectorRunner
-from async_wrappers.agents.networks.sequence_network import create_actor_critic
+from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.vector import VectorAgent
 from async_wrappers.batched.vector import VectorEnvs
+from tests.worlds.agents import tiny_network
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs
@@ -68,22 +72,41 @@ def network(shape: Any, actions: int) -> torch.nn.Module:
     return create_actor_critic(shape, actions, torso=lambda s: MLPTorso(s, (6,)), core="lstm")
 
 
-def shares(learners: int, lengths: Sequence[int] | None, rate: float, num_envs: int = 4) -> list[Share]:
+def recurrent_values(shape: Any, actions: int) -> torch.nn.Module:
+    return create_recurrent_q_network(shape, actions, torso=lambda s: MLPTorso(s, (6,)), core="lstm")
+
+
+LENGTHS = {"burn_in": 2, "unroll_length": 5, "state_period": 4}
+OF_REPLAY = {"min_replay_history": 40, "update_period": 8, "target_update_period": 40, "replay_capacity": 400}
+AGENTS: dict[type[Spec], dict[str, Any]] = {
+    VTrace: {"network": network, "unroll_length": 5, "batch_size": 4},
+    R2D2: {
+        "network": recurrent_values,
+        "burn_in": 2,
+        "unroll_length": 5,
+        "state_period": 4,
+        "batch_size": 8,
+        **OF_REPLAY,
+    },
+    DQN: {"network": tiny_network, "batch_size": 8, **OF_REPLAY},
+}
+
+
+def shares(learners: int, lengths: Sequence[int] | None, rate: float, kind: type[Spec] = VTrace) -> list[Share]:
     group, made = InThreads(learners), []
-    of_one = num_envs // learners
+    of_one = 4 // learners
     for number in range(learners):
         envs = VectorEnvs(
             SyncVectorEnv(
                 [partial(DriftingEnv, lengths=lengths, noop=True)] * of_one, autoreset_mode=AutoresetMode.SAME_STEP
             )
         )
-        spec = VTrace(
+        make_spec: Any = kind
+        spec = make_spec(
             envs.observation_space,
             envs.action_space,
+            **AGENTS[kind],
             stack_size=2,
-            network=network,
-            unroll_length=5,
-            batch_size=4,
             optimizer=lambda parameters: torch.optim.SGD(parameters, lr=rate),
             max_gradient_norm=1.0,
             device="cpu",
@@ -133,9 +156,10 @@ def test_learners_with_a_share_of_each_batch_are_one_learner_but_for_rounding() 
     assert max((weight - first[name]).abs().max() for name, weight in weights(one[0]).items()) > 1e-3
 
 
-@pytest.mark.parametrize("learners", [2, 4])
-def test_all_learners_keep_the_same_weights_and_make_the_same_updates(learners: int) -> None:
-    of = shares(learners, None, 0.1)
+@pytest.mark.parametrize(("learners", "kind"), [(2, VTrace), (4, VTrace), (2, R2D2), (2, DQN)])
+def test_all_learners_keep_the_same_weights_and_make_the_same_updates(learners: int, kind: type[Spec]) -> None:
+    of = shares(learners, None, 0.1, kind)
+    first = weights(of[0])
     for frames, cuts in ((90, False), (40, True), (70, True)):
         before = sum(share.agent.rows.frames_of_all for share in of)
         trained = train(of, frames, cuts)
@@ -143,8 +167,14 @@ def test_all_learners_keep_the_same_weights_and_make_the_same_updates(learners: 
         for share in of[1:]:
             assert_identical(weights(share), weights(of[0]))
             assert share.agent.updates == of[0].agent.updates
-    assert of[0].agent.updates > 5
-    assert len({len(each.over) for each in trained}) > 0
+    assert of[0].agent.updates > 5 and differs(weights(of[0]), first)
+    if kind is not VTrace:
+        facts = of[1].agent.learner.replay.facts()
+        assert (facts["num_envs"], facts["capacity"]) == (2, 50 if kind is R2D2 else 200)
+        assert [len(share.agent.learner.replay.sample()["index"]) for share in of] == [4, 4]
+        # Updates fall due by the decisions of all: as many as one learner would make, but for the last round.
+        whole = of[0].agent.rows.frames_of_all + of[1].agent.rows.frames_of_all
+        assert abs(of[0].agent.updates - (whole - 40) // 8) <= 2
 
 
 @pytest.mark.parametrize("learners", [2, 4])
@@ -257,6 +287,10 @@ def test_gradients_are_averaged_by_what_their_losses_are_means_over(tmp_path: Pa
     ("bindings", "message"),
     [
         (("VectorRunner.num_envs = 5",), r"VectorRunner.num_envs must be a multiple of the 2 learners, got 5"),
+        (
+            ("create_agent.agent_name = 'dqn'", "DQNAgent.batch_size = 33"),
+            "batch_size must be a multiple of the 2 learn",
+        ),
         (("VTraceAgent.batch_size = 3",), r"batch_size must be a multiple of the 2 learners, got 3"),
         (("Runner.overlap = True",), r"Runner.overlap must be False where VectorRunner.learners=2, got True"),
         (
