@@ -321,9 +321,9 @@ class OtherLearners:
         try:
             yield
         except RuntimeError as error:
-            if isinstance(error, DivergedError | LearnerFailed):
+            if "gloo" not in str(error):
                 raise
-            raise self._blamed() or error from None
+            raise (self._blamed() or _silent()) from None
 
     def _blamed(self) -> Exception | None:
         """Return what has happened to the learner that failed first; the others fail because they wait for it."""
@@ -369,6 +369,12 @@ class OtherLearners:
                 process.join(_GRACE)
         self._children.clear()
         shutil.rmtree(self._place, ignore_errors=True)
+
+
+def _silent() -> LearnerFailed:
+    return LearnerFailed(
+        f"a learner has not come to an update for {_PATIENCE:g} s: the same command goes on from the newest checkpoint"
+    )
 
 
 def _received(pipe: connection.Connection) -> Any:
