@@ -236,7 +236,7 @@ class VectorRunner(Runner):
     def resume(self) -> bool:
         """See `Runner.resume`; a vector that cannot be made is refused here, before anything is written."""
         if self._create_vector is not None:
-            self._make_envs(Phase.TRAIN, 1).close()
+            self._make_envs(Phase.TRAIN, 1, double_buffered=False).close()
         return super().resume()
 
     @contextmanager
@@ -276,8 +276,8 @@ class VectorRunner(Runner):
             raise
         return others
 
-    def _make_envs(self, phase: Phase, count: int) -> Any:
-        envs = self._create_envs(num_envs=count, **self._of_envs(phase))
+    def _make_envs(self, phase: Phase, count: int, **other: Any) -> Any:
+        envs = self._create_envs(num_envs=count, **{**self._of_envs(phase), **other})
         here = self.environment.observation_space, self.environment.action_space
         for name, ours, theirs in zip(
             ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True

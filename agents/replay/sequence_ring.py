@@ -55,7 +55,7 @@ class SequenceRing:
         observation_space: gym.Space[Any],
         extras: Dict | None,
         capacity: int,
-        priority: Callable[[Arrays], npt.NDArray[np.float64]] | None = None,
+        priority: Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.float64]] | None = None,
         **assembly: Any,
     ) -> None:
         """See the class."""
@@ -120,7 +120,7 @@ class SequenceRing:
         """End the episodes that are under way: the last observation of each is its final one."""
         self._assembly.end_running()
 
-    def _put_whole(self, sequences: Arrays) -> None:
+    def _put_whole(self, sequences: Mapping[str, npt.NDArray[Any]]) -> None:
         priority = None
         if self._priority is not None:
             priority = self._priority(sequences)

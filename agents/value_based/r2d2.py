@@ -165,9 +165,20 @@ class R2D2(DQN):
 
     def priority_of_sequences(self, sequences: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
         """Return what sequences, columns `[M, ...]`, enter with: from the values of acting; NaN where none is known."""
-        names = (VALUE, MAX_VALUE, "reward", "discount", "mask")
-        columns = (torch.from_numpy(sequences[name][:, self.burn_in :].T.copy()) for name in names)
-        priority = acting_priority(*columns, self.update_horizon, self.eta, self.value_rescaling)
+
+        def learnt(name: str) -> Tensor:
+            return torch.from_numpy(sequences[name][:, self.burn_in :].T.copy())
+
+        priority = acting_priority(
+            learnt(VALUE),
+            learnt(MAX_VALUE),
+            learnt("reward"),
+            learnt("discount"),
+            learnt("mask"),
+            self.update_horizon,
+            self.eta,
+            self.value_rescaling,
+        )
         return priority.double().numpy() + float(self._learning["priority_epsilon"])
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,9 +32,12 @@ from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.vector import VectorAgent
 from async_wrappers.batched.vector import VectorEnvs
 from tests.worlds.agents import tiny_network
+from tests.worlds.command_line import place, start
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs
+
+__all__ = ["place"]
 
 
 class InThreads:
@@ -262,6 +266,26 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     assert_identical(state(resumed), state(whole))
     assert differs(state(stopped)["learner"], state(whole)["learner"])
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_no_learner(place: Path, number: signal.Signals) -> None:
+    psutil = pytest.importorskip("psutil")
+    bindings = (*BINDINGS, "VectorRunner.learners = 2", "Runner.num_iterations = 10_000")
+    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    with start(place, "--base_dir", "run", "--gin_files", "configs/vtrace/cartpole_no_velocity.gin", *words) as process:
+        deadline = time.monotonic() + 120
+        while not list((place / "run").glob("checkpoints/sentinel*")) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        learners = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=120)
+    assert learners
+    assert not psutil.wait_procs(learners, timeout=30)[1]
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "iterations are done in run; to go on: python train.py --base_dir run" in err
 
 
 def _of_group(number: int, place: str, answers: Any) -> None:
