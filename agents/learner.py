@@ -134,11 +134,14 @@ class LossOutput(NamedTuple):
         loss: [B], whose mean (weighted, where the batch has weights) is descended.
         priority: [B], how much each transition is worth, for a replay with priorities; None for one without.
         metrics: Scalars to report, by name.
+        mean_over: How many the mean of `loss` is a mean over, where they are not B: the gradients of several learners
+            are averaged by it.
     """
 
     loss: Tensor
     priority: Tensor | None = None
     metrics: Mapping[str, Tensor] = {}
+    mean_over: Tensor | None = None
 
 
 Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
@@ -267,6 +270,8 @@ class Learner:
     Attributes:
         diverged_dir: As given.
         source: Where batches are drawn, and priorities go: the replay, or another `Source` that is put in its place.
+        average: From a gradient, which it may write into, and what its loss is a mean over (`LossOutput.mean_over`), to
+            the average over several learners that keep in step; None for one.
         updates: Updates done by this learner.
         scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
 
@@ -327,6 +332,8 @@ class Learner:
         self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
         self._learning_rate_scale = learning_rate_scale
         self._monitors = monitors
+        self.average: Callable[[Mapping[str, Tensor], Tensor | int], Mapping[str, Tensor]] | None = None
+        self._mean_over: Tensor | int = 0
         self._batches = 0
         self._unfinished: _Unfinished | None = None
         self._following: Any = None  # what the last transition led to, where that is known
@@ -420,7 +427,8 @@ class Learner:
 
     def learn(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
         """Step the weights; the thread that owns the replay is to call `finish_update` afterwards."""
-        return self.apply(self._gradients(sampled))
+        gradients = self._gradients(sampled)
+        return self.apply(gradients if self.average is None else self.average(gradients, self._mean_over))
 
     def gradients(self) -> Mapping[str, Tensor]:
         """Return the gradient of a batch's loss on the present weights, by the parameter's name.
@@ -447,6 +455,7 @@ class Learner:
                 "the loss must return priorities, as the replay draws by them, got None: give priority=[B]"
             )
         loss = importance_weighted(output.loss, batch["weight"]) if weighted else output.loss.mean()
+        self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
         self._send_losses_to_host(loss.detach(), output.priority if weighted else None, sampled)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -583,6 +592,13 @@ class Learner:
         self.load_weights(state["network"])
         self.synchronize_target()
 
+    def load_optimizer(self, state: Mapping[str, Any]) -> None:
+        """Take over the optimiser's moments from what `state_dict` returned; its settings stay as they are."""
+        settings = [{**group} for group in self._optimizer.param_groups]
+        self._optimizer.load_state_dict(state["optimizer"])
+        for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
+            group.update(setting, params=group["params"])
+
     def take_over(self, weights: Mapping[str, Tensor]) -> None:
         """Go on from the weights of a learner that died: its target is not known, so they are the target too."""
         self.load_weights(weights)
@@ -630,10 +646,7 @@ class Learner:
         self.network.load_state_dict(state["network"])
         if self.target is not None:
             self.target.load_state_dict(state["target"])
-        settings = [{**group} for group in self._optimizer.param_groups]
-        self._optimizer.load_state_dict(state["optimizer"])
-        for group, setting in zip(self._optimizer.param_groups, settings, strict=True):
-            group.update(setting, params=group["params"])  # a new learning rate is taken, the moments are kept
+        self.load_optimizer(state)
         self.updates = state["updates"]
         self._updates_of_all = state.get("updates_of_all", self.updates)  # states of older versions lack it
         self._batches = state["batches"]

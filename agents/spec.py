@@ -197,6 +197,10 @@ class Spec:
         environments, columns [R] by name as `Replay.extend` takes them, which are views and may be kept in copies only;
         ``cut(env_id, observation)`` ends an episode that is under way.
 
+        For several learners of a run the method takes two further arguments, ``number`` and ``learners``: it then
+        returns learner `number`, a `Learner` with its share of a batch and of the replay, for its own `num_envs`
+        environments.
+
         Raises:
             ValueError: This method is not overridden.
         """

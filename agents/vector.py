@@ -17,6 +17,7 @@ in step. So it makes no difference to a row which rows it is shown with.
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -145,6 +146,8 @@ class Rows:
         spec: The agent's.
         num_envs: N.
         eval_mode: Whether the episodes are those of an evaluation.
+        first_env: Number of the first of these environments among those that all learners of a run play.
+        learners: How many learners play as many environments as this one.
 
     Attributes:
         episode: Number of each environment's running episode, -1 before the first, `[N]`.
@@ -153,9 +156,10 @@ class Rows:
         training_frames: Frames of training so far, which are those of an evaluation's decisions.
     """
 
-    def __init__(self, spec: Spec, num_envs: int, eval_mode: bool) -> None:
+    def __init__(self, spec: Spec, num_envs: int, eval_mode: bool, first_env: int = 0, learners: int = 1) -> None:
         """See the class."""
         self._spec, self.num_envs, self._eval_mode = spec, num_envs, eval_mode
+        self._first_env, self._num_envs_of_all = first_env, num_envs * learners
         self.episode = np.full(num_envs, -1)
         self.training_frames = 0
         self.frames, self.frame = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
@@ -240,9 +244,9 @@ class Rows:
         inputs = each_array(push, self._stacks, self._spec.without_tuples(shown.observation))
         frame = np.full(len(start), self.training_frames)
         if not self._eval_mode:
-            frame = self.num_envs * (self.frames[at] + start)
+            frame = self._num_envs_of_all * (self.frames[at] + start)
         eval_mode = np.full(len(env_ids), self._eval_mode)
-        decisions = Decisions(self.episode[at], start, frame, eval_mode, env_ids)
+        decisions = Decisions(self.episode[at], start, frame, eval_mode, env_ids + self._first_env)
         output = policy.act(inputs, self._memory(shown, at, policy), decisions)
         if self._action is None:
             self._action = np.zeros((self.num_envs, *output.action.shape[1:]), output.action.dtype)
@@ -334,6 +338,8 @@ class VectorAgent:
         act_devices: Devices with a copy of the policy each, among which the rows of a call are shared; None acts on the
             learner's network. rela, Facebook's Ape-X, has them as ``act_device``.
         act_sync_period: Updates after which the copies take over the learner's weights.
+        number: Which of the learners of a run this one is; each plays `num_envs` environments.
+        learners: How many there are.
 
     Attributes:
         spec: As given.
@@ -344,8 +350,9 @@ class VectorAgent:
         meters: What has passed; whoever reads it makes a new one.
 
     Raises:
-        ValueError: The agent plays one environment at a time, an argument is out of range, a device is not there, or
-            `replay_ratio` is given to an agent that learns from each step once.
+        ValueError: The agent plays one environment at a time, an argument is out of range, a device is not there,
+            `replay_ratio` is given to an agent that learns from each step once, or the agent's learner cannot be one of
+            several.
     """
 
     learns = True
@@ -357,6 +364,8 @@ class VectorAgent:
         replay_ratio: float | None = None,
         act_devices: Sequence[str] | None = None,
         act_sync_period: int = 1,
+        number: int = 0,
+        learners: int = 1,
     ) -> None:
         """See the class."""
         if replay_ratio is not None and not 0 < replay_ratio < math.inf:
@@ -367,17 +376,19 @@ class VectorAgent:
                 f"got {replay_ratio}"
             )
         self.spec, self.num_envs, self._ratio = spec, num_envs, replay_ratio
-        self.learner = spec.make_vector_learner(num_envs)
-        self._copies = _copies(spec, self.learner, num_envs, act_devices, act_sync_period)
+        self._number, self._learners = number, learners
+        self.learner = _make_learner(spec, num_envs, number, learners)
+        self._copies = _copies(spec, self.learner, num_envs * learners, act_devices, act_sync_period)
         self._sync_period = act_sync_period
         self._begun = self._copied = 0  # updates in this process, and those whose weights the copies have
-        self.policy: Policy = self._copies or spec.make_vector_policy(self.learner, num_envs)
+        self.policy: Policy = self._copies or self._make_policy(self.learner)
         self._priorities: ActorPriorities | None = spec.make_actor_priorities(num_envs)
-        self.rows = Rows(spec, num_envs, eval_mode=False)
+        self.rows = Rows(spec, num_envs, False, number * num_envs, learners)
         self.meters = Meters()
         self._closed: list[_Block] = []  # transitions that no decision could know yet
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
-        self._decisions = self._begun_at = 0  # and how many there were when the last update began
+        self._decisions = self._settled = 0  # the updates owed up to now that were made, or were not to be made
+        self._begun_at = 0  # decisions before the last update
         self._overlap: Overlap | None = None
         self._report: Report | None = None
 
@@ -403,7 +414,33 @@ class VectorAgent:
 
     def act(self, shown: ShownRows) -> npt.NDArray[Any]:
         """Make the updates that are owed, and return an action for each row."""
-        self._train(len(shown.env_ids))
+        while self.owes_update(len(shown.env_ids)):
+            self.update()
+        return self.decide(shown)
+
+    def owes_update(self, decisions: int) -> bool:
+        """Return whether an update is to be made before so many further decisions."""
+        # An agent may take its batches out of a queue.
+        owed = self._owed(self._decisions + decisions) > self._settled
+        return owed and self.learner.ready and not self._too_early()
+
+    def update(self) -> None:
+        """Make an update, or begin one beside the environments."""
+        if self._overlap is None:
+            self._write_scalars(self.learner.update())
+        else:
+            self.finish_update()
+            self._overlap.start()
+        self._settled += 1
+        self._begun += 1
+        self._begun_at = self._decisions
+        self.meters.updates += 1
+        self.meters.sampled += self.spec.batch_size // self._learners
+
+    def decide(self, shown: ShownRows) -> npt.NDArray[Any]:
+        """Return an action for each row; updates that are owed and could not be made are not owed any more."""
+        self._decisions += len(shown.env_ids)
+        self._settled = self._owed(self._decisions)
         behind = under_way = int(self._overlap is not None and self._overlap.under_way)
         if self._copies is not None:
             if self._begun - under_way - self._copied >= self._sync_period:
@@ -445,23 +482,6 @@ class VectorAgent:
         self.learner.extend(block.columns)
         self.meters.added += len(block.closed)
 
-    def _train(self, decisions: int) -> None:
-        """Make the updates that so many further decisions owe."""
-        owed = self._owed(self._decisions + decisions) - self._owed(self._decisions)
-        self._decisions += decisions
-        for _ in range(owed):
-            if not self.learner.ready or self._too_early():  # it may take its batches out of a queue
-                return
-            if self._overlap is None:
-                self._write_scalars(self.learner.update())
-            else:
-                self.finish_update()
-                self._overlap.start()
-            self._begun += 1
-            self._begun_at = self._decisions
-            self.meters.updates += 1
-            self.meters.sampled += self.spec.batch_size
-
     def _too_early(self) -> bool:
         """Whether the next batch of a queue is to wait, so that updates beside the environments are spread over time.
 
@@ -476,6 +496,7 @@ class VectorAgent:
 
     def _owed(self, decisions: int) -> int:
         """Return the updates that fall due up to a decision: the first on decision 0, as in turn-based play."""
+        decisions *= self._learners
         if self._ratio is None:
             return -(-decisions // self.spec.update_period)
         return math.ceil(decisions * self._ratio / self.spec.batch_size)
@@ -483,7 +504,7 @@ class VectorAgent:
     def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
         if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
             for name, value in scalars.items():
-                self._report(name, float(value), self.rows.frames_of_all)
+                self._report(name, float(value), self.rows.frames_of_all * self._learners)
 
     # For the runner and checkpoints.
 
@@ -495,35 +516,41 @@ class VectorAgent:
 
     def identity(self) -> dict[str, Any]:
         """Return what two runs must share to continue one another; see `Spec.identity`."""
-        return {**self.spec.identity(self.learner), "environments": self.num_envs}
+        several = {"learners": self._learners} if self._learners > 1 else {}
+        return {**self.spec.identity(self.learner), "environments": self.num_envs * self._learners, **several}
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return all state where no episode runs; the replay goes into files of its own in `checkpoint_dir`."""
         self.finish_update()
         self.copy_weights()  # as whoever goes on from here does
-        self.learner.save_replay(checkpoint_dir / "replay", iteration)
+        self.learner.save_replay(_of_replay(checkpoint_dir, self._number), iteration)
         return {
             "learner": self.learner.state_dict(),
             "rows": self.rows.state_dict(),
             "decisions": self._decisions,
             "begun_at": self._begun_at,
+            "settled": self._settled,
         }
 
     def unbundle(self, checkpoint_dir: Path, iteration: int, bundle: Mapping[str, Any], partial: bool = False) -> int:
         """Restore what `bundle_and_checkpoint` returned and wrote; see `TurnBasedAgent.unbundle`."""
         self.finish_update()
         self.learner.check_state(bundle["learner"])
-        lost: int = self.learner.load_replay(checkpoint_dir / "replay", iteration, partial)
+        for number in range(1, self._learners) if self._number == 0 else ():  # the first looks for those of the others
+            self.learner.check_replay(_of_replay(checkpoint_dir, number), iteration)
+        lost: int = self.learner.load_replay(_of_replay(checkpoint_dir, self._number), iteration, partial)
         self.learner.load_state_dict(bundle["learner"])
         self.rows.load_state_dict(bundle["rows"])
         self._decisions = bundle["decisions"]
         self._begun_at = bundle.get("begun_at", 0)  # bundles of older versions lack it
+        self._settled = bundle.get("settled", self._owed(self._decisions))  # checkpoints of older versions lack it
         self._publish()
         return lost
 
     def forget_checkpoints(self, checkpoint_dir: Path, keep: set[int]) -> None:
         """Delete the replay files that no iteration in `keep` needs."""
-        self.learner.forget_replays(checkpoint_dir / "replay", keep)
+        for number in range(self._learners):
+            self.learner.forget_replays(_of_replay(checkpoint_dir, number), keep)
 
     def load_policy(self, bundle: Mapping[str, Any]) -> None:
         """Take over the weights alone, for acting and as the target's."""
@@ -535,7 +562,7 @@ class VectorAgent:
         if self._overlap is not None:
             self._overlap.publish()
         elif self._copies is None:
-            self.policy = self.spec.make_vector_policy(self.learner, self.num_envs)
+            self.policy = self._make_policy(self.learner)
         self.copy_weights()
 
     def keep_diverged_in(self, directory: str | Path) -> None:
@@ -561,7 +588,31 @@ class VectorAgent:
             )
         self._overlap = Overlap(self.learner)
         if self._copies is None:
-            self.policy = self.spec.make_vector_policy(self._overlap, self.num_envs)
+            self.policy = self._make_policy(self._overlap)
+
+    def _make_policy(self, learner: Any) -> Policy:
+        return self.spec.make_vector_policy(learner, self.num_envs * self._learners)
+
+
+def _of_replay(checkpoint_dir: Path, number: int) -> Path:
+    """Return where learner `number` keeps its replay."""
+    return checkpoint_dir / (f"replay_{number}" if number else "replay")
+
+
+def _make_learner(spec: Spec, num_envs: int, number: int, learners: int) -> Any:
+    """Make a learner, or one of several.
+
+    Raises:
+        ValueError: The spec makes no learner that can be one of several.
+    """
+    if learners == 1:
+        return spec.make_vector_learner(num_envs)
+    if "learners" not in inspect.signature(spec.make_vector_learner).parameters:
+        raise ValueError(
+            f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose {type(spec).__name__} has no "
+            f"make_vector_learner(num_envs, number, learners), got {learners}"
+        )
+    return spec.make_vector_learner(num_envs, number, learners)  # type: ignore[call-arg]
 
 
 def _copies(

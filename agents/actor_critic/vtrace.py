@@ -347,7 +347,7 @@ class VTrace(Spec):
             metrics["Accepted"] = masked_mean(accepted, mask)
         if self.store_version:
             metrics["Lag"] = masked_mean(updates - batch["extras"]["version"].float(), mask)
-        return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()})
+        return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
     @torch.no_grad()
     def _is_near(self, logits: Tensor, mu: Tensor) -> Tensor | float:
@@ -437,11 +437,17 @@ class VTrace(Spec):
             raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
         return self._make_learner(number, 1)
 
-    def make_vector_learner(self, num_envs: int) -> Learner:
-        """Make the learner of many environments."""
-        return self._make_learner(0, num_envs)
+    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Learner:
+        """Make the learner of many environments; of several, each with its own, learner `number`.
 
-    def _make_learner(self, number: int, num_envs: int) -> Learner:
+        Each of several draws its part of a batch.
+
+        Raises:
+            ValueError: `batch_size` is no multiple of `learners`, or there are replays beside the queue of several.
+        """
+        return self._make_learner(number, num_envs, learners)
+
+    def _make_learner(self, number: int, num_envs: int, learners: int = 1) -> Learner:
         network = self.make_network()
 
         def loss(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
@@ -450,7 +456,7 @@ class VTrace(Spec):
         learner = Learner(
             network,
             loss,
-            self.make_sources(network, num_envs, own_seed(self._sources_seed, number)),
+            self.make_sources(network, num_envs, own_seed(self._sources_seed, number), learners),
             kind="VTraceLearner",
             target_update_period=None,
             optimizer=self._optimizer,
@@ -472,9 +478,24 @@ class VTrace(Spec):
         cost: Tensor = speed * parameter
         return cost
 
-    def make_sources(self, network: nn.Module, num_envs: int, seed: int) -> Mixture:
-        """Make what the learner of a network draws its batches from, of so many environments."""
-        queue = partial(UnrollQueue, capacity=self._queue_capacity, when_full=self._when_full)
+    def make_sources(self, network: nn.Module, num_envs: int, seed: int, learners: int = 1) -> Mixture:
+        """Make what a learner of a network draws its batches from: of so many environments, those of one of several.
+
+        Raises:
+            ValueError: `batch_size` is no multiple of `learners`, or there are replays beside the queue of several.
+        """
+        unrolls, capacity = self._mixture["batch_size"], self._queue_capacity
+        if learners > 1:
+            if unrolls % learners:
+                raise ValueError(f"batch_size must be a multiple of the {learners} learners, got {unrolls}")
+            if any(source != "queue" for source, _ in self._sources):
+                raise ValueError(
+                    f"VTraceAgent.sources must be the queue alone where there are {learners} learners, got "
+                    f"{self._sources}: bind VectorRunner.learners = 1"
+                )
+            unrolls //= learners
+            capacity = None if capacity is None else max(capacity // learners, unrolls)
+        queue = partial(UnrollQueue, capacity=capacity, when_full=self._when_full)
         return Mixture(
             self.observation_space,
             self.extras,
@@ -482,7 +503,7 @@ class VTrace(Spec):
             num_envs=num_envs,
             seed=seed,
             encoder=NetworkEncoder(network, self.reader, self.compute, self.stack_size),
-            **self._mixture,
+            **{**self._mixture, "batch_size": unrolls},
         )
 
     def make_network(self) -> nn.Module:

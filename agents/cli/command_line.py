@@ -20,7 +20,7 @@ __all__ = ["COMMANDS", "OVERVIEW", "main"]
 OVERVIEW = """Train and evaluate agents under realtime delay.
 
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
-  python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--gin_bindings ...]
+  python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--follow] [--gin_bindings ...]
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
                         [--base_dir DIR] [--retry-failed] [--engine local|ray] [--address ADDRESS] [--gin_bindings ...]
   python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
@@ -143,13 +143,14 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.cli.sweep import TrialsFailed
     from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
     from async_wrappers.agents.experiment.config import ConfigError
+    from async_wrappers.agents.experiment.learners import LearnerFailed
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
     from async_wrappers.agents.learner import DivergedError
     from async_wrappers.live.run_spec import RunFailed
 
     if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):
         return 2, str(error)
-    if isinstance(error, DivergedError | RunFailed | TrialsFailed):
+    if isinstance(error, DivergedError | LearnerFailed | RunFailed | TrialsFailed):
         return 1, str(error)
     if not isinstance(error, OSError):
         return None

@@ -1,9 +1,12 @@
-"""Play evaluation episodes with the weights of a run's newest checkpoint."""
+"""Play evaluation episodes with the weights of a run's newest checkpoint, or of each that it writes."""
 
 from __future__ import annotations
 
 import json
+import time
 from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
 from async_wrappers.agents.cli.configuration import (
     add_run_flags,
@@ -14,11 +17,16 @@ from async_wrappers.agents.cli.configuration import (
     render_bindings,
 )
 from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, usage_errors, whole_number
-from async_wrappers.agents.experiment.lock import NOT_WRITABLE
+from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
+from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
+from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
 from async_wrappers.agents.experiment.report import evaluation_facts
+from async_wrappers.agents.experiment.runner import Runner, newest_bundle
 from async_wrappers.agents.files import write_text_atomically
 
 __all__ = ["add_flags", "run"]
+
+_REST = 2.0  # seconds between two looks for a new checkpoint
 
 
 def add_flags(parser: Parser) -> None:
@@ -27,18 +35,24 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--episodes", type=whole_number(1), default=20, metavar="N", help="how many episodes (20)")
     parser.add_argument("--render", action=Switch, help="show the game in a window")
     parser.add_argument("--video", action=Switch, help="record each episode, in base_dir/videos")
+    parser.add_argument("--follow", action=Switch, help="evaluate each new checkpoint until the run that writes ends")
 
 
 def run(options: Namespace) -> None:
-    """Evaluate, print the scores, and write ``evaluation.json``."""
+    """Evaluate, print the scores, and write ``evaluation.json``; or a line for each checkpoint of a run."""
     find_modules(options)
     base_dir = existing_run(options, "evaluate")
     if options.render and options.video:
         raise UsageError("--render and --video exclude each other: a game is shown in a window or recorded")
+    if options.follow and options.video:
+        raise UsageError("--follow and --video exclude each other: the videos of two checkpoints would have one name")
     if options.render:
         refuse_without_display("--render", "record the episodes with --video, or leave --render out")
     mode = "human" if options.render else "rgb_array" if options.video else None
     runner = build_runner(options, base_dir, render_bindings(mode) if mode else [])
+    if options.follow:
+        _follow(runner, base_dir, options.episodes)
+        return
     videos = base_dir / "videos" if options.video else None
     with usage_errors():
         agent = runner.trained_agent()
@@ -53,9 +67,36 @@ def run(options: Namespace) -> None:
         if error.errno not in NOT_WRITABLE:
             raise
         written = f"not written to {path} ({error.strerror})"
+    print(f"{_in_words(facts)}; {written}{f', videos to {videos}' if videos else ''}")
+
+
+def _in_words(facts: dict[str, Any]) -> str:
     interval = "{:.1f} (95 % interval {:.1f} to {:.1f})"
-    print(
+    return (
         f"{len(facts['returns'])} episodes: mean return {interval.format(facts['mean'], *facts['interval'])}, "
-        f"median {facts['median']:.1f}, interquartile mean {interval.format(facts['iqm'], *facts['iqm_interval'])}; "
-        f"{written}{f', videos to {videos}' if videos else ''}"
+        f"median {facts['median']:.1f}, interquartile mean {interval.format(facts['iqm'], *facts['iqm_interval'])}"
     )
+
+
+def _follow(runner: Runner, base_dir: Path, episodes: int) -> None:
+    """Evaluate the newest checkpoint whenever there is a new one, until no process trains here any more.
+
+    All play the same episodes. Training does not wait: where it writes checkpoints faster, some are left out.
+    """
+    while True:
+        trains = is_in_use(base_dir)  # asked first: what is written before training ends is evaluated
+        done = max((line["iteration"] for line in read_evaluations(base_dir)), default=-2)
+        written = any((base_dir / CHECKPOINTS).glob("sentinel_*")) or not trains
+        with usage_errors():
+            path, bundle = newest_bundle(base_dir) if written else (base_dir, {"current_iteration": done})
+        if bundle["current_iteration"] > done:
+            with usage_errors():
+                agent = runner.trained_agent(path)
+            facts = evaluation_facts(runner.evaluation(agent, episodes))
+            number, frames = bundle["current_iteration"], bundle["frames"]
+            add_evaluation(base_dir, {"iteration": number, "training_frames": frames, **facts})
+            print(f"iteration {number}, {frames:,} training frames: {_in_words(facts)}", flush=True)
+        elif trains:
+            time.sleep(_REST)
+        else:
+            return

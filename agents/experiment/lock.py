@@ -23,7 +23,7 @@ try:
 except ImportError:  # Windows, where nothing is locked
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK", "NOT_WRITABLE", "DirectoryInUse", "alone_in"]
+__all__ = ["LOCK", "NOT_WRITABLE", "DirectoryInUse", "alone_in", "is_in_use"]
 
 LOCK = "lock"
 PATIENCE = 10  # seconds for the children of a killed holder to be gone
@@ -83,6 +83,15 @@ def alone_in(directory: Path, name: str = LOCK, *, nested: bool = False) -> Iter
             _release(lock, path, remove=bool(made))
     finally:
         _remove(made)
+
+
+def is_in_use(directory: Path) -> bool:
+    """Return whether a process of this machine holds the directory's lock."""
+    try:
+        holder = (directory / LOCK).read_text(errors="replace").split()
+    except FileNotFoundError:
+        return False
+    return _lives(holder)
 
 
 def _make(directory: Path) -> list[Path]:

@@ -13,9 +13,19 @@ from typing import Any
 
 from async_wrappers.agents.files import naming, refuse_damage, write_text_atomically
 
-__all__ = ["EventWriter", "Metrics", "add_iteration", "read_facts", "read_iterations", "write_facts"]
+__all__ = [
+    "EventWriter",
+    "Metrics",
+    "add_evaluation",
+    "add_iteration",
+    "read_evaluations",
+    "read_facts",
+    "read_iterations",
+    "write_facts",
+]
 
 _FILE = Path("metrics") / "iterations.jsonl"
+_EVALUATIONS = Path("metrics") / "evaluations.jsonl"
 _FACTS = Path("metrics") / "run.json"
 
 
@@ -125,11 +135,21 @@ def read_iterations(base_dir: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: The file is damaged.
     """
-    path = Path(base_dir) / _FILE
-    if not path.is_file():
-        return []
-    with refuse_damage(path, "remove the lines that are no JSON objects"):
-        return [dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return _read(Path(base_dir) / _FILE)
+
+
+def add_evaluation(base_dir: Path, evaluation: Mapping[str, Any]) -> None:
+    """Add an evaluation of a checkpoint to those that were made beside training."""
+    _write(Path(base_dir) / _EVALUATIONS, [*read_evaluations(base_dir), evaluation])
+
+
+def read_evaluations(base_dir: Path) -> list[dict[str, Any]]:
+    """Return the evaluations that were made beside training, in order; empty where there are none.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    return _read(Path(base_dir) / _EVALUATIONS)
 
 
 def write_facts(base_dir: Path, facts: Mapping[str, str]) -> None:
@@ -150,6 +170,13 @@ def read_facts(base_dir: Path) -> dict[str, str]:
         return {}
     with refuse_damage(path, "remove it"):
         return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    with refuse_damage(path, "remove the lines that are no JSON objects"):
+        return [dict(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:

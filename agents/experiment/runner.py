@@ -48,9 +48,9 @@ from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.video import check_recordable, recorded
 from async_wrappers.agents.files import DamagedReplay
 from async_wrappers.agents.registry import create_agent
-from async_wrappers.agents.spec import with_gin_values
+from async_wrappers.agents.spec import check_flags, with_gin_values
 
-__all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle", "portable"]
+__all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle", "own_modules", "portable"]
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]
@@ -83,7 +83,9 @@ class Runner:
         evaluation_episodes: Length of an evaluation phase in episodes, instead of `evaluation_steps`.
         max_steps_per_episode: Frames after which an episode is cut (a truncation), None for no limit.
         checkpoint_duration: How many of the newest checkpoints are kept.
-        initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with.
+        initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with. All
+            else is new: settings, schedules, counts, replay and statistics.
+        initial_optimizer: Begin with that checkpoint's moments of the optimiser, too.
         pretrain_dataset: Demonstrations that the agent learns from before the first iteration: a Minari id, a
             directory, or a pickle of the published layout (`async_wrappers.agents.demonstrations`); None for none.
         pretrain_updates: Updates on them.
@@ -112,6 +114,7 @@ class Runner:
         max_steps_per_episode: int | None = 27_000,
         checkpoint_duration: int = 4,
         initial_checkpoint: str | None = None,
+        initial_optimizer: bool = False,
         pretrain_dataset: str | None = None,
         pretrain_updates: int = 16_000,
         report_episodes: int = 0,
@@ -125,6 +128,9 @@ class Runner:
         optional = {"training_episodes": training_episodes, "evaluation_episodes": evaluation_episodes}
         optional["max_steps_per_episode"] = max_steps_per_episode
         _check_whole(1, **{name: value for name, value in optional.items() if value is not None})
+        check_flags(initial_optimizer=initial_optimizer)
+        if initial_optimizer and initial_checkpoint is None:
+            raise ValueError("Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True")
         factory("Runner.create_environment_fn", create_environment_fn, "@create_gym_environment")
         factory("Runner.create_agent_fn", create_agent_fn, "@create_agent")
         torch.set_num_threads(threads)
@@ -159,7 +165,7 @@ class Runner:
         self._played = dict.fromkeys(Phase, (0, 0))  # episodes and frames of the running iteration
         self._create_agent = create_agent_fn
         self._create_environment = create_environment_fn
-        self._initial_checkpoint = initial_checkpoint
+        self._initial_checkpoint, self._initial_optimizer = initial_checkpoint, initial_optimizer
         self._pretraining = None if pretrain_dataset is None else Pretraining(pretrain_dataset, pretrain_updates)
         self._resumed = False
         self.start_iteration = 0
@@ -203,7 +209,10 @@ class Runner:
             return True
         checkpointer.check_beginning(refused)
         if self._initial_checkpoint is not None:
-            _load_policy(self.agent, *newest_bundle(Path(self._initial_checkpoint)))
+            initial = newest_bundle(Path(self._initial_checkpoint))
+            _load_policy(self.agent, *initial)
+            if self._initial_optimizer:
+                _load_optimizer(self.agent, *initial)
         if self._pretraining is not None:
             self._pretraining.load(self.agent, self._create_environment, self.seed)
         return False
@@ -479,6 +488,18 @@ def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:
     agent.load_policy(bundle["agent"])
 
 
+def _load_optimizer(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
+    """Let an agent that has a checkpoint's weights go on with its optimiser's moments."""
+    here, there = agent.identity().get("optimizer"), bundle["identity"].get("optimizer")
+    load = getattr(getattr(agent, "learner", None), "load_optimizer", None)
+    if load is None or here != there:
+        raise ValueError(
+            f"Runner.initial_optimizer must be False where the optimiser of checkpoint {path} is another one "
+            f"({there} there, {here} here)"
+        )
+    load(bundle["agent"]["learner"])
+
+
 def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Say in a few words how two identities differ; empty where they do not."""
     for name in sorted({*there, *here}, key=lambda name: (*(name != first for first in _SHOWN_FIRST), name)):
@@ -523,7 +544,7 @@ def factory(name: str, value: Any, example: str) -> None:
 
 def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
     """Return what makes environments in another process too, whose gin is empty and which has imported nothing."""
-    return _AfterImports(with_gin_values(make_env), _own_modules())
+    return _AfterImports(with_gin_values(make_env), own_modules())
 
 
 @dataclass(frozen=True)
@@ -539,7 +560,7 @@ class _AfterImports:
         return self.make_env()
 
 
-def _own_modules() -> tuple[str, ...]:
+def own_modules() -> tuple[str, ...]:
     """Return the modules that the configuration imports and that are not this project's."""
     modules, _ = code_in(gin.config_str())
     imported = {name for name in strangers(modules, ()) if name in sys.modules}

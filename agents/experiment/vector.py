@@ -7,25 +7,35 @@ too, and both go on by beginning an episode in each. Nothing of an environment's
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gin
 import gymnasium as gym
 import numpy as np
+import torch
 
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.episode import Episode, Phase, Played, encounter_of, episode_seed
-from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner, factory, portable
-from async_wrappers.agents.spec import Spec, check_flags
-from async_wrappers.agents.vector import Ended, Meters, Rows, ShownRows, VectorAgent
+from async_wrappers.agents.experiment.learners import Group, OtherLearners, Share
+from async_wrappers.agents.experiment.runner import (
+    DifferentExperiment,
+    Length,
+    Runner,
+    factory,
+    own_modules,
+    portable,
+)
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.spec import Spec, check_flags, with_gin_values
+from async_wrappers.agents.vector import Ended, Meters, Rows, VectorAgent
 
 __all__ = ["NumberedEpisodes", "VectorRunner"]
-
-_SHOW_EVERY = 0.2  # seconds between two looks at the progress
 
 
 class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
@@ -100,12 +110,15 @@ class VectorRunner(Runner):
             the rows of a call are shared among them in the order of their environments. None acts on the learner's
             network.
         act_sync_period: Updates after which these copies take over the learner's weights.
+        learners: Processes that learn together on this machine. Each has an equal share of the environments, of each
+            batch and of the replay; gradients are averaged, so that all have the same weights. 1 learns in this
+            process alone.
         create_batched_envs_fn: Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does,
             which None stands for, with its arguments.
 
     Raises:
-        ValueError: An agent that plays one environment at a time, an argument out of range, or a vector whose delay is
-            not that of ``Runner.create_environment_fn``.
+        ValueError: An agent that plays one environment at a time, an argument out of range, a vector whose delay is
+            not that of ``Runner.create_environment_fn``, or what cannot be shared out among `learners`.
     """
 
     def __init__(
@@ -120,11 +133,13 @@ class VectorRunner(Runner):
         replay_ratio: float | None = None,
         act_devices: Sequence[str] | None = None,
         act_sync_period: int = 1,
+        learners: int = 1,
         create_batched_envs_fn: Callable[..., Any] | None = None,
     ) -> None:
         """See the class."""
-        least = {"num_envs": 1, "processes": 0, "checkpoint_every": 1}
+        least = {"num_envs": 1, "processes": 0, "checkpoint_every": 1, "learners": 1}
         given = {"num_envs": num_envs, "processes": processes, "checkpoint_every": checkpoint_every}
+        given["learners"] = learners
         if evaluation_envs is not None:
             least["evaluation_envs"], given["evaluation_envs"] = 1, evaluation_envs
         for name, value in given.items():
@@ -139,8 +154,16 @@ class VectorRunner(Runner):
             raise ValueError(
                 f"VectorRunner.processes must be 0 where create_vector_fn makes a whole vector, got {processes}"
             )
-        if double_buffered and num_envs < 2:
-            raise ValueError(f"VectorRunner.num_envs must be >= 2 where double_buffered=True, got {num_envs}")
+        for name, value in {"num_envs": num_envs, "processes": processes}.items():
+            if value % learners:
+                raise ValueError(f"VectorRunner.{name} must be a multiple of the {learners} learners, got {value}")
+        if double_buffered and num_envs // learners < 2:
+            raise ValueError(
+                f"VectorRunner.num_envs must be >= {2 * learners} where double_buffered=True, 2 for each learner, got "
+                f"{num_envs}"
+            )
+        if act_devices is not None and learners > 1:
+            raise ValueError(f"VectorRunner.act_devices must be None where learners={learners}, got {act_devices!r}")
         super().__init__(base_dir)
         spec = getattr(self.agent, "spec", None)
         if not isinstance(spec, Spec):
@@ -160,8 +183,18 @@ class VectorRunner(Runner):
         self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
         if create_vector_fn is not None:
             self._check_delay(create_vector_fn)
-        agent = VectorAgent(spec, num_envs, replay_ratio, act_devices, act_sync_period)
+        self._learners, self._threads = learners, torch.get_num_threads()
+        spec.keep_diverged_in(self.base_dir)
+        self._make_agent = partial(VectorAgent, spec, num_envs // learners, replay_ratio, learners=learners)
+        agent = self._make_agent(act_devices=act_devices, act_sync_period=act_sync_period)
         agent.keep_diverged_in(self.base_dir)
+        if learners > 1 and not isinstance(agent.learner, Learner):
+            raise ValueError(
+                f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose learner is no "
+                f"async_wrappers.agents.learner.Learner, got {learners}"
+            )
+        if self._overlap and learners > 1:
+            raise ValueError(f"Runner.overlap must be False where VectorRunner.learners={learners}, got True")
         if self._overlap:
             agent.overlap_learning()
         # Agents do not import environments: what makes them is found by its name in gin.
@@ -169,8 +202,8 @@ class VectorRunner(Runner):
         self._agent = self.agent = agent  # type: ignore[assignment]  # it plays many environments
         self._evaluating = self._number_of_evaluation_envs(evaluation_envs)
         self._evaluated = np.zeros(self._evaluating, np.int64)  # episodes of each environment
-        self._shown: ShownRows | None = None  # rows that were learnt from and wait for their actions
-        self._running = False
+        self._others: OtherLearners | None = None
+        self._shares: list[dict[str, Any]] = []  # what a checkpoint holds of the other learners
         self._cut_frames = 0  # of all training
         self._writes = False  # whether the running iteration ends with a checkpoint
         self._total = Meters()
@@ -203,31 +236,48 @@ class VectorRunner(Runner):
     def resume(self) -> bool:
         """See `Runner.resume`; a vector that cannot be made is refused here, before anything is written."""
         if self._create_vector is not None:
-            self._make_envs(Phase.TRAIN, 1, False).close()
+            self._make_envs(Phase.TRAIN, 1, double_buffered=False).close()
         return super().resume()
 
     @contextmanager
     def _open(self) -> Iterator[None]:
         """Make the environments of training and, if there is evaluation, those of evaluation; close them at the end."""
         length = self._lengths[Phase.EVAL]
-        with _closed(self._make_envs(Phase.TRAIN, self.num_envs, self._double_buffered)) as self._envs:
-            if not (length.frames or length.episodes):
-                yield
-                return
-            with _closed(self._make_envs(Phase.EVAL, self._evaluating, False)) as self._evaluation_envs:
-                yield
+        with ExitStack() as stack:
+            if self._learners > 1:
+                self._others = stack.enter_context(closing(self._start_learners()))
+            group = None if self._others is None else self._others.group
+            envs = stack.enter_context(closing(self._make_envs(Phase.TRAIN, self.num_envs // self._learners)))
+            self._share = Share(self._agent, envs, self._training_seeds(0), group)
+            if length.frames or length.episodes:
+                evaluation_envs = self._make_envs(Phase.EVAL, self._evaluating)
+                self._evaluation_envs = stack.enter_context(closing(evaluation_envs))
+            yield
 
-    def _make_envs(self, phase: Phase, count: int, halves: bool) -> Any:
-        make_env = _Numbered(self._create_environment, self.seed, phase, count, self.max_steps_per_episode)
-        if self._processes:
-            make_env = _Numbered(portable(self._create_environment), *make_env.arguments)
-        envs = self._create_envs(
-            make_env,
-            count,
-            create_vector_fn=self._create_vector,
-            double_buffered=halves,
-            processes=self._processes,
+    def _start_learners(self) -> OtherLearners:
+        """Start the other learners, and let them go on from the checkpoint that this one has taken, if it has."""
+        make_share = partial(
+            _make_share,
+            self._make_agent,
+            partial(with_gin_values(self._create_envs), **self._of_envs(Phase.TRAIN, portable_too=True)),
+            [self._training_seeds(number) for number in range(self._learners)],
         )
+        others = OtherLearners(make_share, self._learners, own_modules(), self._threads)
+        try:
+            learner = cloudpickle.dumps(self._agent.learner.state_dict())
+            number = self.start_iteration - 1
+            states: list[Any] = [*self._shares] or [None] * (self._learners - 1)
+            each = [(learner, state, self._checkpointer.directory, number) for state in states]
+            others.tell("restore", each=each)
+            if lost := sum(others.answers()):
+                self._warn_of_lost(number, lost)
+        except BaseException:
+            others.close()
+            raise
+        return others
+
+    def _make_envs(self, phase: Phase, count: int, **other: Any) -> Any:
+        envs = self._create_envs(num_envs=count, **{**self._of_envs(phase), **other})
         here = self.environment.observation_space, self.environment.action_space
         for name, ours, theirs in zip(
             ("observation", "action"), here, (envs.observation_space, envs.action_space), strict=True
@@ -240,11 +290,24 @@ class VectorRunner(Runner):
                 )
         return envs
 
-    def _seeds(self, phase: Phase, numbers: Sequence[int]) -> list[int]:
-        """Return what begins the episodes of these numbers, one in each environment."""
-        if self._create_vector is None:
-            return [number * len(numbers) + env_id for env_id, number in enumerate(numbers)]
-        return [episode_seed(self.seed, phase, number, env_id) for env_id, number in enumerate(numbers)]
+    def _of_envs(self, phase: Phase, portable_too: bool = False) -> dict[str, Any]:
+        """Return what environments are made with, for another process too if that is wanted."""
+        create_environment, create_vector = self._create_environment, self._create_vector
+        if self._processes or portable_too:
+            create_environment = portable(create_environment)
+        if create_vector is not None and portable_too:
+            create_vector = with_gin_values(create_vector)
+        of_all = self.num_envs if phase == Phase.TRAIN else self._evaluating
+        return {
+            "make_env": _Numbered(create_environment, self.seed, phase, of_all, self.max_steps_per_episode),
+            "create_vector_fn": create_vector,
+            "double_buffered": self._double_buffered and phase == Phase.TRAIN,
+            "processes": self._processes // self._learners if phase == Phase.TRAIN else self._processes,
+        }
+
+    def _training_seeds(self, learner: int) -> _Seeds:
+        first = learner * self.num_envs // self._learners
+        return _Seeds(self.seed, Phase.TRAIN, self._create_vector is not None, first, self.num_envs)
 
     # Phases.
 
@@ -256,41 +319,23 @@ class VectorRunner(Runner):
         return self._train(length) if phase == Phase.TRAIN else self._evaluate(phase, length)
 
     def _train(self, length: Length) -> Played:
-        agent, envs = self._agent, self._envs
-        agent.meters = meters = Meters()
+        agent, others = self._agent, self._others
         updates, frames_before = agent.updates, self._frames
-        over: list[Ended] = []
-        actions, shown_at = 0, 0.0
-        if not self._running:
-            envs.begin(self._seeds(Phase.TRAIN, (agent.rows.episode + 1).tolist()))
-            self._running = True
-        while True:
-            shown = self._shown
-            if shown is None:
-                shown = envs.recv()
-                over += agent.observe(shown)
-                actions += int(shown.realtime["applied"].sum())
-                frames = agent.rows.frames_of_all - frames_before
-                if len(over) >= length.episodes if length.episodes else frames >= length.frames:
-                    self._shown = shown
-                    break
-                if time.perf_counter() - shown_at > _SHOW_EVERY:
-                    shown_at = time.perf_counter()
-                    self._show(Phase.TRAIN, over, frames, meters)
-            self._shown = None
-            envs.send(shown.env_ids, agent.act(shown))
-        if self._writes:
-            cut = envs.cut()
-            ended = agent.observe(cut)
-            actions += int(cut.realtime["applied"].sum())
-            over += [episode for episode in ended if episode.terminal]
-            self._cut_frames += sum(episode.frames for episode in ended if not episode.terminal)
-            self._running, self._shown = False, None
-        agent.finish_update()
-        agent.copy_weights()  # evaluation plays the newest
-        self._frames = agent.rows.frames_of_all
+        terms = length.frames, length.episodes, self._writes
+        if others is not None:
+            others.tell("train", *terms)
+        with others.watched() if others is not None else nullcontext():
+            trained = [self._share.train(*terms, partial(self._show, Phase.TRAIN))]
+        trained += others.answers() if others is not None else []
+        over = [episode for each in trained for episode in each.over]
+        meters = agent.meters  # all make the same updates
+        for each in trained[1:]:
+            for name in ("acted", "added", "sampled", "lag"):
+                setattr(meters, name, getattr(meters, name) + getattr(each.meters, name))
+        self._cut_frames += sum(each.cut_frames for each in trained)
+        self._frames = sum(each.frames for each in trained)
         self._episodes[Phase.TRAIN] += len(over)
-        frames = self._frames - frames_before
+        frames, actions = self._frames - frames_before, sum(each.actions for each in trained)
         self._show(Phase.TRAIN, over, frames, meters)
         return Played(_episodes(over), actions, agent.updates - updates, None, frames)
 
@@ -307,7 +352,8 @@ class VectorRunner(Runner):
                 return len(over[env_id]) >= length.episodes // count + (env_id < length.episodes % count)
             return sum(episode.frames for episode in over[env_id]) >= -(-length.frames // count)
 
-        envs.begin(self._seeds(phase, self._evaluated.tolist()))
+        seeds = _Seeds(self.seed, phase, self._create_vector is not None, 0, count)
+        envs.begin(seeds(self._evaluated.tolist()))
         running = {env_id for env_id in range(count) if not is_done(env_id)}
         while running:
             shown = envs.recv()
@@ -377,11 +423,15 @@ class VectorRunner(Runner):
 
     def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
         vector = {"evaluated": self._evaluated.tolist(), "cut_frames": self._cut_frames}
+        if self._others is not None:
+            self._others.tell("save", self._checkpointer.directory, done)
+            vector["shares"] = self._shares = self._others.answers()
         return {**super()._bundle(agent, done), "vector": vector}
 
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
         super()._take_counts(bundle)
         self._cut_frames = bundle["vector"]["cut_frames"]
+        self._shares = bundle["vector"].get("shares", [])
         evaluated = bundle["vector"]["evaluated"]
         # Another number of evaluation environments goes on after the longest.
         same = len(evaluated) == self._evaluating
@@ -398,7 +448,8 @@ class VectorRunner(Runner):
     def facts(self) -> dict[str, str]:
         """Return what the run is, in words; the environments are counted."""
         facts = super().facts()
-        return {**facts, "environment": f"{facts['environment']}, {self.num_envs} at once"}
+        learners = f", {self._learners} learners" if self._learners > 1 else ""
+        return {**facts, "environment": f"{facts['environment']}, {self.num_envs} at once{learners}"}
 
 
 _IN_WORDS = {
@@ -420,6 +471,42 @@ _IN_SHORT = {
     "ReplayFill": "replay {:.0%}",
 }
 _DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}
+
+
+@dataclass(frozen=True)
+class _Seeds:
+    """From the numbers of episodes, one in each environment, to what the environments begin them with.
+
+    Attributes:
+        seed: The run's.
+        phase: What the episodes are for.
+        whole: Whether the environments exist only as a vector.
+        first: Number of the first environment.
+        of_all: Environments of all learners.
+    """
+
+    seed: int
+    phase: Phase
+    whole: bool
+    first: int
+    of_all: int
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        of_envs = enumerate(numbers, self.first)
+        if self.whole:
+            return [episode_seed(self.seed, self.phase, number, env_id) for env_id, number in of_envs]
+        return [number * self.of_all + env_id for env_id, number in of_envs]  # as `NumberedEpisodes` reads it
+
+
+def _make_share(
+    make_agent: Callable[..., VectorAgent],
+    make_envs: Callable[..., Any],
+    seeds: Sequence[_Seeds],
+    group: Group,
+) -> Share:
+    """Make the share of a learner in its process."""
+    agent = make_agent(number=group.number)
+    return Share(agent, make_envs(num_envs=agent.num_envs), seeds[group.number], group)
 
 
 class _Numbered:

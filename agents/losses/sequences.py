@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["rescale", "rescale_inverse", "sequence_priority", "td_errors_n_step_double"]
+__all__ = ["acting_priority", "rescale", "rescale_inverse", "sequence_priority", "td_errors_n_step_double"]
 
 
 def rescale(x: Tensor, epsilon: float = 1e-3) -> Tensor:
@@ -102,3 +102,44 @@ def sequence_priority(td_errors: Tensor, mask: Tensor, eta: float) -> Tensor:
     """
     sizes = td_errors.abs() * mask
     return eta * sizes.amax(dim=0) + (1 - eta) * sizes.sum(dim=0) / mask.sum(dim=0).clamp(min=1.0)
+
+
+def acting_priority(
+    values: Tensor,
+    max_values: Tensor,
+    rewards: Tensor,
+    discounts: Tensor,
+    mask: Tensor,
+    n: int,
+    eta: float,
+    epsilon: float | None = 1e-3,
+) -> Tensor:
+    """Return the priority of a sequence from the values that acting has computed (Horgan et al. 2018, section 3).
+
+    It is `sequence_priority` over the decisions whose errors are known: those of `td_errors_n_step_double`, with the
+    acting network in the place of both.
+
+    Args:
+        values: Q(x_t, a_t), each with the weights of its decision, `[T, B]`.
+        max_values: max_a Q(x_t, a), `[T + 1, B]`; NaN where acting has not computed it, as on a final observation.
+        rewards: `[T, B]`.
+        discounts: `[T, B]`.
+        mask: 1 where a decision was made, else 0, `[T, B]`.
+        n: Decisions in a return.
+        eta: In [0, 1].
+        epsilon: Of h; None for values as they are.
+
+    Returns:
+        Priorities `[B]`; NaN where no error is known.
+    """
+    missing = max_values.isnan()
+    bootstrap = max_values.masked_fill(missing, 0.0)
+    if epsilon is not None:
+        bootstrap = rescale_inverse(bootstrap, epsilon)
+    # What a return has of the missing values: nothing after a terminal.
+    unknown = _n_step_returns(missing.to(rewards.dtype), torch.zeros_like(rewards), discounts, mask, n) != 0
+    returns = _n_step_returns(bootstrap, rewards, discounts, mask, n)
+    target = returns if epsilon is None else rescale(returns, epsilon)
+    known = mask * ~(unknown | values.isnan())
+    errors = (target - values).masked_fill(known == 0, 0.0)
+    return sequence_priority(errors, known, eta).masked_fill(~known.any(dim=0), torch.nan)

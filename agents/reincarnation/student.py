@@ -304,7 +304,7 @@ class Student(Spec):
             **settings,
         )
 
-    def make_vector_learner(self, num_envs: int) -> Any:
+    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
         """Refuse: labels are made in turn.
 
         Raises:

@@ -680,6 +680,7 @@ def create_sequence_replay(
     stack_size: int = 1,
     gamma: float = 0.997,
     discount_by: Literal["decision", "frame"] = "decision",
+    priority: Callable[[Any], Any] | None = None,
     **of_selector: Any,
 ) -> Replay:
     """Make an empty replay of sequences, whose batches are those of `sequences.py`.
@@ -698,6 +699,7 @@ def create_sequence_replay(
         stack_size: observations in a stack, k.
         gamma: discount of one decision or one frame, in [0, 1].
         discount_by: what `gamma` discounts, a "decision" or a "frame".
+        priority: what sequences enter with, as `SequenceRing` takes it; None for the largest priority so far.
         of_selector: the arguments of the selector, such as those of `Prioritized`.
 
     Raises:
@@ -707,6 +709,7 @@ def create_sequence_replay(
         observation_space,
         extras,
         capacity,
+        priority,
         num_envs=num_envs,
         length=length,
         period=period,

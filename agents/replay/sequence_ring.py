@@ -6,7 +6,7 @@ length overlap, come with the state that acting had left before them, and are dr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -16,7 +16,7 @@ from gymnasium.spaces import Dict
 
 from async_wrappers.agents.files import Arrays, Segment
 from async_wrappers.agents.replay.selectors import Positions, Selector
-from async_wrappers.agents.replay.sequences import STATE, Assembly
+from async_wrappers.agents.replay.sequences import MAX_VALUE, STATE, VALUE, Assembly
 
 __all__ = ["SequenceRing"]
 
@@ -33,7 +33,9 @@ class SequenceRing:
         observation_space: a space of arrays, or a Dict of such.
         extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state".
         capacity: sequences.
-        assembly: the arguments of `Assembly`.
+        priority: from the columns of M sequences `[M, ...]`, with the policy's values (`Assembly`), to the priorities
+            that they enter with `[M]`, NaN for none; None lets all enter with the largest one so far.
+        assembly: the other arguments of `Assembly`.
 
     Attributes:
         schema: what a row is made of.
@@ -48,10 +50,20 @@ class SequenceRing:
     num_envs = 1  # logs: the sequences of all environments are one
     selector: Selector
 
-    def __init__(self, observation_space: gym.Space[Any], extras: Dict | None, capacity: int, **assembly: Any) -> None:
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        extras: Dict | None,
+        capacity: int,
+        priority: Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.float64]] | None = None,
+        **assembly: Any,
+    ) -> None:
         """See the class."""
         if capacity < 1:
             raise ValueError(f"capacity must be >= 1 sequence, got {capacity}")
+        self._priority = priority
+        if priority is not None:
+            assembly["with_values"] = True
         self._assembly = Assembly(observation_space, extras, self._put_whole, **assembly)
         self.schema, self.capacity = self._assembly.schema, capacity
         # np.zeros asks for zeroed pages, which take no memory before they are written.
@@ -109,6 +121,10 @@ class SequenceRing:
         self._assembly.end_running()
 
     def _put_whole(self, sequences: Mapping[str, npt.NDArray[Any]]) -> None:
+        priority = None
+        if self._priority is not None:
+            priority = self._priority(sequences)
+            sequences = {name: array for name, array in sequences.items() if name not in (VALUE, MAX_VALUE)}
         for row in range(len(sequences["mask"])):
             position = self.head % self.capacity
             if self._held[position]:
@@ -117,7 +133,10 @@ class SequenceRing:
                 self._columns[name][position] = array[row]
             self._held[position] = True
             self.head += 1
-            self.selector.became_valid(position)
+            if priority is None:
+                self.selector.became_valid(position)
+            else:
+                self.selector.all_became_valid(np.array([position]), priority[row : row + 1])
 
     def clear(self) -> None:
         """Forget every sequence, and what is under construction."""

@@ -61,10 +61,11 @@ from torch import Tensor
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.schema import Column, TransitionSchema, each_array
 
-__all__ = ["STATE", "VERSION", "Assembly", "sequence_tensors", "without_state"]
+__all__ = ["MAX_VALUE", "STATE", "VALUE", "VERSION", "Assembly", "sequence_tensors", "without_state"]
 
 STATE = "state"  # the name of what a policy with memory remembers after its decision, among its extras
 VERSION = "version"  # the name of the number of updates that its weights have, among these too
+VALUE, MAX_VALUE = "value", "max_value"  # the names of the values that it has computed to act
 
 Rows = npt.NDArray[Any]
 
@@ -85,6 +86,8 @@ class Assembly:
         stack_size: observations in a stack, k.
         gamma: discount of one decision or one frame, in [0, 1].
         discount_by: what `gamma` discounts, a "decision" or a "frame".
+        with_values: whether `emit` is given the policy's values too, which transitions may have among their extras:
+            `VALUE` `[M, L]` and `MAX_VALUE` `[M, L + 1]`, NaN where there are none.
 
     Attributes:
         columns: shape and dtype of each array of a sequence, by name.
@@ -108,6 +111,7 @@ class Assembly:
         stack_size: int = 1,
         gamma: float = 0.99,
         discount_by: Literal["decision", "frame"] = "decision",
+        with_values: bool = False,
     ) -> None:
         """See the class."""
         for name, value in {"num_envs": num_envs, "length": length, "stack_size": stack_size}.items():
@@ -144,13 +148,21 @@ class Assembly:
             sizes[name] = steps, Column((), np.dtype(np.float32))
         if self.schema.extras:
             sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
+        self._with_values = with_values
+        if with_values:
+            self._facts["with_values"] = True
+            sizes |= {
+                VALUE: (steps, Column((), np.dtype(np.float32))),
+                MAX_VALUE: (rows, Column((), np.dtype(np.float32))),
+            }
         self._buffers: dict[str, Rows] = {
             name: np.zeros((num_envs, size, *column.shape), column.dtype) for name, (size, column) in sizes.items()
         }
         # Of a whole sequence: the state before row 0 alone, and where episodes begin in the place of the ages.
         self.columns = {name: Column((size, *column.shape), column.dtype) for name, (size, column) in sizes.items()}
         self.columns["first"] = Column((rows,), np.dtype(np.bool_))
-        del self.columns["age"]
+        for name in ("age", VALUE, MAX_VALUE):
+            self.columns.pop(name, None)
         if self._state_size is not None:
             self.columns[STATE] = sizes[STATE][1]
         # Of each environment: rows of the running sequence, observations of the running episode, and the last step.
@@ -191,8 +203,10 @@ class Assembly:
         observation = self.schema.observation.check_rows(block["observation"], rows)
         extras: list[Rows] = []
         state: Any = None
-        if self._extra_names or self._state_size is not None:
-            given = dict(block["extras"])
+        needs_extras = bool(self._extra_names) or self._state_size is not None
+        given = dict(block["extras"] if needs_extras else block.get("extras", {}))
+        values = {name: given.pop(name, np.nan) for name in (VALUE, MAX_VALUE)} if self._with_values else {}
+        if needs_extras:
             state = given.pop(STATE, None)
             extras = self.schema.extras.check_rows(given, rows) if self.schema.extras else []
         if (self._state_size is not None) and np.shape(state) != (rows, self._state_size):
@@ -204,8 +218,10 @@ class Assembly:
         discount = np.full(rows, self._gamma)
         if self._discount_by == "frame":
             discount **= np.asarray(block["interval"])
-        self._begin_row(env_ids, observation)
+        self._begin_row(env_ids, observation, values.pop(MAX_VALUE, np.nan))
         at = env_ids, self._position[env_ids]
+        for name, array in values.items():
+            self._buffers[name][at] = array
         self._buffers["action"][at], self._buffers["reward"][at] = action, reward
         self._buffers["discount"][at], self._buffers["mask"][at] = np.where(terminal, 0.0, discount), 1.0
         for name, array in zip(self._extra_names, extras, strict=True):
@@ -234,7 +250,7 @@ class Assembly:
         self._position[env_ids] += 1
         self._age[env_ids] = 0
 
-    def _begin_row(self, env_ids: npt.NDArray[np.int64], observation: list[Rows]) -> None:
+    def _begin_row(self, env_ids: npt.NDArray[np.int64], observation: list[Rows], max_value: Any = np.nan) -> None:
         """Write what is known of a row before its decision, and emit the sequences that end before it."""
         at, age = (env_ids, self._position[env_ids]), self._age[env_ids]
         begins = age == 0
@@ -245,6 +261,8 @@ class Assembly:
         self._buffers["previous_reward"][at] = np.where(begins, 0.0, self._last_reward[env_ids])
         if self._state_size is not None:
             self._buffers[STATE][at] = np.where(begins[:, None], 0.0, self._last_state[env_ids])
+        if self._with_values:
+            self._buffers[MAX_VALUE][at] = max_value
         self._age[env_ids] += 1
         whole = env_ids[at[1] == self.length]
         if len(whole):

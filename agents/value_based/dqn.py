@@ -430,13 +430,31 @@ class DQN(Spec):
             raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
         return self._make_learner(number)
 
-    def make_vector_learner(self, num_envs: int) -> Learner:
+    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Learner:
         """Make the learner of many environments, whose replay has a lane for each: together they have the capacity.
 
+        Of several learners, each with its own environments, it is learner `number`: a part of each batch, of the
+        capacity and of the history before the first update is its own.
+
         Raises:
-            ValueError: An argument is out of range.
+            ValueError: An argument is out of range, or `batch_size` is no multiple of `learners`.
         """
-        return self._make_learner(0, num_envs)
+        one = self if learners == 1 else self._one_of(learners)
+        return one._make_learner(number, num_envs)
+
+    def _one_of(self, learners: int) -> DQN:
+        """Return what one of several learners is made of."""
+        batch_size = self._replay["batch_size"]
+        if batch_size % learners:
+            raise ValueError(f"batch_size must be a multiple of the {learners} learners, got {batch_size}")
+        one = copy.copy(self)
+        one._replay = {**self._replay, "batch_size": batch_size // learners}
+        if (replay_bytes := self._replay.get("replay_bytes")) is None:
+            one._replay_capacity = (self._replay_capacity or 1_000_000) // learners
+        else:
+            one._replay["replay_bytes"] = replay_bytes // learners
+        one._min_replay_history = self._min_replay_history // learners
+        return one
 
     def _make_learner(self, number: int, num_envs: int = 1) -> Learner:
         if self._loss_type not in LOSSES:

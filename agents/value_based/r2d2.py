@@ -15,12 +15,12 @@ from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
 from async_wrappers.agents.learner import Batch, LossOutput, Networks, linear_decay
-from async_wrappers.agents.losses.sequences import sequence_priority, td_errors_n_step_double
+from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
 from async_wrappers.agents.policy import Decisions, Epsilon, RecurrentPolicy, WorkerPolicy, per_actor_epsilon
 from async_wrappers.agents.replay.prefetch import PrefetchedReplay
 from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
-from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
+from async_wrappers.agents.replay.sequences import MAX_VALUE, STATE, VALUE, sequence_tensors
 from async_wrappers.agents.schema import Reader, each_array
 from async_wrappers.agents.spec import (
     check_at_least,
@@ -61,6 +61,9 @@ class R2D2(DQN):
         epsilon_fn: As in `DQN`.
         prefetch: Whether the next batch is drawn in a thread while the learner computes: what an update says of
             priorities then decides on the batch after the next one.
+        actor_priorities: Let a sequence enter with the priority that follows from the values of acting, as the paper's
+            actors do. Where none of its errors is known it enters with the largest priority so far. It has an effect
+            where many environments are played at once.
         learning_rate_decay: Updates over which the learning rate falls linearly to 0; None keeps it.
         shared: The others of `DQN`. `replay_capacity` counts the rows of all environments, those that two sequences
             share once; `loss_type` and `priority` have no effect: the loss is half the sum of squared errors.
@@ -92,6 +95,7 @@ class R2D2(DQN):
         importance_exponent: float = 0.6,
         epsilon_fn: Callable[..., float] = per_actor_epsilon,
         prefetch: bool = False,
+        actor_priorities: bool = False,
         learning_rate_decay: int | None = None,
         **shared: Any,
     ) -> None:
@@ -113,8 +117,7 @@ class R2D2(DQN):
             check_numbers(value_rescaling=value_rescaling)
             if not 0 <= value_rescaling <= 1:
                 raise ValueError(f"value_rescaling must lie in [0, 1], or None for no rescaling, got {value_rescaling}")
-        wanted: dict[str, Any] = {"actor_priorities": False, "one_step_loss": False}
-        wanted |= {"replay_eviction": "oldest", "replay_compression": None}
+        wanted: dict[str, Any] = {"one_step_loss": False, "replay_eviction": "oldest", "replay_compression": None}
         for argument, value in wanted.items():
             if shared.get(argument, value) != value:
                 raise ValueError(f"{argument} must be {value!r} with agent 'r2d2', got {shared[argument]!r}")
@@ -130,6 +133,7 @@ class R2D2(DQN):
             priority_exponent=priority_exponent,
             importance_exponent=importance_exponent,
             epsilon_fn=epsilon_fn,
+            actor_priorities=actor_priorities,
             **shared,
         )
         self.batch_size = batch_size * unroll_length  # transitions
@@ -159,6 +163,30 @@ class R2D2(DQN):
         """Return the actions [R] of the largest values [R, A], or with probability epsilon the random ones."""
         greedy = outputs.argmax(dim=1).cpu().numpy()
         return np.where(uniforms >= epsilon.of_rows(rows), greedy, random_actions), {}
+
+    def choose_with_values(self, epsilon: Epsilon, outputs: Any, *drawn: Any) -> tuple[Any, dict[str, Any]]:
+        """Return the actions of `choose`, with Q(x_t, a_t) and max_a Q(x_t, a) beside each."""
+        actions, _ = self.choose(epsilon, outputs, *drawn)
+        values = outputs.float().cpu().numpy()
+        return actions, {VALUE: values[np.arange(len(values)), actions], MAX_VALUE: values.max(axis=1)}
+
+    def priority_of_sequences(self, sequences: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        """Return what sequences, columns `[M, ...]`, enter with: from the values of acting; NaN where none is known."""
+
+        def learnt(name: str) -> Tensor:
+            return torch.from_numpy(sequences[name][:, self.burn_in :].T.copy())
+
+        priority = acting_priority(
+            learnt(VALUE),
+            learnt(MAX_VALUE),
+            learnt("reward"),
+            learnt("discount"),
+            learnt("mask"),
+            self.update_horizon,
+            self.eta,
+            self.value_rescaling,
+        )
+        return priority.double().numpy() + float(self._learning["priority_epsilon"])
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return half the sum of squared n-step double Q-learning errors (Kapturowski et al. 2019, section 2.3)."""
@@ -217,7 +245,7 @@ class R2D2(DQN):
     def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> RecurrentPolicy:
         return RecurrentPolicy(
             network,
-            partial(self.choose, epsilon),
+            partial(self.choose_with_values if leaves_values else self.choose, epsilon),
             self.num_actions,
             self._exploration_seed,
             self.compute,
@@ -249,8 +277,17 @@ class R2D2(DQN):
                 f"environments, got {capacity}"
             )
         return create_sequence_replay(
-            self.observation_space, self.extras, capacity=sequences, seed=seed, num_envs=num_envs, **self._replay
+            self.observation_space,
+            self.extras,
+            capacity=sequences,
+            seed=seed,
+            num_envs=num_envs,
+            priority=self.priority_of_sequences if self._actor_priorities else None,
+            **self._replay,
         )
+
+    def make_actor_priorities(self, num_envs: int) -> None:
+        """Return None: the replay finds the priorities, once a sequence is whole."""
 
     def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
         """Refuse to play with memory where a decision starts before the last one's action lands."""

@@ -435,6 +435,28 @@ def test_a_checkpoint_of_another_core_is_refused(tmp_path: Path) -> None:
         make(tmp_path, *every, "create_actor_critic.core = 'gru'").resume()
 
 
+def test_a_run_begins_warm_under_new_settings(tmp_path: Path) -> None:
+    make(tmp_path / "old", "Runner.num_iterations = 2").run_experiment()
+    old = ("Runner.num_iterations = 1", f"Runner.initial_checkpoint = '{tmp_path / 'old'}'")
+    new = (*old, "VTraceAgent.gamma = 0.5", "create_optimizer.learning_rate = 0.125", "VectorRunner.num_envs = 3")
+    warm = make(tmp_path / "warm", *new, "Runner.initial_optimizer = True")
+    before, cold = (make(tmp_path / name, *new) for name in ("before", "cold"))
+    assert not warm.resume() and not cold.resume()
+    learners = [runner._agent.learner for runner in (make(tmp_path / "old", "Runner.num_iterations = 2"), warm, cold)]
+    there = torch.load(tmp_path / "old" / "checkpoints" / "ckpt.1", weights_only=True)["agent"]["learner"]
+    for learner in learners[1:]:
+        assert_identical(dict(learner.state_dict()["network"]), dict(there["network"]))
+        assert learner.updates == 0 and len(learner.replay) == 0
+        assert learner.state_dict()["optimizer"]["param_groups"][0]["lr"] == 0.125
+    assert differs(dict(before._agent.learner.state_dict()["network"]), dict(there["network"]))
+    assert_identical(learners[1].state_dict()["optimizer"]["state"], there["optimizer"]["state"])
+    assert not learners[2].state_dict()["optimizer"]["state"]
+    warm.run_experiment()
+    assert warm._agent.updates > 0
+    with pytest.raises(ValueError, match=r"does not fit this agent \(network: .* there, .* here\)"):
+        make(tmp_path / "gru", *old, "create_actor_critic.core = 'gru'").resume()
+
+
 # Live, on the virtual clock.
 
 

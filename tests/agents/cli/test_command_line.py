@@ -31,6 +31,7 @@ FLAGS = {
         "episodes",
         "render",
         "video",
+        "follow",
     },
     "sweep": {
         "base_dir",
@@ -62,7 +63,7 @@ FLAGS = {
     "import": {"dataset"},
     "list": set(),
 }
-SWITCHES = {"trust", "allow_unread", "render", "video", "retry_failed"}
+SWITCHES = {"trust", "allow_unread", "render", "video", "follow", "retry_failed"}
 ALL = set().union(*FLAGS.values())
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from async_wrappers.agents.experiment.metrics import read_evaluations, read_iterations
 from tests.worlds.command_line import call, place, refused
 
 __all__ = ["call", "place"]
@@ -31,6 +34,43 @@ def test_an_evaluation_with_videos_gives_the_same_scores_as_without(place: Path,
     videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
     assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
     assert "--render and --video" in refused(call("evaluate", "--base_dir", "run", "--trust", "--render", "--video"))
+
+
+def test_a_run_is_followed_until_it_ends(call: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(iterations: int) -> None:
+        (place / "run" / "lock").write_text("")
+        words = ("--gin_files", "mine.gin", "--gin_bindings", f"Runner.num_iterations = {iterations}")
+        assert call("--base_dir", "run", *words).code == 0
+
+    def go_on() -> None:
+        (place / "run" / "lock").write_text(f"{os.getpid()} {socket.gethostname()}\n")
+
+    def lines() -> list[dict[str, Any]]:
+        return read_evaluations(place / "run")
+
+    rests: list[list[int]] = []
+
+    def rest(seconds: float) -> None:
+        rests.append([line["iteration"] for line in lines()])
+        train(3)  # ends the run, too
+
+    (place / "run").mkdir()
+    train(1)
+    go_on()
+    monkeypatch.setattr("async_wrappers.agents.cli.evaluate.time.sleep", rest)
+    follow = ("evaluate", "--base_dir", "run", "--trust", "--episodes", "3", "--follow")
+    told = call(*follow)
+    assert (told.code, rests) == (0, [[0]])
+    assert [line["iteration"] for line in lines()] == [0, 2]
+    assert [len(line["returns"]) for line in lines()] == [3, 3]
+    assert [line["training_frames"] for line in lines()] == [line["frames"] for line in read_iterations(place / "run")][
+        ::2
+    ]
+    assert re.match(r"iteration 2, \d+ training frames: 3 episodes: mean return", told.out)
+    assert call("evaluate", "--base_dir", "run", "--trust", "--episodes", "3").code == 0
+    assert json.loads((place / "run" / "evaluation.json").read_text())["returns"] == lines()[-1]["returns"]
+    assert call(*follow).out == ""
+    assert "--follow and --video exclude each other" in refused(call(*follow, "--video"))
 
 
 @pytest.mark.parametrize(

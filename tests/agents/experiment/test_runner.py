@@ -656,6 +656,33 @@ class TestInitialCheckpoint:
         runner.run_experiment()
         assert len(read_iterations(tmp_path)) == ITERATIONS
 
+    def test_the_optimiser_goes_on_with_its_moments_under_new_settings(
+        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
+    ) -> None:
+        make_agent = partial(make_dqn, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=0.5))
+        arguments = {"create_agent_fn": make_agent, "initial_checkpoint": str(uninterrupted[1])}
+        cold, warm = (make_runner(tmp_path / str(each), initial_optimizer=each, **arguments) for each in (False, True))
+        assert not cold.resume() and not warm.resume()
+        moments = uninterrupted[0]["learner"]["optimizer"]["state"]
+        states = [state(runner) for runner in (cold, warm)]
+        optimizers = [each["learner"].pop("optimizer") for each in states]
+        assert moments and not optimizers[0]["state"]
+        assert_identical(optimizers[1]["state"], moments)
+        assert [each["param_groups"][0]["lr"] for each in optimizers] == [0.5, 0.5]
+        assert_identical(*states)
+        warm.run_experiment()
+
+    def test_another_optimisers_moments_are_refused(
+        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
+    ) -> None:
+        make_agent = partial(make_dqn, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5))
+        arguments = {"create_agent_fn": make_agent, "initial_optimizer": True}
+        runner = make_runner(tmp_path / "a", initial_checkpoint=str(uninterrupted[1]), **arguments)
+        with pytest.raises(ValueError, match=r"initial_optimizer must be False where .* \(Adam there, SGD here\)$"):
+            runner.resume()
+        with pytest.raises(ValueError, match=r"initial_optimizer must be False where Runner.initial_checkpoint=None"):
+            make_runner(tmp_path / "b", **arguments)
+
     @pytest.mark.parametrize("change", [{"gamma": 0.5}, {"batch_size": 8}, {"replay_capacity": 90}])
     def test_a_run_that_learns_otherwise_may_begin_with_its_weights(
         self, tmp_path: Path, change: dict[str, Any], uninterrupted: tuple[dict[str, Any], Path]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from async_wrappers.agents.losses.sequences import (
+    acting_priority,
     rescale,
     rescale_inverse,
     sequence_priority,
@@ -102,3 +103,31 @@ def test_a_priority_is_a_mixture_of_the_largest_and_the_mean_error() -> None:
     priority = sequence_priority(errors, mask, 0.9)
     assert priority.tolist() == pytest.approx([0.9 * 3 + 0.1 * 2, 4.0, 0.0])
     assert not math.isnan(priority[2])
+
+
+@settings(deadline=None, max_examples=60)
+@given(sequences(), st.integers(1, 6), st.sampled_from([None, 1e-3]), st.booleans())
+def test_actings_priority_is_that_of_the_errors_it_knows(
+    given_: dict[str, Tensor], n: int, epsilon: float | None, last_known: bool
+) -> None:
+    values, rest = given_["q_target"], {name: given_[name] for name in ("rewards", "discounts", "mask")}
+    steps, mask, discounts = len(rest["mask"]), rest["mask"], rest["discounts"]
+    max_values = values.amax(dim=2).clone()
+    max_values[:-1][mask == 0] = torch.nan  # no decision is made on a final observation
+    if not last_known:
+        max_values[-1] = torch.nan
+    chosen = values[:-1].gather(2, given_["actions"].unsqueeze(2)).squeeze(2)
+    errors = td_errors_n_step_double(values[:-1], values, values, given_["actions"], n=n, epsilon=epsilon, **rest)
+    known = mask.clone()
+    for b in range(mask.shape[1]):
+        for t in range(steps):
+            m, terminated = t, False
+            while m < min(t + n, steps) and mask[m, b] and not terminated:
+                terminated = discounts[m, b].item() == 0.0
+                m += 1
+            if not terminated and max_values[m, b].isnan():
+                known[t, b] = 0.0
+    priority = acting_priority(chosen, max_values, n=n, eta=0.9, epsilon=epsilon, **rest)
+    some = known.any(dim=0)
+    torch.testing.assert_close(priority[some], sequence_priority(errors, known, 0.9)[some])
+    assert priority[~some].isnan().all()

@@ -25,7 +25,7 @@ from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.vector import VectorAgent
 from async_wrappers.batched.vector import VectorEnvs
-from tests.contracts.agent_contract import WORLDS, AgentContract, World
+from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, timeless
@@ -107,10 +107,10 @@ class TestOnADict(R2D2Contract):
         return DictEnv(picture=False, **arguments)
 
 
-def played(num_envs: int, rounds: int, **arguments: Any) -> VectorAgent:
+def played(num_envs: int, rounds: int, ends: Any = None, **arguments: Any) -> VectorAgent:
     """An agent that has played so many rounds of many environments."""
     envs = VectorEnvs(
-        SyncVectorEnv([lambda: DriftingEnv(noop=True)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        SyncVectorEnv([lambda: DriftingEnv(noop=True, ends=ends)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
     )
     spec = R2D2(envs.observation_space, envs.action_space, **hyperparameters(**arguments))
     agent = VectorAgent(spec, num_envs)
@@ -167,6 +167,33 @@ def test_without_burn_in_the_first_rows_are_learnt_from() -> None:
     assert agent.learner.updates > 0
 
 
+@pytest.mark.parametrize("network", [lstm, without_memory])
+def test_sequences_enter_with_the_priority_that_the_learner_would_give_them(network: Any) -> None:
+    # The weights stay, and episodes terminate, so that all but the last errors of a sequence are those of learning.
+    still: dict[str, Any] = {"optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.0), "network": network}
+    agent = played(3, 150, actor_priorities=True, ends=[(True, False)], **still)
+    spec, learner = agent.spec, agent.learner
+    assert isinstance(spec, R2D2)
+    replay = learner.replay
+    slots = replay.valid_slots()
+    batch = learner._tensors(replay.transitions(slots))
+    learnt = spec.loss(Networks(learner.network, learner.target), batch, np.random.default_rng(0)).priority
+    assert learnt is not None
+    entered = replay._selector._tree.leaves[slots % replay.facts()["capacity"]]  # type: ignore[attr-defined]
+    assert len(slots) > 80 and np.ptp(entered) > 0
+    agree = np.isclose(np.power(entered, 1 / 0.9), learnt.numpy(), rtol=1e-3)
+    assert agree.mean() > 0.9  # the others end with an episode: their last value is not that of a decision
+
+
+def test_an_actor_that_gives_no_values_lets_sequences_enter_with_the_largest_priority() -> None:
+    env = DriftingEnv(noop=True)
+    agent = TurnBasedAgent.playing(R2D2, env, **hyperparameters(actor_priorities=True, min_replay_history=10_000))
+    play(agent, env, range(12))
+    replay = agent.learner.replay
+    entered = replay._selector._tree.leaves[replay.valid_slots()]
+    assert len(replay) > 5 and set(entered.tolist()) == {1.0}
+
+
 def test_each_environment_has_its_own_epsilon() -> None:
     agent = played(3, 2)
     epsilon: Any = agent.policy._choose.args[0]
@@ -220,8 +247,9 @@ def state(runner: Any) -> dict[str, Any]:
             "VectorRunner.replay_ratio = 2.0",
             "R2D2Agent.prefetch = True",
         ),
+        ("R2D2Agent.actor_priorities = True",),
     ],
-    ids=["lstm", "none, overlapping, drawn ahead"],
+    ids=["lstm", "none, overlapping, drawn ahead", "priorities of acting"],
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
     whole = make(tmp_path / "whole", "Runner.num_iterations = 4", *bindings)
