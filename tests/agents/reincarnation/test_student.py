@@ -233,7 +233,7 @@ def test_the_kinds_of_qdagger_on_rainbow(
     td = FullRainbow.loss(spec, networks, batch, RNG)
     kl = distillation(batch["extras"][LABEL], spec.values(network, batch["observation"], RNG), 1.0)
     for normalized, weight in zip((0.0, 0.75), weights, strict=True):
-        spec.teaching.record_score(normalized, -1)
+        spec.record_score(normalized)
         output = spec.loss(networks, batch, RNG)
         assert torch.allclose(output.loss, own * td.loss + weight * 2.0 * kl)
         assert torch.equal(output.priority, td.priority)
