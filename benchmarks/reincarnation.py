@@ -6,7 +6,7 @@ Each run is train.py's, with a shipped file and the bindings that its table name
 a run that is finished is not played again, and one that was cut off goes on. Lengths are frames and updates, so a
 slower machine gives the same numbers. Scores: final weights, 100 greedy episodes.
 
-    methods   DQN, and seven ways to learn from the best DQN of seeds 0 to 2 in a fifth of its frames: CartPole, Acrobot
+    methods   seven ways to learn from seed 0 of DQN's file in a fifth of its frames, and DQN: CartPole, Acrobot
     delay_5   CartPole with a delay of 5 frames: the label at the effect, at the start, and no teacher
     delays    the same under delays of 0 to 8 frames: configs/sweeps/reincarnation_cartpole.gin
     main_job  the game of configs/default.gin: a student with another network than its teacher's, seconds of play
@@ -25,7 +25,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,8 +43,10 @@ ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {  # DQN's file, and w
         ("create_gym_environment.environment_id = 'Acrobot-v1'", "RealtimeDelay.default_action = 1"),
     ),
 }
-SMALL = "MLPTorso.hidden = (128, 128)"  # for teacher and students alike, so that five seeds take an hour
+TITLES = {"cartpole": "CartPole-v1", "acrobot": "Acrobot-v1"}
+SMALL = "MLPTorso.hidden = (128, 128)"  # where the teacher has two layers of 512; what is reloaded has the teacher's
 SCRATCH = ("Runner.num_iterations = 20", "Runner.training_steps = 2_500")  # as many frames, looked at as often
+FROM_SCRATCH = "DQN from scratch"
 METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "QDagger": ("qdagger_dqn_cartpole.gin", ()),
     "kickstarting": ("kickstarting_dqn_cartpole.gin", ()),
@@ -54,8 +55,8 @@ METHODS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "rehearsal": ("pretrained_dqn_cartpole.gin", ("PretrainedDQNAgent.teacher_data_ratio = 0.5",)),
     "reloaded": ("reloaded_dqn_cartpole.gin", ()),
     "JSRL": ("jsrl_dqn_cartpole.gin", ()),
+    FROM_SCRATCH: ("", ()),
 }
-FROM_SCRATCH = "DQN"
 ARMS: Mapping[str, tuple[str, ...]] = {
     "label at effect": ("RunnerWithTeacher.label_at = 'effect'",),
     "label at start": ("RunnerWithTeacher.label_at = 'start'",),
@@ -81,6 +82,13 @@ def read(directory: Path) -> Finished | None:
     lines = [line for line in read_iterations(directory) if "eval_average_return" in line]
     frames = [line["frames"] for line in lines]
     return Finished(frames, [line["eval_average_return"] for line in lines], rows["trained"], rows["random"])
+
+
+class Compared(NamedTuple):
+    """A teacher, None if it is not finished, and what is compared: runs by method and seed."""
+
+    teacher: Finished | None
+    methods: dict[str, dict[int, Finished]]
 
 
 class Runs:
@@ -123,43 +131,34 @@ class Runs:
 # The methods.
 
 
-def play_methods(runs: Runs, environment: str, seeds: int) -> dict[str, dict[int, Finished]]:
-    """Play DQN and the students of the seed of it that ended best."""
+def play_methods(runs: Runs, environment: str, seeds: int) -> Compared:
+    """Play the teacher, and for each seed its students and DQN from scratch."""
     gin_file, own = ENVIRONMENTS[environment]
-    found: dict[str, dict[int, Finished]] = {FROM_SCRATCH: {}}
-    for seed in range(seeds):
-        run = runs.play(f"methods/{environment}/{FROM_SCRATCH}", gin_file, [SMALL, *SCRATCH], seed)
-        if run is not None:
-            found[FROM_SCRATCH][seed] = run
-    if len(found[FROM_SCRATCH]) < seeds:
-        return found
-    teacher = teacher_of(found)
-    path = runs.base_dir / "methods" / environment / FROM_SCRATCH / str(teacher)
-    named = f"RunnerWithTeacher.teacher_checkpoint_dir = '{path}'"
+    name = f"teachers/{environment}"
+    teacher = runs.play(name, gin_file, [], 0)
+    path = runs.base_dir / name / "0"
+    found: dict[str, dict[int, Finished]] = {}
     for seed in range(seeds):
         for method, (students, bindings) in METHODS.items():
-            words = [SMALL, *own, *bindings, named]
-            run = runs.play(f"methods/{environment}/{method}", f"configs/reincarnation/{students}", words, seed)
+            directory = f"methods/{environment}/{method.replace(' ', '_')}"
+            if method == FROM_SCRATCH:
+                run = runs.play(directory, gin_file, [SMALL, *SCRATCH], seed)
+            else:
+                network = [] if method == "reloaded" else [SMALL]
+                words = [*network, *own, *bindings, f"RunnerWithTeacher.teacher_checkpoint_dir = '{path}'"]
+                run = runs.play(directory, f"configs/reincarnation/{students}", words, seed)
             if run is not None:
                 found.setdefault(method, {})[seed] = run
-    return found
+    return Compared(teacher, {method: found[method] for method in METHODS if method in found})
 
 
-def teacher_of(found: Mapping[str, Mapping[int, Finished]]) -> int:
-    """Return which of DQN's first three seeds ended best, the first of equals: it teaches, however many are played."""
-    scratch = found[FROM_SCRATCH]
-    return max((seed for seed in scratch if seed < 3), key=lambda seed: scratch[seed].trained)
-
-
-def print_methods(environment: str, found: Mapping[str, Mapping[int, Finished]]) -> None:
+def print_methods(environment: str, compared: Compared) -> None:
     """Print the table of an environment, in Markdown."""
-    if FROM_SCRATCH not in found or not found[FROM_SCRATCH]:
+    teacher, found = compared
+    if teacher is None or not found:
         return
-    number = teacher_of(found)
-    teacher = found[FROM_SCRATCH][number]
-    print(
-        f"\n{environment}: the teacher is DQN's seed {number}, {teacher.trained:.1f}; random play {teacher.random:.1f}\n"
-    )
+    frames = teacher.frames[-1]
+    print(f"\n{environment}: teacher {teacher.trained:.1f} after {frames:,} frames, random {teacher.random:.1f}\n")
     seeds = sorted({seed for of in found.values() for seed in of})
     heads = ["method", "frames", *(f"seed {seed}" for seed in seeds), "median", "IQM", "95 %", "normalised median"]
     print(_row(heads), _row(["---"] * len(heads)), sep="\n")
@@ -174,36 +173,41 @@ def print_methods(environment: str, found: Mapping[str, Mapping[int, Finished]])
         print(_row([method, frames, *each, f"{median:.1f}", middle, f"[{low:.1f}, {high:.1f}]", f"{normalised:.2f}"]))
 
 
-def draw_methods(found: Mapping[str, Mapping[str, Mapping[int, Finished]]]) -> None:
-    """Draw docs/results_reincarnation.png: the evaluation phases of each method against the frames it played."""
+def draw_methods(found: Mapping[str, Compared]) -> None:
+    """Draw docs/results_reincarnation.png: evaluation phases against the frames played, and below the final scores."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 5.2), layout="constrained")
-    titles = {"cartpole": "CartPole-v1", "acrobot": "Acrobot-v1"}
-    for axes, (environment, methods) in zip(np.ravel(figure.subplots(1, len(found))), found.items(), strict=True):
-        for (method, of), look in zip(methods.items(), cycle(_looks()), strict=False):
+    figure = Figure(figsize=(5.4 * len(found), 7.2), layout="constrained")
+    places = figure.subplots(2, len(found), squeeze=False, height_ratios=[3, 2])
+    for column, (environment, (teacher, methods)) in enumerate(found.items()):
+        assert teacher is not None
+        curves, final = places[:, column]
+        for place, ((method, of), look) in enumerate(zip(methods.items(), _looks(), strict=False)):
             returns = np.array([run.returns for run in of.values()])
             frames = np.mean([run.frames for run in of.values()], axis=0)
-            middles = [interquartile_mean(column) for column in returns.T]
-            lows, highs = zip(*(bootstrap_interval(list(c), interquartile_mean) for c in returns.T), strict=True)
-            axes.plot(frames, middles, label=method, markersize=4, **look)
-            axes.fill_between(frames, lows, highs, color=look["color"], alpha=0.1, linewidth=0)
-        number = teacher_of(methods)
-        axes.axhline(
-            methods[FROM_SCRATCH][number].trained, color="0.25", linestyle=(0, (6, 2)), linewidth=1.2, label="teacher"
-        )
-        axes.axhline(
-            methods[FROM_SCRATCH][number].random, color="0.25", linestyle=(0, (1, 1.5)), linewidth=1.2, label="random"
-        )
+            curves.plot(frames, [interquartile_mean(each) for each in returns.T], label=method, markersize=4, **look)
+            scores = [run.trained for run in of.values()]
+            middle, (low, high) = interquartile_mean(scores), bootstrap_interval(scores, interquartile_mean)
+            error = [[middle - low], [high - middle]]
+            final.errorbar([middle], [place], xerr=error, color=look["color"], marker=look["marker"], capsize=3)
+        for level, label, line in ((teacher.trained, "teacher", (6, 2)), (teacher.random, "random", (1, 1.5))):
+            style: dict[str, Any] = {"color": "0.25", "linestyle": (0, line), "linewidth": 1.2}
+            curves.axhline(level, label=label, **style)
+            final.axvline(level, **style)
         seeds = max(len(of) for of in methods.values())
-        axes.set(title=f"{titles[environment]}, {seeds} seeds", xlabel="frames that the agent played", ylabel="return")
-        axes.set_xscale("symlog", linthresh=2_500, linscale=0.6)
-        axes.set_xticks([0, 2_500, 5_000, 10_000, 25_000, 50_000], ["0", "2.5 k", "5 k", "10 k", "25 k", "50 k"])
-        axes.set_xticks([], minor=True)
-        axes.spines[["top", "right"]].set_visible(False)
+        title = f"{TITLES[environment]}, {seeds} seed{'s' * (seeds > 1)}"
+        curves.set(title=title, xlabel="frames that the agent played", ylabel="return of the evaluation phases")
+        curves.set_xscale("symlog", linthresh=2_500, linscale=0.6)
+        curves.set_xlim(-300, 60_000)
+        curves.set_xticks([0, 2_500, 5_000, 10_000, 25_000, 50_000], ["0", "2.5 k", "5 k", "10 k", "25 k", "50 k"])
+        curves.set_xticks([], minor=True)
+        final.set(xlabel="return of 100 episodes, final weights", yticks=range(len(methods)), yticklabels=methods)
+        final.invert_yaxis()
+        for axes in (curves, final):
+            axes.spines[["top", "right"]].set_visible(False)
     lines, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(lines, labels, frameon=False, loc="outside lower center", ncols=5)
-    figure.suptitle("IQM of the evaluation phases, bands: 95 % bootstrap interval", fontsize="small", color="0.3")
+    figure.suptitle("IQM over seeds, bars: 95 % bootstrap interval", fontsize="small", color="0.3")
     figure.savefig(DOCS / "results_reincarnation.png", dpi=130)
 
 
@@ -283,7 +287,7 @@ def draw_delays(scores: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
     axes = figure.add_subplot(
         xlabel="delay, frames", ylabel="return", title="CartPole-v1, told the actions on their way"
     )
-    for offset, ((arm, of), look) in enumerate(zip(scores.items(), _looks(), strict=False)):
+    for offset, ((arm, of), look) in enumerate(zip(scores.items(), _looks()[1::2], strict=False)):
         delays = sorted(of)
         means = [statistics.fmean(of[delay]) for delay in delays]
         bounds = [bootstrap_interval(of[delay]) for delay in delays]
@@ -301,7 +305,7 @@ def draw_delays(scores: Mapping[str, Mapping[int, Sequence[float]]]) -> None:
 
 
 def _teacher(runs: Runs) -> list[str]:
-    path = runs.base_dir / "teacher"
+    path = runs.base_dir / "teachers" / "cartpole" / "0"
     return [
         f"RunnerWithTeacher.teacher_checkpoint_dir = '{path}'",
         "RunnerWithTeacher.teacher_gin_file = 'configs/dqn/cartpole.gin'",
@@ -363,7 +367,7 @@ def main() -> None:
         for environment, found in methods.items():
             print_methods(environment, found)
         if options.draw:
-            draw_methods(methods)
+            draw_methods({name: each for name, each in methods.items() if each.teacher is not None and each.methods})
     if "main_job" in options.only:
         play_main_job(runs, options.seeds)
     if "delays" in options.only:

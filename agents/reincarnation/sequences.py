@@ -29,7 +29,7 @@ __all__ = ["KickstartingVTrace", "QDaggerR2D2"]
 
 
 @gin.configurable("KickstartingVTraceAgent", module="agents")
-class KickstartingVTrace(Student, VTrace):
+class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras are never None
     """Kickstarting (Schmitt et al., "Kickstarting deep reinforcement learning", 2018) on V-trace.
 
     L = V-trace's + lambda c KL(softmax(Q_T(o) / tau) || pi(o)): the teacher's policy is made of its Q-values.

@@ -27,7 +27,7 @@ QUICK = (
     "Runner.training_steps = 100",
     "Runner.evaluation_steps = 10",
     "Runner.evaluation_episodes = None",
-    "Runner.max_steps_per_episode = 50",
+    "Runner.max_steps_per_episode = 100",  # few episodes: an Atari game is loaded anew for each
     "Runner.report_episodes = 0",
     "DQNAgent.min_replay_history = 16",
     "R2D2Agent.min_replay_history = 32",
@@ -74,7 +74,7 @@ def test_a_file_runs_a_hundred_frames(name: str, teachers: dict[str, Path], tmp_
     bindings = [*QUICK, f"RunnerWithTeacher.teacher_checkpoint_dir = '{teachers[game_of(name)]}'"]
     load_gin(f"configs/reincarnation/{name}.gin", bindings=bindings)
     offline = gin.query_parameter("RunnerWithTeacher.num_pretraining_iterations")
-    small = [*bindings, f"RunnerWithTeacher.num_pretraining_iterations = {min(offline, 2)}"]
+    small = [*bindings, f"RunnerWithTeacher.num_pretraining_iterations = {min(offline, 1)}"]
     if collects := _bound("RunnerWithTeacher.teacher_steps"):
         small.append("RunnerWithTeacher.teacher_steps = 60")
     if _bound("RunnerWithTeacher.num_pretraining_steps"):
@@ -86,7 +86,7 @@ def test_a_file_runs_a_hundred_frames(name: str, teachers: dict[str, Path], tmp_
     assert isinstance(runner, RunnerWithTeacher)
     runner.run_experiment()
     lines = read_iterations(tmp_path)
-    assert [line["phase"] for line in lines] == ["collect"] * bool(collects) + ["offline"] * min(offline, 2) + [
+    assert [line["phase"] for line in lines] == ["collect"] * bool(collects) + ["offline"] * min(offline, 1) + [
         "online"
     ]
     assert lines[-1]["frames"] >= 100 and lines[-1]["train_updates"] > 0
