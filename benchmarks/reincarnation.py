@@ -171,6 +171,10 @@ def print_methods(environment: str, compared: Compared) -> None:
         frames = f"{statistics.fmean(run.frames[-1] for run in of.values()):,.0f}"
         middle = f"{interquartile_mean(scores):.1f}"
         print(_row([method, frames, *each, f"{median:.1f}", middle, f"[{low:.1f}, {high:.1f}]", f"{normalised:.2f}"]))
+    if "QDagger" in found:
+        median = statistics.median(run.trained for run in found["QDagger"].values())
+        share = (median - teacher.random) / (teacher.trained - teacher.random)
+        print(f"QDagger, {share:.2f} of its teacher above random >= 0.9: {_held(share >= 0.9)}")
 
 
 def draw_methods(found: Mapping[str, Compared]) -> None:
@@ -244,7 +248,10 @@ def print_delay_5(found: Mapping[str, Mapping[int, Finished]]) -> None:
         if both:
             differences = [found["label at effect"][seed].trained - found[arm][seed].trained for seed in both]
             low, high = bootstrap_interval(differences)
-            print(f"label at effect minus {arm}, paired: {statistics.fmean(differences):.1f} [{low:.1f}, {high:.1f}]")
+            mean = statistics.fmean(differences)
+            print(f"label at effect minus {arm}, paired: {mean:.1f} [{low:.1f}, {high:.1f}]: {_held(low > 0)}")
+    median = statistics.median(run.trained for run in found["label at effect"].values())
+    print(f"label at effect, median {median:.1f} >= 400: {_held(median >= 400)}")
 
 
 def sweep_delays(runs: Runs, seeds: int) -> dict[str, dict[int, list[float]]]:
@@ -332,6 +339,10 @@ def _looks() -> list[dict[str, Any]]:
     lines = ("-", "-", "--", "-.", "-", "--", ":", "-.")
     looks = zip(colours, lines, ".osD^vPX", strict=True)
     return [{"color": colour, "linestyle": line, "marker": marker} for colour, line, marker in looks]
+
+
+def _held(does: bool) -> str:
+    return "held" if does else "MISSED"
 
 
 def _row(cells: Sequence[str]) -> str:

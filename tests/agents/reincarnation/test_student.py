@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gin
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -123,6 +124,11 @@ def test_the_learning_rate_goes_with_lambda(weight: float, rate: float) -> None:
 def test_a_lambda_out_of_range_is_refused(weight: float) -> None:
     with pytest.raises(ValueError, match=rf"lambda must lie in \[0, 1\], got {weight}"):
         create_linear_schedule(weight)
+
+
+def test_lambda_cannot_be_bound() -> None:
+    with pytest.raises(ValueError, match="denylisted kwarg 'weight'"):
+        gin.bind_parameter("create_linear_schedule.weight", 2.0)
 
 
 def test_the_learner_steps_with_the_rate_of_lambda() -> None:
