@@ -266,7 +266,7 @@ def sweep_delays(runs: Runs, seeds: int) -> dict[str, dict[int, list[float]]]:
     scores: dict[str, dict[int, list[float]]] = {arm: {} for arm in ARMS}
     for trial in _trials(directory):
         if (run := read(directory / "trials" / trial.name)) is not None:
-            scores[trial.arm].setdefault(trial.bindings["RealtimeDelay.delay"], []).append(run.trained)
+            scores[trial.arm].setdefault(int(trial.bindings["RealtimeDelay.delay"]), []).append(run.trained)
     return scores
 
 
