@@ -16,6 +16,7 @@ from async_wrappers.agents.reincarnation.jsrl import JSRL
 from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
 from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
+from async_wrappers.agents.reincarnation.sequences import KickstartingVTrace, QDaggerR2D2
 from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student, only_in_turn
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -38,6 +39,8 @@ AGENTS: Mapping[str, type[Spec]] = {
     "vtrace": VTrace,
     "qdagger_dqn": QDaggerDQN,
     "qdagger_rainbow": QDaggerRainbow,
+    "qdagger_r2d2": QDaggerR2D2,
+    "kickstarting_vtrace": KickstartingVTrace,
     "dqfd_dqn": DQfD,
     "jsrl_dqn": JSRL,
     "pretrained_dqn": PretrainedDQN,

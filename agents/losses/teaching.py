@@ -9,7 +9,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["best_action_distillation", "clipped_weight", "conservative", "distillation", "large_margin", "value_error"]
+__all__ = [
+    "best_action_distillation",
+    "clipped_weight",
+    "conservative",
+    "distillation",
+    "large_margin",
+    "policy_distillation",
+    "value_error",
+]
 
 
 def distillation(q_teacher: Tensor, q: Tensor, temperature: float) -> Tensor:
@@ -30,6 +38,25 @@ def distillation(q_teacher: Tensor, q: Tensor, temperature: float) -> Tensor:
     log_teacher = (labels / temperature).log_softmax(dim=1)
     log_student = (q / temperature).log_softmax(dim=1)
     return (log_teacher.exp() * (log_teacher - log_student)).sum(dim=1) * known
+
+
+def policy_distillation(q_teacher: Tensor, logits: Tensor, temperature: float) -> Tensor:
+    """KL(softmax(q_teacher / temperature) || softmax(logits)) (Schmitt et al. 2018, eq. 3, but for a constant).
+
+    Args:
+        q_teacher: the teacher's values, `[B, A]`.
+        logits: of the student's policy, `[B, A]`; the gradient flows through these alone.
+        temperature: tau of the teacher, above 0.
+
+    Returns:
+        The divergences, `[B]`.
+
+    Raises:
+        ValueError: the shapes differ, or the temperature is not above 0.
+    """
+    labels, known = _labels(q_teacher, logits, temperature)
+    log_teacher = (labels / temperature).log_softmax(dim=1)
+    return (log_teacher.exp() * (log_teacher - logits.log_softmax(dim=1))).sum(dim=1) * known
 
 
 def best_action_distillation(q_teacher: Tensor, q: Tensor, temperature: float) -> Tensor:

@@ -45,6 +45,8 @@ class QDagger(Student):
         distill_best_action_only: Distil the teacher's greedy action alone: a cross-entropy.
         distill_type: ``"policy_only"``; ``"policy_and_value"`` adds the squared error of the values; ``"value_only"``.
         distill_decay_period: Decisions of the online phase after which lambda is 0; -1 for no such end.
+        method_type: ``"reincarnation"``; ``"ql_plus_dagger"``, where lambda stays 1; or ``"dagger"``, where it does and
+            the agent's own loss has weight 0.
         learning_rate_fn: From lambda to the learning rate.
         shared: Those of the agent.
 
@@ -62,10 +64,13 @@ class QDagger(Student):
         distill_best_action_only: bool = False,
         distill_type: str = "policy_only",
         distill_decay_period: int = -1,
+        method_type: str = "reincarnation",
         learning_rate_fn: Callable[[float], float] = create_linear_schedule,
         **shared: Any,
     ) -> None:
         """See the class."""
+        if method_type not in METHODS:
+            raise ValueError(f"method_type must be one of {', '.join(map(repr, METHODS))}, got {method_type!r}")
         check_numbers(distill_loss_coefficient=distill_loss_coefficient)
         if distill_loss_coefficient < 0:
             raise ValueError(f"distill_loss_coefficient must be >= 0, got {distill_loss_coefficient}")
@@ -81,12 +86,17 @@ class QDagger(Student):
         super().__init__(observation_space, action_space, decay_period=distill_decay_period, **shared)
         self._coefficient, self._temperature = distill_loss_coefficient, distill_temperature
         self._best_action_only, self._distills = distill_best_action_only, DISTILLS[distill_type]
+        self._method = method_type
         self._learning_rate_fn = with_gin_values(learning_rate_fn)  # called later, when gin may hold other values
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return c times the distillation of the teacher's values, [B]."""
-        labels = batch["extras"][LABEL]
         q = self.values(networks.online, batch["observation"], rng)  # type: ignore[attr-defined]
+        loss = self.distil(batch["extras"][LABEL], q)
+        return LossOutput(self._coefficient * loss, metrics={"DistillLoss": loss.mean()})
+
+    def distil(self, labels: Tensor, q: Tensor) -> Tensor:
+        """Return the distillation [B] of labels [B, A] into the student's values [B, A]."""
         policy, value = self._distills
         loss = q.new_zeros(len(q))
         if policy:
@@ -94,7 +104,16 @@ class QDagger(Student):
             loss = loss + distil(labels, q, self._temperature)
         if value:
             loss = loss + value_error(labels, q)
-        return LossOutput(self._coefficient * loss, metrics={"DistillLoss": loss.mean()})
+        return loss
+
+    def record_score(self, normalized_score: float) -> None:
+        """Let lambda follow the score of an iteration, unless it stays 1."""
+        if self._method == "reincarnation":
+            super().record_score(normalized_score)
+
+    def own_weight(self) -> float:
+        """Return 0 where the teacher's term is all."""
+        return 0.0 if self._method == "dagger" else 1.0
 
     def learning_rate(self) -> float:
         """Return the rate of the present lambda."""
@@ -114,6 +133,8 @@ class QDaggerDQN(QDagger, DQN):
         distill_best_action_only: Distil the teacher's greedy action alone: a cross-entropy.
         distill_type: ``"policy_only"``; ``"policy_and_value"`` adds the squared error of the values; ``"value_only"``.
         distill_decay_period: Decisions of the online phase after which lambda is 0; -1 for no such end.
+        method_type: ``"reincarnation"``; ``"ql_plus_dagger"``, where lambda stays 1; or ``"dagger"``, where it does and
+            the agent's own loss has weight 0.
         learning_rate_fn: From lambda to the learning rate.
         shared: Those of `DQN`.
 
@@ -135,10 +156,9 @@ class QDaggerRainbow(QDagger, FullRainbow):
     Args:
         observation_space: As in `DQN`.
         action_space: Discrete.
-        method_type: ``"reincarnation"``; ``"ql_plus_dagger"``, where lambda stays 1; or ``"dagger"``, where it does and
-            the agent's own loss has weight 0.
         data_augmentation: Shift the images of each row of a batch at random by up to 4 pixels, those of the observation
             and the next one each by themselves (DrQ: Kostrikov et al. 2020). The teacher sees them as they are.
+        learning_rate_fn: From lambda to the learning rate.
         shared: Those of `QDagger` and `FullRainbow`.
 
     Raises:
@@ -152,21 +172,19 @@ class QDaggerRainbow(QDagger, FullRainbow):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        method_type: str = "reincarnation",
         data_augmentation: bool = False,
+        learning_rate_fn: Callable[[float], float] = create_linear_schedule,
         **shared: Any,
     ) -> None:
         """See the class."""
         check_flags(data_augmentation=data_augmentation)
-        if method_type not in METHODS:
-            raise ValueError(f"method_type must be one of {', '.join(map(repr, METHODS))}, got {method_type!r}")
         if data_augmentation and len(observation_space.shape or ()) < 2:
             raise ValueError(
                 f"data_augmentation must be False for observations that are no images, got {observation_space}"
             )
-        super().__init__(observation_space, action_space, **shared)
+        super().__init__(observation_space, action_space, learning_rate_fn=learning_rate_fn, **shared)
         self.learner_kind = f"QDagger{self.learner_kind}"
-        self._method, self._augments = method_type, data_augmentation
+        self._augments = data_augmentation
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return QDagger's loss of a batch, whose images are shifted if that is asked for."""
@@ -174,19 +192,6 @@ class QDaggerRainbow(QDagger, FullRainbow):
             shifted = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
             batch = {**batch, **shifted}
         return super().loss(networks, batch, rng)
-
-    def teacher_weight(self) -> float:
-        """Return lambda, or 1 where it does not fall."""
-        return self.teaching.weight if self._method == "reincarnation" else 1.0
-
-    def own_weight(self) -> float:
-        """Return 0 where the teacher's term is all."""
-        return 0.0 if self._method == "dagger" else 1.0
-
-    def learning_rate(self) -> float:
-        """Return the rate of the weight of the teacher's term."""
-        rate: float = self._learning_rate_fn(self.teacher_weight())
-        return rate
 
 
 def random_shift(images: Tensor, rng: np.random.Generator, pixels: int = 4) -> Tensor:

@@ -96,6 +96,7 @@ class RunnerWithTeacher(Runner):
         self._teacher_path, self._teacher_number = teacher_checkpoint_dir, teacher_checkpoint_number
         self._teacher_steps, self._updates, self._label_at = teacher_steps, num_pretraining_steps, label_at
         offline = num_pretraining_iterations if num_pretraining_steps else 0
+        self.student.student.check_phases(teacher_steps=teacher_steps, offline=offline)
         if teacher_steps and not (offline or self._rehearses):
             raise ValueError(
                 "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline "

@@ -54,6 +54,7 @@ __all__ = [
     "check_positive",
     "create_linear_schedule",
     "only_in_turn",
+    "seed_of",
     "with_teacher",
 ]
 
@@ -69,7 +70,7 @@ class Phase(Enum):
     ONLINE = "online"
 
 
-@gin.configurable(module="agents")
+@gin.configurable(module="agents", denylist=["weight"])
 def create_linear_schedule(weight: float, initial_lr: float = 1e-4, final_lr: float = 1e-5) -> float:
     """Return the learning rate lambda * initial_lr + (1 - lambda) * final_lr.
 
@@ -151,17 +152,26 @@ def with_teacher(
 
 
 class _Once:
-    """A network that is called once for the same tensors."""
+    """A network that is called once for the same tensors, or the same rows of the same tensors."""
 
     def __init__(self, network: Callable[..., Tensor]) -> None:
         self._network = network
         self._known: dict[tuple[Any, ...], tuple[tuple[Any, ...], Tensor]] = {}
 
     def __call__(self, *inputs: Any) -> Tensor:
-        key = (torch.is_grad_enabled(), *(id(each) for each in inputs))
+        key = (torch.is_grad_enabled(), *map(_same, inputs))
         if key not in self._known:
-            self._known[key] = inputs, self._network(*inputs)  # the inputs stay alive, and with them their ids
+            self._known[key] = inputs, self._network(*inputs)  # the inputs stay alive, and nothing else lies there
         return self._known[key][1]
+
+
+def _same(value: Any) -> Any:
+    """Return what two inputs have in common that are one: the place of a tensor's numbers, or an object's own."""
+    if isinstance(value, Tensor):
+        return value.data_ptr(), value.dtype, value.shape, value.stride()
+    if isinstance(value, Mapping):
+        return tuple((name, _same(each)) for name, each in value.items())
+    return id(value)
 
 
 class Rehearsal:
@@ -245,16 +255,33 @@ class Student(Spec):
         """See the class."""
         super().__init__(observation_space, action_space, **shared)
         check_at_least("decay_period", decay_period, -1, "decisions")
+        self.check_replays()
+        self.decay_period = decay_period
+        self.teaching = Teaching()
+
+    @property
+    def extras(self) -> gym.spaces.Dict | None:  # type: ignore[override]
+        """What lies beside a transition: what the agent's own policy leaves, and the label."""
+        own: gym.spaces.Dict | None = super().extras
+        if not self.labelled:
+            return own
+        label = gym.spaces.Box(-np.inf, np.inf, (self.num_actions,), np.float32)
+        return gym.spaces.Dict({**({} if own is None else own.spaces), LABEL: label})
+
+    def check_replays(self) -> None:
+        """Refuse a replay that the agent can have by itself, and a student cannot."""
         if self._replay["eviction"] != "oldest":
             raise ValueError(f"replay_eviction must be 'oldest' with agent {self.name!r}, got 'reservoir'")
         if self._learning["one_step_loss"]:
             raise ValueError(f"one_step_loss must be False with agent {self.name!r}, which has two replays, got True")
-        self.decay_period = decay_period
-        self.teaching = Teaching()
-        self.rehearsal_seed = _seed_of(self._replay_seed, 2)
-        if self.labelled:
-            label = gym.spaces.Box(-np.inf, np.inf, (self.num_actions,), np.float32)
-            self.extras = gym.spaces.Dict({LABEL: label})
+
+    def check_phases(self, *, teacher_steps: int, offline: int) -> None:
+        """Refuse phases that make no sense for the agent; here all do.
+
+        Args:
+            teacher_steps: Frames that the teacher plays to collect.
+            offline: Iterations of offline updates.
+        """
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the agent's own loss, with the teacher's term while its weight is above 0."""
@@ -292,6 +319,11 @@ class Student(Spec):
         """Go from offline updates to play: the target network begins with the weights as they are."""
         learner.synchronize_target()
 
+    @property
+    def rehearsal_seed(self) -> int:
+        """Seed of which rows of a batch are the teacher's."""
+        return seed_of(self._replay_seed, 2)
+
     def make_teacher_replay(self) -> Replay:
         """Make the replay of what the teacher does, drawn from uniformly."""
         uniform = {"selector": "uniform", "priority_exponent": None, "importance_exponent": None}
@@ -299,8 +331,8 @@ class Student(Spec):
         return create_replay(
             self.observation_space,
             capacity=self._replay_capacity,
-            seed=_seed_of(self._replay_seed, 1),
-            extras=self.extras if self.labelled else None,
+            seed=seed_of(self._replay_seed, 1),
+            extras=self.extras,
             **settings,
         )
 
@@ -488,7 +520,7 @@ class ReincarnatedAgent(TurnBasedAgent):
     ) -> None:
         if self.student.labelled and not self.eval_mode and outcome.applied:
             label = self._label if self._label_at == "start" else self._values_of("effect_info")
-            self._extras = {"extras": {LABEL: label}}
+            self._extras = {"extras": {**self._extras.get("extras", {}), LABEL: label}}
         super()._close(reward, outcome, following, terminal, truncated)
 
     def _learn_from_closed(self, frame: int) -> None:
@@ -541,7 +573,8 @@ class ReincarnatedAgent(TurnBasedAgent):
 _REPLAY = "teacher_replay"
 
 
-def _seed_of(seed: int, number: int) -> int:
+def seed_of(seed: int, number: int) -> int:
+    """Return seed `number` of those that a student has besides its agent's."""
     return int(np.random.SeedSequence((seed, number, 0)).generate_state(1)[0])
 
 

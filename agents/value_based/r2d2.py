@@ -193,10 +193,7 @@ class R2D2(DQN):
         b = self.burn_in
         with torch.no_grad():
             q_target, _ = self._unrolled(networks.target, batch, slice(None), batch[STATE])
-            burnt_in = batch[STATE]
-            if b:
-                _, burnt_in = self._unrolled(networks.online, batch, slice(0, b), batch[STATE])
-        q, _ = self._unrolled(networks.online, batch, slice(b, None), burnt_in)
+        q = self.unrolled_values(networks.online, batch)
         td_errors = td_errors_n_step_double(
             q[:-1],
             q_target[b:],
@@ -210,6 +207,14 @@ class R2D2(DQN):
         )
         priority = sequence_priority(td_errors.detach(), batch["mask"][b:], self.eta)
         return LossOutput(0.5 * (td_errors**2).sum(dim=0), priority, {"Value": q.detach().mean()})
+
+    def unrolled_values(self, network: Callable[..., Any], batch: Batch) -> Tensor:
+        """Return a network's values [T + 1, B, A] of the rows after the burn-in, run over without learning."""
+        b, burnt_in = self.burn_in, batch[STATE]
+        if b:
+            with torch.no_grad():
+                _, burnt_in = self._unrolled(network, batch, slice(0, b), batch[STATE])
+        return self._unrolled(network, batch, slice(b, None), burnt_in)[0]
 
     def _unrolled(self, network: Callable[..., Any], batch: Batch, rows: slice, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return a network's values of some rows, and the state after them."""

@@ -74,10 +74,16 @@ class TaughtEnv(DriftingEnv):
 
 def make_student(kind: Any, environment: gym.Env[Any, Any], **arguments: Any) -> ReincarnatedAgent:
     """A small student of `ScriptedTeacher`, in its online phase."""
-    agent = ReincarnatedAgent.playing(kind, environment, **hyperparameters(kind, **arguments))
+    return taught(kind, environment, **hyperparameters(kind, **arguments))
+
+
+def taught(kind: Any, environment: gym.Env[Any, Any], keeps_replay: bool = True, **arguments: Any) -> ReincarnatedAgent:
+    """A student of `ScriptedTeacher`, in its online phase."""
+    agent = ReincarnatedAgent.playing(kind, environment, **arguments)
     assert isinstance(agent, ReincarnatedAgent)
     space: Any = environment.action_space
-    agent.set_teacher(ScriptedTeacher(int(space.n), int(space.start)), keeps_replay=True)  # type: ignore[arg-type]
+    teacher: Any = ScriptedTeacher(int(space.n), int(space.start))
+    agent.set_teacher(teacher, keeps_replay=keeps_replay)
     agent.begin_phase(Phase.ONLINE)
     return agent
 
@@ -92,7 +98,7 @@ def teachers_run(base_dir: Path, *bindings: str) -> Path:
     return base_dir
 
 
-def students_runner(base_dir: Path, teacher: Path, *bindings: str) -> Any:
+def students_runner(base_dir: Path, teacher: Path, *bindings: str, gin_file: str = "qdagger_dqn_cartpole") -> Any:
     """Make a small runner of a QDagger student: an iteration of collecting, two offline and two online."""
     bound = (
         f"RunnerWithTeacher.teacher_checkpoint_dir = '{teacher}'",
@@ -100,5 +106,5 @@ def students_runner(base_dir: Path, teacher: Path, *bindings: str) -> Any:
         "RunnerWithTeacher.num_pretraining_steps = 6",
         "DQNAgent.summary_writing_frequency = 2",
     )
-    load_gin("configs/reincarnation/qdagger_dqn_cartpole.gin", bindings=[*QUICK, *bound, *bindings])
+    load_gin(f"configs/reincarnation/{gin_file}.gin", bindings=[*QUICK, *bound, *bindings])
     return create_runner(base_dir)

@@ -38,6 +38,13 @@ def test_distillation_is_the_divergence_of_the_two_policies(
     assert loss.tolist() == pytest.approx([expected])
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_the_temperature_of_a_policys_distillation_is_the_teachers_alone(temperature: float) -> None:
+    # p = (3/4, 1/4) against (1/4, 3/4): 3/4 log 3 + 1/4 log 1/3
+    loss = teaching.policy_distillation(rows([LOG(3) * temperature, 0.0]), rows([0.0, LOG(3)]), temperature)
+    assert loss.tolist() == pytest.approx([0.5 * LOG(3)])
+
+
 @pytest.mark.parametrize(
     ("q_teacher", "q", "expected"),
     [([2.0, 9.0], [0.0, LOG(3)], -LOG(0.75)), ([2.0, 1.0], [0.0, LOG(3)], -LOG(0.25))],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gin
 import pytest
@@ -19,15 +20,17 @@ from tests.worlds.teachers import MODULES
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted(path.stem for path in (ROOT / "configs" / "reincarnation").glob("*.gin"))
-GAMES = ("cartpole", "atari")
+GAMES = {"cartpole": "dqn/cartpole", "main_job": "default", "atari": "dqn/atari"}  # and the file of their teacher
 QUICK = (
     *(f"import {module.__name__}" for module in MODULES),
     "Runner.num_iterations = 1",
     "Runner.training_steps = 100",
     "Runner.evaluation_steps = 10",
-    "Runner.max_steps_per_episode = 50",
+    "Runner.evaluation_episodes = None",
+    "Runner.max_steps_per_episode = 100",  # few episodes: an Atari game is loaded anew for each
     "Runner.report_episodes = 0",
-    "DQNAgent.min_replay_history = 32",
+    "DQNAgent.min_replay_history = 16",
+    "R2D2Agent.min_replay_history = 32",
     "DQNAgent.replay_capacity = 1_000",
     "DQNAgent.batch_size = 2",
     "create_network.torso = @MLPTorso",
@@ -40,9 +43,9 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A teacher of each game, as its file makes it, after a hundred frames."""
     threads = torch.get_num_threads()
     made = {}
-    for game in GAMES:
+    for game, gin_file in GAMES.items():
         base_dir = made[game] = tmp_path_factory.mktemp(game)
-        load_gin(f"configs/dqn/{game}.gin", bindings=QUICK)
+        load_gin(f"configs/{gin_file}.gin", bindings=QUICK)
         runner = create_runner(base_dir)
         save_config(base_dir)
         runner.run_experiment()
@@ -52,7 +55,7 @@ def teachers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def game_of(name: str) -> str:
-    return "cartpole" if "cartpole" in name else "atari"
+    return next((game for game in GAMES if game in name), "atari")
 
 
 def test_there_is_a_file_for_each_of_the_seeds() -> None:
@@ -71,8 +74,10 @@ def test_a_file_runs_a_hundred_frames(name: str, teachers: dict[str, Path], tmp_
     bindings = [*QUICK, f"RunnerWithTeacher.teacher_checkpoint_dir = '{teachers[game_of(name)]}'"]
     load_gin(f"configs/reincarnation/{name}.gin", bindings=bindings)
     offline = gin.query_parameter("RunnerWithTeacher.num_pretraining_iterations")
-    small = [*bindings, f"RunnerWithTeacher.num_pretraining_iterations = {min(offline, 2)}"]
-    if gin.query_parameter("RunnerWithTeacher.num_pretraining_steps"):
+    small = [*bindings, f"RunnerWithTeacher.num_pretraining_iterations = {min(offline, 1)}"]
+    if collects := _bound("RunnerWithTeacher.teacher_steps"):
+        small.append("RunnerWithTeacher.teacher_steps = 60")
+    if _bound("RunnerWithTeacher.num_pretraining_steps"):
         small.append("RunnerWithTeacher.num_pretraining_steps = 3")
     if "nature" in name:  # whose teacher has another optimiser
         small.append("ReloadedDQNAgent.reload_optimizer = False")
@@ -81,11 +86,21 @@ def test_a_file_runs_a_hundred_frames(name: str, teachers: dict[str, Path], tmp_
     assert isinstance(runner, RunnerWithTeacher)
     runner.run_experiment()
     lines = read_iterations(tmp_path)
-    assert [line["phase"] for line in lines] == ["offline"] * min(offline, 2) + ["online"]
+    assert [line["phase"] for line in lines] == ["collect"] * bool(collects) + ["offline"] * min(offline, 1) + [
+        "online"
+    ]
     assert lines[-1]["frames"] >= 100 and lines[-1]["train_updates"] > 0
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if "cartpole" not in name])
+def _bound(parameter: str) -> Any:
+    """What gin binds a parameter to; None for nothing."""
+    try:
+        return gin.query_parameter(parameter)
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if game_of(name) == "atari"])
 def test_on_atari_a_student_has_the_network_of_its_agent_without_a_teacher(name: str, tmp_path: Path) -> None:
     load_gin(f"configs/reincarnation/{name}.gin", bindings=["DQNAgent.replay_capacity = 1_000"])
     runner = create_runner(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import gin
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -125,6 +126,11 @@ def test_a_lambda_out_of_range_is_refused(weight: float) -> None:
         create_linear_schedule(weight)
 
 
+def test_lambda_cannot_be_bound() -> None:
+    with pytest.raises(ValueError, match="denylisted kwarg 'weight'"):
+        gin.bind_parameter("create_linear_schedule.weight", 2.0)
+
+
 def test_the_learner_steps_with_the_rate_of_lambda() -> None:
     agent = make_student(QDaggerDQN, TaughtEnv())
 
@@ -233,7 +239,7 @@ def test_the_kinds_of_qdagger_on_rainbow(
     td = FullRainbow.loss(spec, networks, batch, RNG)
     kl = distillation(batch["extras"][LABEL], spec.values(network, batch["observation"], RNG), 1.0)
     for normalized, weight in zip((0.0, 0.75), weights, strict=True):
-        spec.teaching.record_score(normalized, -1)
+        spec.record_score(normalized)
         output = spec.loss(networks, batch, RNG)
         assert torch.allclose(output.loss, own * td.loss + weight * 2.0 * kl)
         assert torch.equal(output.priority, td.priority)
