@@ -146,6 +146,7 @@ def with_teacher(
             own_weight() * learnt.loss + amount * taught.loss,
             learnt.priority,
             {**learnt.metrics, **taught.metrics, **metrics},
+            learnt.mean_over,
         )
 
     return both
@@ -283,9 +284,21 @@ class Student(Spec):
             offline: Iterations of offline updates.
         """
 
-    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return the agent's own loss, with the teacher's term while its weight is above 0."""
-        own: Loss = super().loss  # type: ignore[misc]
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator, *further: Any) -> LossOutput:
+        """Return the agent's own loss, with the teacher's term while its weight is above 0.
+
+        Args:
+            networks: As of any loss.
+            batch: As of any loss.
+            rng: As of any loss.
+            further: What the agent's own loss is given besides.
+        """
+        agents_loss = super().loss  # type: ignore[misc]
+
+        def own(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+            output: LossOutput = agents_loss(networks, batch, rng, *further)
+            return output
+
         return with_teacher(own, self.teacher_term, self.teacher_weight, self.own_weight)(networks, batch, rng)
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
