@@ -25,12 +25,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import gin
 
 from async_wrappers.agents.experiment.gin_text import OURS, Macro, Reference, bindings_in, leaves
-from async_wrappers.agents.replay.mixture import SOURCES
 
 __all__ = ["Given", "LoadedConfig", "Unread", "gin_name", "given_in", "known_to_gin"]
 
@@ -43,7 +43,8 @@ CHOICES = (
     ("create_agent", "agent_name"),
     ("create_runner", "schedule"),
 )
-TABLES: Mapping[tuple[str, str], Mapping[str, Any]] = {("VTraceAgent", "sources"): SOURCES}
+# Modules and names of tables that a parameter's texts choose from; by name, since they need PyTorch.
+TABLES = {("VTraceAgent", "sources"): ("async_wrappers.agents.replay.mixture", "SOURCES")}
 
 
 @dataclass(frozen=True)
@@ -346,8 +347,10 @@ class _Graph:
             yield from filter(None, map(self._ours.name_of, leaves(defaults)))
             yield from self._ours.named_in_code(name, self._choices(name, opened))
             for (owner, parameter), table in TABLES.items():
-                texts = self._values(owner, parameter) if owner == name else []
-                yield from filter(None, (self._ours.name_of(table.get(each)) for each in texts if type(each) is str))
+                texts = [each for each in self._values(owner, parameter) if type(each) is str] if owner == name else []
+                if texts:
+                    entries = getattr(import_module(table[0]), table[1])
+                    yield from filter(None, (self._ours.name_of(entries.get(each)) for each in texts))
 
     def _choices(self, name: str, opened: tuple[str, str] | None) -> dict[str, set[str]]:
         """Return the texts that choose an entry of a table, by the default of the parameter that takes them."""

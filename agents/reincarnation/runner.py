@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ class RunnerWithTeacher(Runner):
             None where there is a teacher.
         label_at: Under delay, of which observation the teacher's values are that teach: of that which the decision
             started from (``"start"``), or of that on which its action landed (``"effect"``).
+        dopamine_teacher_fn: Makes a teacher of Dopamine's checkpoints, from (directory, environment, number).
 
     Raises:
         ValueError: An argument out of range, or an agent that learns from no teacher.
@@ -73,6 +75,7 @@ class RunnerWithTeacher(Runner):
         num_pretraining_steps: int = 100_000,
         teacher_gin_file: str | None = None,
         label_at: str = "start",
+        dopamine_teacher_fn: Callable[..., Teacher] = DopamineTeacher,
     ) -> None:
         """See the class."""
         super().__init__(base_dir)
@@ -106,6 +109,7 @@ class RunnerWithTeacher(Runner):
         self._kinds += [Phase.ONLINE] * self.num_iterations
         self.num_iterations = len(self._kinds)
         self._kind, self._teacher_gin_file = Phase.ONLINE, teacher_gin_file
+        self._dopamine_teacher = dopamine_teacher_fn
         self._scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
         self.teacher: Teacher | None = None
 
@@ -148,7 +152,7 @@ class RunnerWithTeacher(Runner):
 
     def _load_teacher(self, path: Path) -> Teacher:
         if is_dopamine(path):
-            return DopamineTeacher(path, self._create_environment(), self._teacher_number)
+            return self._dopamine_teacher(path, self._create_environment(), self._teacher_number)
         return Teacher.of_run(path, self._teacher_number)
 
     @property

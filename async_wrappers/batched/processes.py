@@ -84,6 +84,7 @@ class ProcessEnvs(VectorEnvs):
         """See the class."""
         self._processes = _ProcessVector(make, num_envs, processes)
         super().__init__(self._processes)
+        self._waits_again = True
 
     @property
     def restarts(self) -> int:

@@ -152,12 +152,14 @@ class VectorEnvs:
         self._filler = batch(self.action_space, [create_zero_array(self.action_space)] * n)
         self._in_step = False  # actions are sent, and what came of them is not yet received
         self._lost = False  # whether a step is on its way is not known any more
+        self._waits_again = False  # whether a wait for a step that was interrupted can be begun anew
         self._one_generator = False  # for all rows: the vector takes one seed
 
     def work_ahead(self) -> None:
         """Step in a thread from ``send`` on, unless the vector does so by itself."""
         if self._send is None:
             self._thread = thread = ThreadPoolExecutor(1, "environments")
+            self._waits_again = True
             step: list[Future[Any]] = []
 
             def send(actions: Any) -> None:
@@ -264,7 +266,7 @@ class VectorEnvs:
             try:
                 self._send(actions)
             except BaseException as error:
-                self._lost = not isinstance(error, Exception)
+                self._lost = not isinstance(error, Exception) and not self._waits_again
                 raise
         self._in_step = True
 
@@ -279,15 +281,15 @@ class VectorEnvs:
     def _finish_step(self) -> None:
         """Take what came of the step that was started."""
         # A vector with threads of its own hears a signal when `recv` is over and the step is taken, which is then lost:
-        # to wait for it again would last for ever. A thread of ours keeps the step, and can be waited for again.
+        # to wait for it again would last for ever. A thread or a process of ours keeps the step.
         self._in_step = False
         try:
             step = self._vector.step(self._actions) if self._receive is None else self._receive()
         except BaseException as error:
             self._turns.end()  # no row could be shown of it
             if not isinstance(error, Exception):
-                self._in_step = self._thread is not None
-                self._lost = self._receive is not None and self._thread is None
+                self._in_step = self._waits_again
+                self._lost = self._receive is not None and not self._waits_again
             raise
         observations, rewards, terminated, truncated, info = step
         self._observations, self._info = observations, info

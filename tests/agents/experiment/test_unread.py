@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from async_wrappers.agents.cli import record, sweep, train
+from async_wrappers.agents.cli import evaluate, record, sweep, train
 from async_wrappers.agents.cli.command_line import COMMANDS
 from async_wrappers.agents.cli.configuration import load_gin
 from async_wrappers.agents.cli.flags import Parser
@@ -188,7 +188,8 @@ class TestWhatMayBeRead:
             ]
             for name in vectors
         ]
-        choices += [[f"create_network.torso = {name!r}"] for name in ("mlp", "nature", "1m")]
+        choices += [[f"create_network.torso = {name}"] for name in ("'mlp'", "'nature'", "'1m'", "@CentredTorso")]
+        choices += [["create_agent.agent_name = 'vtrace'", "VTraceAgent.sources = [('standard', 0.5), ('elite', 0.5)]"]]
         choices += [["create_network.initializer = 'variance_scaling'"]]
         first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}
         every = [Given("here", name, parameter, from_file=False) for name, parameter in first.items() if parameter]
@@ -275,7 +276,7 @@ def test_every_command_of_the_pages_is_accepted(line: str) -> None:
     words = shlex.split(line.replace("--seed N", "--seed 1"))
     name = words.pop(0) if words[0] in COMMANDS else "train"
     parser = Parser(name, "")
-    {"sweep": sweep, "record": record}.get(name, train).add_flags(parser)
+    {"sweep": sweep, "record": record, "evaluate": evaluate}.get(name, train).add_flags(parser)
     options = parser.parse(words)
     loaded = load_gin(options)
     given_here, never_read = set(), loaded.unread().keys()
