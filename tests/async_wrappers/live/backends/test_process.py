@@ -735,6 +735,7 @@ def test_pinned_workers_stay_on_one_core_each() -> None:
 LEARNING = """
 import os, signal, sys, time
 from pathlib import Path
+from threading import Timer
 from tests.async_wrappers.live.backends.test_process import child_of, make_learning
 
 def main(folder, what):
@@ -745,7 +746,7 @@ def main(folder, what):
         if what == "stopped":
             learner.suspend()
         try:
-            print(learner.pid, flush=True)
+            Timer(0.5, print, [learner.pid], {"flush": True}).start()  # the signal comes while frames are played
             runner.run(frames=1_000_000)
         except KeyboardInterrupt:
             runner.save(folder)
