@@ -81,7 +81,7 @@ class VTrace(Spec):
         prefetch: Whether the replays' rows of the next batch are drawn in threads while the learner computes.
         when_full: Whether acting waits for the learner, ``"wait"``; or what is dropped if it is slower:
             ``"drop_oldest"``, ``"drop_newest"``, ``"alternate"`` (one or the other by chance).
-        queue_capacity: Unrolls that wait at most, where some are dropped; at least B.
+        queue_capacity: Unrolls that wait at most, where some are dropped; at least B. None is 64, or B if that is more.
         update_period: Decisions between two updates at least; 1 where acting waits.
         lambda_: Decay of the traces, lambda.
         clip_rho: rho-bar.
@@ -137,7 +137,7 @@ class VTrace(Spec):
         sources: Sequence[tuple[Any, float]] | None = None,
         prefetch: bool = False,
         when_full: str = "wait",
-        queue_capacity: int = 64,
+        queue_capacity: int | None = None,
         update_period: int = 1,
         lambda_: float = 1.0,
         clip_rho: float = 1.0,
@@ -181,6 +181,7 @@ class VTrace(Spec):
         check_at_least("stack_size", stack_size, 1, "observation")
         check_at_least("unroll_length", unroll_length, 1, "row")
         check_at_least("batch_size", batch_size, 1, "unroll")
+        queue_capacity = max(64, batch_size) if queue_capacity is None else queue_capacity
         check_at_least("queue_capacity", queue_capacity, batch_size, "unrolls, those of a batch")
         check_at_least("update_period", update_period, 1, "decision")
         check_at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")

@@ -21,7 +21,7 @@ from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso, noisy_layers
-from async_wrappers.agents.registry import AGENTS, create_spec
+from async_wrappers.agents.registry import AGENTS, create_spec, spec_of
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
 from tests.worlds.experiments import load_gin
@@ -248,6 +248,16 @@ def test_a_file_learns_from_its_first_episodes(name: str, tmp_path: Path, build:
     while not learner.updates and decisions < 2000:
         decisions += play(runner, next(seed), enough=lambda _: bool(learner.updates))
     assert learner.updates == 1
+
+
+@pytest.mark.parametrize("name", [name for name in VECTORS if "cartpole" not in name])
+def test_a_file_of_many_games_makes_its_learner_with_its_own_numbers(name: str) -> None:
+    """Other tests make batches and replays small; memory is not written to here."""
+    load(name)
+    space = gym.spaces.Box(0, 255, (84, 84), np.uint8)
+    kind = spec_of(gin.query_parameter("create_agent.agent_name"))
+    spec: Any = kind(space, gym.spaces.Discrete(6), decision_interval=1, seed=0)
+    assert not spec.make_vector_learner(gin.query_parameter("VectorRunner.num_envs")).ready
 
 
 @pytest.mark.parametrize("name", [*FILES, *PAPER])
