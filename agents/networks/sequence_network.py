@@ -251,7 +251,9 @@ class SequenceNetwork(nn.Module):
             reward = previous_reward.reshape(-1, 1).clamp(-1.0, 1.0).to(features.dtype)
             features = torch.cat([features, chosen, reward], dim=1)
         outputs, state = self.core(features.view(*rows, -1), state, first)
-        heads = self.head(outputs.flatten(0, 1))
+        with torch.autocast(outputs.device.type, enabled=False):
+            # bfloat16 holds three digits, and the differences of two values are less than that.
+            heads = self.head(outputs.flatten(0, 1).float())
         if isinstance(heads, tuple):
             return tuple(each.float().view(*rows, *each.shape[1:]) for each in heads), state.float()
         return heads.float().view(*rows, *heads.shape[1:]), state.float()

@@ -177,3 +177,16 @@ def test_orthogonal_weights_keep_angles_and_have_the_gain_for_relus() -> None:
 def test_a_head_scale_out_of_range_is_refused(scale: Any) -> None:
     with pytest.raises(ValueError, match=r"^create_actor_critic.head_scale must be a number >= 0 and finite, got"):
         create_actor_critic((1, 6), 4, torso=lambda s: MLPTorso(s, (6,)), head_scale=scale)
+
+
+@pytest.mark.parametrize("core", [*CORES.values(), None], ids=[*CORES, "none"])
+def test_under_autocast_the_head_is_computed_in_float32(core: Any) -> None:
+    network = made(core, feed_previous=False)
+    seen: list[Tensor] = []
+    network.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.autocast("cpu", torch.bfloat16):
+        (logits, values), _ = network(*rows(4, 2), network.initial_state(2))
+    expected_logits, expected_values = network.head(seen[0].float())
+    assert seen[0].dtype == torch.float32
+    torch.testing.assert_close(logits.flatten(0, 1), expected_logits, rtol=0, atol=0)
+    torch.testing.assert_close(values.flatten(), expected_values, rtol=0, atol=0)
