@@ -6,8 +6,8 @@ between two effects.
 
 * ``virtual``: the simulated schedule. Hold: with ``slot="even"``, actions in time on >= 0.99 of `most` for constant
   latencies, with all gaps within a frame of even, and on >= 0.93 for log-normal ones (cv 0.2).
-* ``live``: real processes on a real clock whose policy sleeps. If latencies are constant, slot and playout follow from 50
-  inferences before the run (a model of whole frames would leave no time for the exchange), else from the model (50
+* ``live``: real processes on a real clock whose policy sleeps. If latencies are constant, slot and playout follow from
+  50 inferences before the run (a model of whole frames would leave no time for the exchange), else from the model (50
   draws know its mean to 3 %). `took` is how long an inference took on average, exchange included: on a busy machine
   sleepers wake late, and workers that never rest then make fewer actions. `of took` is the virtual clock with the times
   that were measured. Hold: within 2 percentage points of the virtual clock, first with the model's times, then with

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Any, NamedTuple, Self
@@ -81,10 +82,13 @@ class Inference(NamedTuple):
 def modelled_conditions(latency: Latency, workers: int, clock: FrameClock) -> Conditions:
     """Return the conditions of workers whose latencies come from a model; quantiles are those of 10,000 fixed draws."""
 
-    def quantile(q: float) -> int:
+    @cache
+    def draws() -> list[int]:
         stream = latency.stream(np.random.SeedSequence(0))
-        draws = sorted(stream.draw() for _ in range(_PLAYOUT_DRAWS))
-        return draws[min(int(q * _PLAYOUT_DRAWS), _PLAYOUT_DRAWS - 1)]
+        return sorted(stream.draw() for _ in range(_PLAYOUT_DRAWS))
+
+    def quantile(q: float) -> int:
+        return draws()[min(int(q * _PLAYOUT_DRAWS), _PLAYOUT_DRAWS - 1)]
 
     return Conditions(workers, clock, nanoseconds(latency.mean), quantile)
 

@@ -344,6 +344,9 @@ class ExpectedTime(_Offsets):
         self._offsets += together - self._latency
 
 
+_PLACES = 1000  # of a distribution of latencies, when its mean over a function is taken
+
+
 # How even slots keep all workers busy
 # ====================================
 #
@@ -390,8 +393,8 @@ class Tickets(Stagger):
     late is made up for by the next ones, up to a slot.
 
     Args:
-        playout: Frames, or a quantile of the latency such as ``"p99"``, to which even slots of more than a frame add a
-            frame: a worker may start late in the frame that it reads.
+        playout: Frames, or a quantile of the latency such as ``"p99"``; with even slots of more than a frame that of
+            latency and lateness together, up to a frame more: a worker may start late in the frame that it reads.
         slot: Least distance between two starts, in frames; None means ``max(1, ceil(mean latency * fps / workers))``.
             ``"even"``: starts are ``max(1, mean latency * fps / workers)`` frames apart on average, at least one.
 
@@ -420,22 +423,34 @@ class Tickets(Stagger):
     def prepare(self, conditions: Conditions) -> None:
         """Set ``playout = ceil(quantile * fps)`` and ``slot = max(1, ceil(mean latency * fps / workers))``.
 
-        With even slots ``slot = max(1, mean latency * fps / workers)``. If that is more than a frame, the playout is
-        one longer, unless every inference takes the same whole number of frames: then starts lie on frames.
+        With even slots ``slot = max(1, mean latency * fps / workers)``. If that is more than a frame, workers start
+        anywhere in a frame, and the playout is the quantile of latency and lateness together, at most a frame more.
         """
         super().prepare(conditions)
         clock, mean = conditions.clock, conditions.mean_latency
         if self.even:
             cycle = clock.frames(mean)
-            on_frames = cycle.denominator == 1
-            self.slot = max(Fraction(1), (cycle if on_frames else clock.frames(mean + 1)) / conditions.workers)
+            self.slot = max(
+                Fraction(1), (cycle if cycle.denominator == 1 else clock.frames(mean + 1)) / conditions.workers
+            )
         else:
             self.slot = self._slot or max(1, -(-clock.frame_at(mean) // conditions.workers))
         self._ratio = self.slot.as_integer_ratio()
         if self._quantile is not None:
             self.playout = clock.frame_at(conditions.quantile(self._quantile))
-            if self.even and self.slot > 1 and not (on_frames and conditions.quantile(1.0) == mean):
-                self.playout += 1
+            if self.even and self.slot > 1:
+                self.playout += not self._holds_lateness(conditions, self.playout, self._quantile)
+
+    def _holds_lateness(self, conditions: Conditions, playout: int, quantile: float) -> bool:
+        """Return whether a playout that holds a quantile of the latency holds a start's lateness in its frame, too."""
+        clock, mean = conditions.clock, conditions.mean_latency
+        if conditions.quantile(1.0) == mean:  # constant: every start is on a frame, or some as late as can be
+            return clock.frames(mean).denominator == 1
+        # A worker that never rests becomes free anywhere in a frame. With u uniform in [0, 1] and a latency of l frames
+        # P(l + u <= playout) is the mean of playout - l, cut to [0, 1].
+        latencies = [conditions.quantile((place + 0.5) / _PLACES) for place in range(_PLACES)]
+        room = sum(min(max(playout - clock.fps * latency / 10**9, Fraction(0)), Fraction(1)) for latency in latencies)
+        return room >= Fraction(quantile) * _PLACES
 
     def begin(self) -> None:
         """Offer the first ticket on frame 0."""

@@ -105,8 +105,13 @@ class Shop:
             mean = replace(self, latencies=[longer]).mean_in_frames()
         return max(Fraction(1), mean / self.workers)
 
-    def is_constant_in_whole_frames(self) -> bool:
-        return self.mean_in_frames().denominator == 1 and max(self.latencies) == min(self.latencies)
+    def holds_lateness(self, playout: int, quantile: float) -> bool:
+        """Return whether such a share of inferences is in time that start anywhere in a frame."""
+        if max(self.latencies) == min(self.latencies):
+            return self.mean_in_frames().denominator == 1
+        frames = [latency * self.fps / 10**9 for latency in self.latencies]
+        shares = [min(Fraction(1), max(Fraction(0), playout - latency)) for latency in frames]
+        return sum(shares) >= Fraction(quantile) * len(shares)
 
     def latency(self, number: int) -> int:
         return self.latencies[number % len(self.latencies)]
@@ -135,8 +140,8 @@ def by_the_design(shop: Shop, frames: int, drawn: int = 0, largest: int | None =
         playout = shop.playout
         if isinstance(playout, str):  # the list is played round and round: its own quantile
             playout = shop.in_time_for(slowest[int(int(playout[1:]) * len(slowest) / 100)])
-            if shop.slot == "even" and shop.even_slot() > 1 and not shop.is_constant_in_whole_frames():
-                playout += 1
+            if shop.slot == "even" and shop.even_slot() > 1:
+                playout += not shop.holds_lateness(playout, int(str(shop.playout)[1:]) / 100)
         return Result(thinned(shop, runs, frames, playout), drawn + len(runs), largest)
     runs, largest = free_running(shop, frames, drawn, largest)
     return Result(thinned(shop, runs, frames, 0), drawn + len(runs), largest)

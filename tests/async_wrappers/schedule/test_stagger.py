@@ -681,6 +681,29 @@ def test_two_workers_of_2_3_frames_start_every_1_15_frames_by_hand() -> None:
     assert milliseconds(whole, 16)[:4] == [(0, 0), (1, 2), (0, 4), (1, 6)]
 
 
+@pytest.mark.parametrize(
+    ("latency", "workers", "asked", "playout"),
+    [
+        (Constant(2.3 / 60), 2, "p99", 4),
+        (Constant(2.3 / 60), 2, "p50", 4),  # constant: no action is late
+        (Constant(2.3 / 60), 3, "p99", 3),  # enough workers: starts lie on frames
+        (Constant(0.1), 4, "p99", 6),  # so they do where a latency is whole frames
+        (LogNormal(2.3 / 60, 0.2), 2, "p99", 5),  # 4 for the latency alone, 3.6 frames
+        (LogNormal(2.3 / 60, 0.2), 3, "p99", 4),
+        (LogNormal(0.1, 0.2), 4, "p99", 10),  # 9.4 frames: room enough
+        (Played([4 * MS, 6 * MS]), 2, "p50", 1),  # 0.24 and 0.36 frames, and a worker for each
+        # 3.6 and 7.2 frames. Four frames hold the first of a start that is up to 0.4 of a frame late: 0.2 of all.
+        (Played([60 * MS, 120 * MS]), 1, "p15", 4),
+        (Played([60 * MS, 120 * MS]), 1, "p25", 5),
+        (Constant(2.3 / 60), 2, 3, 3),  # frames are as given
+    ],
+)
+def test_a_playout_of_even_slots_holds_lateness_within_a_frame(
+    latency: Any, workers: int, asked: int | str, playout: int
+) -> None:
+    assert SimulatedSchedule(latency, workers, 60, "tickets", asked, "even").playout == playout
+
+
 def test_a_late_start_is_made_up_for_by_up_to_a_slot() -> None:
     stagger = at_work(Tickets(playout=0, slot="even"), workers=2, mean_ms=3)
     assert stagger.slot == Fraction(3, 2)
