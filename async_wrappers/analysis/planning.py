@@ -28,7 +28,7 @@ from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
 from async_wrappers.schedule.stagger import MaxTime
 
-__all__ = ["Forecast", "Need", "Plan", "plan", "workers_against_latency"]
+__all__ = ["Forecast", "Need", "Plan", "Slots", "plan", "workers_against_latency"]
 
 FRESH = 0.99  # the share of frames with an action that is enough
 PLAYOUTS = ("p99", "p99.5", "p99.9", "p100")  # the first with which enough workers are enough
@@ -77,6 +77,23 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class Slots:
+    """Whole against even slots, with fewer tickets workers than a mean inference has frames.
+
+    Attributes:
+        workers: How many.
+        sustained: Actions per frame that they can make: ``min(1, workers / (mean latency * fps))``.
+        whole: What whole slots give, the default.
+        even: What ``slot="even"`` gives.
+    """
+
+    workers: int
+    sustained: float
+    whole: Forecast
+    even: Forecast
+
+
+@dataclass(frozen=True)
 class Plan:
     """What `plan` found.
 
@@ -91,6 +108,7 @@ class Plan:
             knows it), ``expected_time`` (``ceil(mean latency * fps)``) and ``tickets`` (two more, at playout p99).
         enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames; None if none found.
         playout: The playout of `enough`, as a quantile of the latency.
+        slots: What fewer workers give, with whole slots and with even ones, at playout p99; empty where one is enough.
         learners: That make one update per frame together; None if not asked for.
         cores: That there are.
         cores_needed: Busy workers, learners, and one for the environment loop.
@@ -108,6 +126,7 @@ class Plan:
     rules: tuple[Forecast, ...]
     enough: Forecast | None
     playout: str
+    slots: tuple[Slots, ...]
     learners: int | None
     cores: int
     cores_needed: int
@@ -117,7 +136,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, None where there is no number."""
-        return {**asdict(self), "rules": [asdict(rule) for rule in self.rules], "advice": list(self.advice)}
+        plain = asdict(self)
+        return {**plain, **{name: list(plain[name]) for name in ("rules", "slots", "advice")}}
 
     def to_json(self, path: str | Path) -> None:
         """Write the plan as JSON."""
@@ -145,6 +165,8 @@ class Plan:
         yield from ("", _HEADER, *map(_line, self.rules))
         if self.enough is not None:
             yield _line(self.enough)
+        if self.slots:
+            yield from ("", _SLOTS_HEADER, *map(_slots_line, self.slots))
         learners = "" if self.learners is None else f"{self.learners} learners (one update per frame), "
         busy = self.cores_needed - (self.learners or 0) - 1
         needed = f"{self.cores_needed} needed: {busy} busy workers, {learners}1 environment loop"
@@ -223,6 +245,7 @@ def plan(
     world = Forecaster(_latency_of(latency_or_policy, observation), fps, seconds, seed)
     rules = tuple(world.rules())
     playout, enough = world.enough()
+    slots = tuple(world.slots(cores))
     chosen = enough or rules[-1]
     learners = None if learn_ms is None else max(1, world.clock.frame_at(round(learn_ms * 1e6)))
     memory_mb = None
@@ -239,6 +262,7 @@ def plan(
         rules=rules,
         enough=enough,
         playout=playout,
+        slots=slots,
         learners=learners,
         cores=cores,
         cores_needed=math.ceil(chosen.busy_workers - 1e-9) + (learners or 0) + 1,
@@ -313,6 +337,14 @@ class Forecaster:
                 return playout, found
         return PLAYOUTS[-1], None
 
+    def slots(self, cores: int) -> Iterator[Slots]:
+        """Yield what whole and even slots give with fewer workers than the mean rule's, one per core among them."""
+        few = {1, 2, 3, 4, cores, self.mean_rule // 2, self.mean_rule - 1}
+        mean = float(self.clock.frames(nanoseconds(self.latency.mean)))
+        for workers in sorted(few & set(range(1, self.mean_rule))):
+            whole_slots, even = (self.forecast("slots", workers, "tickets", slot=slot) for slot in (None, "even"))
+            yield Slots(workers, workers / mean, whole_slots, even)
+
     def _least(self, playout: str) -> Forecast | None:
         """Search between a number that is too small and one that is enough; None if more workers change nothing."""
         too_few = self.mean_rule - 1  # with fewer than the mean rule, a slot is two frames: half of them at most
@@ -333,8 +365,10 @@ class Forecaster:
                 too_few = trial.workers
         return best
 
-    def forecast(self, rule: str, workers: int, stagger: Any, playout: str = PLAYOUTS[0]) -> Forecast:
-        schedule = SimulatedSchedule(self.latency, workers, self.clock.fps, stagger, playout, seed=self.seed)
+    def forecast(
+        self, rule: str, workers: int, stagger: Any, playout: str = PLAYOUTS[0], slot: str | None = None
+    ) -> Forecast:
+        schedule = SimulatedSchedule(self.latency, workers, self.clock.fps, stagger, playout, slot, self.seed)
         steps = schedule.steps()
         effects = (effect for effect, (applied, _) in enumerate(islice(steps, self.settle)) if applied is not None)
         first = next(effects, None)
@@ -414,6 +448,12 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
             "workers are busy at a time, and more of them only slow each other down. Make the policy faster, let "
             "frames last longer, or add machines."
         )
+        each = next((row for row in found.slots if row.workers == found.cores), None)
+        if each is not None and each.even.fresh_share > each.whole.fresh_share + 0.01:
+            yield (
+                f"One worker per core gives an action on {each.even.fresh_share:.1%} of the frames with slot='even', "
+                f"on {each.whole.fresh_share:.1%} with whole slots."
+            )
     elif found.cores < found.cores_needed:
         yield (
             f"The loop and the learners share cores with workers: {found.cores_needed} are needed, {found.cores} here."
@@ -461,3 +501,14 @@ def _cells(row: Forecast) -> tuple[str, ...]:
 def _line(row: Forecast) -> str:
     rule, workers, fresh, delay, ms, dropped, late, busy = _cells(row)
     return f"{rule:<17}{workers:>7}{fresh:>8}{delay:>21}{ms:>9}{dropped:>12}{late:>9}{busy:>10}"
+
+
+_SLOTS_HEADER = "fewer workers          most   whole slots (delay)   slot='even' (delay)"
+
+
+def _slots_line(row: Slots) -> str:
+    whole_slots, even = (
+        "none" if each.mean_delay_frames is None else f"{each.fresh_share:.3f} ({each.mean_delay_frames:.1f})"
+        for each in (row.whole, row.even)
+    )
+    return f"{row.workers:>13}{row.sustained:>14.3f}{whole_slots:>22}{even:>22}"

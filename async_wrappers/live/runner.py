@@ -62,7 +62,8 @@ class AsyncRunner:
         stagger: When workers start: a name or an object of `async_wrappers.schedule.stagger`.
         playout: With tickets: frames, or a quantile of the latency such as ``"p99"``, which on a real clock is that of
             the newest response times, estimated again at each reset.
-        slot: With tickets: least distance between two starts, in frames.
+        slot: With tickets: least distance between two starts, in frames; ``"even"``: starts are spread evenly at the
+            rate that the workers sustain.
         backend: A name of the table, or a function from a `RunSpec` to a `Backend`.
         make_learner: Makes a `Learner`; may take the keywords ``number`` and ``learners``.
         learners: How many learners work beside the game. Each observes every transition, and keeps what it needs of
@@ -107,7 +108,7 @@ class AsyncRunner:
         fps: Any,
         stagger: Any = "tickets",
         playout: int | str = "p99",
-        slot: int | None = None,
+        slot: int | str | None = None,
         *,
         backend: Any = "process",
         make_learner: Callable[..., Any] | None = None,

@@ -72,3 +72,8 @@ class FrameClock:
         """Return how many frames a duration is, rounded to nanoseconds either way; 0 if not a whole number."""
         frames = self.frame_at(duration)
         return frames if frames * self._period < (duration + 1) * self._per else 0
+
+    def frames(self, duration: int) -> Fraction:
+        """Return how many frames a duration is, exactly; a whole number if it was rounded down from one."""
+        frames = -(-duration * self._per // self._period)
+        return Fraction(frames if frames * self._period < (duration + 1) * self._per else self.fps * duration / 10**9)

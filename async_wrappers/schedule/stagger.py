@@ -23,13 +23,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from async_wrappers.checks import whole_frames
+from async_wrappers.checks import whole, whole_frames
 from async_wrappers.latency import nanoseconds, seconds_of
 from async_wrappers.schedule.frames import FrameClock
 
@@ -343,6 +344,35 @@ class ExpectedTime(_Offsets):
         self._offsets += together - self._latency
 
 
+_PLACES = 1000  # of a distribution of latencies, when its mean over a function is taken
+
+
+# How even slots keep all workers busy
+# ====================================
+#
+# Let the latency L be 2.3 frames and two workers infer: they sustain a start every L / N = 1.15 frames. Starts lie on
+# frames, so a whole slot must be 2 frames, and each worker rests for 1.7 of every 4. Even slots count in fractions:
+# ticket j is due at j L / N, and offered from the first frame k >= j L / N on until a worker takes it.
+#
+#   due              0   1.15   2.3   3.45   4.6   5.75   6.9   8.05
+#   offered on frame 0   2      3     4      5     6      7     9       one a frame at most, 1 / 1.15 of the frames
+#
+# 1. A worker that becomes free in the middle of frame k takes the ticket at once and reads frame k, without a wait for
+#    the next frame. Its action is due on frame k + playout all the same, so the playout must hold a latency and up to a
+#    frame of lateness.
+# 2. With a constant latency each ticket is taken on the first frame on which it is offered. Let s_j be the start of
+#    ticket j, T_j = ceil(j L / N) its frame and y_j = s_j - j L / N its distance from even, in frames. The worker of
+#    ticket j - N takes ticket j as soon as it can: s_j = max(s_{j-N} + L, T_j). So y_j = max(y_{j-N}, T_j - j L / N).
+#    By induction y_j < 1, hence s_j < j L / N + 1 <= T_j + 1: the start lies in frame T_j. Frames begin on whole
+#    nanoseconds, which may take up the whole margin, so L counts one nanosecond more; where L is whole frames there is
+#    no rounding, and all starts lie at a frame's beginning.
+# 3. With random latencies a ticket may be taken late. If all later tickets moved by as much, the time would be lost; if
+#    none moved, one slow inference would be followed by starts on many successive frames. So they move by what exceeds
+#    one slot: `due = max(due, frame - slot) + slot`. `python -m benchmarks.slots` prints what that gives.
+#
+# `due` is a whole number of q-ths of a frame, where the slot is p / q: exact, however long the episode.
+
+
 class Tickets(Stagger):
     """The environment loop offers tickets; any free worker takes one; actions wait in a playout buffer.
 
@@ -357,15 +387,27 @@ class Tickets(Stagger):
     (`async_wrappers.plan` finds how many). It does not guarantee that an action is in time: that is the playout's
     quantile.
 
+    With fewer workers than an inference has frames, whole slots leave workers idle: two workers of 2.3 frames start on
+    every second frame, half of the frames. ``slot="even"`` lets them start every 1.15 frames, on 0.87 of the frames.
+    Starts then lie within a frame of even spacing if latencies are constant; if they are random, a start that comes
+    late is made up for by the next ones, up to a slot.
+
     Args:
-        playout: Frames, or a quantile of the latency such as ``"p99"``.
+        playout: Frames, or a quantile of the latency such as ``"p99"``; with even slots of more than a frame that of
+            latency and lateness together, up to a frame more: a worker may start late in the frame that it reads.
         slot: Least distance between two starts, in frames; None means ``max(1, ceil(mean latency * fps / workers))``.
+            ``"even"``: starts are ``max(1, mean latency * fps / workers)`` frames apart on average, at least one.
+
+    Attributes:
+        slot: Frames between two starts, once the strategy is prepared; a fraction if they are even.
 
     Raises:
-        ValueError: A playout or slot that is neither, or a slot below one frame.
+        ValueError: A playout or slot that is none of these, or a slot below one frame.
     """
 
-    def __init__(self, playout: int | str = "p99", slot: int | None = None) -> None:
+    slot: int | Fraction
+
+    def __init__(self, playout: int | str = "p99", slot: int | str | None = None) -> None:
         """See the class."""
         self._quantile: float | None = None
         if isinstance(playout, str):
@@ -375,33 +417,80 @@ class Tickets(Stagger):
             self._quantile = float(written[1]) / 100
         else:
             self.playout = whole_frames("playout", playout)
-        self._slot = None if slot is None else whole_frames("slot", slot)
-        if self._slot == 0:
-            raise ValueError("slot must be >= 1 frame, got 0")
+        self.even = isinstance(slot, str) and slot == "even"
+        self._slot = None if slot is None or self.even else _whole_slot(slot)
 
     def prepare(self, conditions: Conditions) -> None:
-        """Set ``playout = ceil(quantile * fps)`` and ``slot = max(1, ceil(mean latency * fps / workers))``."""
+        """Set ``playout = ceil(quantile * fps)`` and ``slot = max(1, ceil(mean latency * fps / workers))``.
+
+        With even slots ``slot = max(1, mean latency * fps / workers)``. If that is more than a frame, workers start
+        anywhere in a frame, and the playout is the quantile of latency and lateness together, at most a frame more.
+        """
         super().prepare(conditions)
+        clock, mean = conditions.clock, conditions.mean_latency
+        if self.even:
+            cycle = clock.frames(mean)
+            self.slot = max(
+                Fraction(1), (cycle if cycle.denominator == 1 else clock.frames(mean + 1)) / conditions.workers
+            )
+        else:
+            self.slot = self._slot or max(1, -(-clock.frame_at(mean) // conditions.workers))
+        self._ratio = self.slot.as_integer_ratio()
         if self._quantile is not None:
-            self.playout = conditions.clock.frame_at(conditions.quantile(self._quantile))
-        busy_frames = conditions.clock.frame_at(conditions.mean_latency)
-        self.slot = self._slot or max(1, -(-busy_frames // conditions.workers))
+            self.playout = clock.frame_at(conditions.quantile(self._quantile))
+            if self.even and self.slot > 1:
+                self.playout += not self._holds_lateness(conditions, self.playout, self._quantile)
+
+    def _holds_lateness(self, conditions: Conditions, playout: int, quantile: float) -> bool:
+        """Return whether a playout that holds a quantile of the latency holds a start's lateness in its frame, too."""
+        clock, mean = conditions.clock, conditions.mean_latency
+        if conditions.quantile(1.0) == mean:  # constant: every start is on a frame, or some as late as can be
+            return clock.frames(mean).denominator == 1
+        # A worker that never rests becomes free anywhere in a frame. With u uniform in [0, 1] and a latency of l frames
+        # P(l + u <= playout) is the mean of playout - l, cut to [0, 1].
+        latencies = [conditions.quantile((place + 0.5) / _PLACES) for place in range(_PLACES)]
+        room = sum(min(max(playout - clock.fps * latency / 10**9, Fraction(0)), Fraction(1)) for latency in latencies)
+        return room >= Fraction(quantile) * _PLACES
 
     def begin(self) -> None:
-        """Offer the first ticket on frame 0, as if the last one had been taken a slot before."""
-        self._last = -self.slot
+        """Offer the first ticket on frame 0."""
+        self._opens, self._due = 0, 0
 
     def offers(self, frame: int) -> int:
-        """Offer one ticket, if a slot has passed since the last was taken: ``frame - last >= slot``."""
-        return int(frame - self._last >= self.slot)
+        """Offer one ticket, if a slot has passed since the last was taken."""
+        return int(frame >= self._opens)
 
     def opens(self, frame: int) -> int:
         """Return when the next ticket is offered."""
-        return max(frame, self._last + self.slot)
+        return max(frame, self._opens)
 
     def taken(self, frame: int) -> None:
-        """Count the slot from this frame."""
-        self._last = frame
+        """Count the slot from this frame; even slots from when the ticket was due."""
+        self._opens, self._due = self.following(frame, self._due)
+
+    def following(self, frame: int, due: int) -> tuple[int, int]:
+        """Return when the next ticket is offered, after one that was taken.
+
+        Args:
+            frame: On which it was taken.
+            due: When it was due, in q-ths of a frame for even slots of p / q frames; 0 in an episode's beginning.
+
+        Returns:
+            The first frame on which the next ticket is offered, and when that is due: `due` for the next call.
+        """
+        slot, per = self._ratio
+        if not self.even:
+            return frame + slot, 0
+        due = max(due, frame * per - slot) + slot
+        return max(frame + 1, -(-due // per)), due
+
+
+def _whole_slot(slot: Any) -> int:
+    """Return a slot of whole frames, or raise a ValueError that says which slots there are."""
+    try:
+        return whole("slot", slot, 1)
+    except ValueError:
+        raise ValueError(f"slot must be a whole number of frames >= 1, 'even', or None, got {slot!r}") from None
 
 
 STRATEGIES: dict[str, Callable[[], Stagger]] = {
@@ -412,7 +501,7 @@ STRATEGIES: dict[str, Callable[[], Stagger]] = {
 }
 
 
-def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | None = None) -> Stagger:
+def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | str | None = None) -> Stagger:
     """Return the strategy that `stagger` names or is.
 
     Args:
@@ -422,8 +511,11 @@ def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | None = No
         slot: For ``"tickets"``.
 
     Raises:
-        ValueError: Anything else, or a playout that ``"tickets"`` cannot use.
+        ValueError: Anything else, a playout or slot that ``"tickets"`` cannot use, or even slots for another strategy.
     """
+    if isinstance(slot, str) and not (isinstance(stagger, str) and stagger == "tickets"):
+        Tickets(slot=slot)  # any other text is refused for what it is
+        raise ValueError(f"slot={slot!r} needs stagger='tickets' or Tickets(slot='even'), got stagger={stagger!r}")
     strategies = {"tickets": partial(Tickets, playout, slot), **STRATEGIES}
     made = strategies.get(stagger, stagger) if isinstance(stagger, str) else stagger
     if callable(made) and not isinstance(made, Stagger):

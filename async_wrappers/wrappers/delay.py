@@ -92,7 +92,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         fps: With a latency: frames per second.
         stagger: With a latency: when workers start, a name or an object of `async_wrappers.schedule.stagger`.
         playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
-        slot: With a latency and tickets: least distance between two starts, in frames.
+        slot: With a latency and tickets: least distance between two starts, in frames; ``"even"``: starts are spread
+            evenly at the rate that the workers sustain.
         report_effect: Report the observation on which each action landed; otherwise it is not even copied.
 
     Attributes:
@@ -115,7 +116,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         fps: Any = None,
         stagger: Any = "tickets",
         playout: int | str = "p99",
-        slot: int | None = None,
+        slot: int | str | None = None,
         report_effect: bool = False,
     ) -> None:
         """See the class."""

@@ -63,6 +63,24 @@ def test_a_list_of_them_is_applied_the_first_one_innermost_with_what_is_bound() 
     assert not truncated and info["realtime"]["frame"] >= 0
 
 
+@pytest.mark.parametrize(
+    "bindings",
+    [("RealtimeDelay.slot = 'even'",), ("RealtimeDelay.stagger = @Tickets()", "Tickets.slot = 'even'")],
+)
+def test_even_slots_are_bound_by_the_wrapper_or_the_strategy(bindings: tuple[str, ...]) -> None:
+    env = made(
+        "create_gym_environment.wrappers = [@RealtimeDelay]",
+        "RealtimeDelay.latency = 0.0383",
+        "RealtimeDelay.workers = 2",
+        "RealtimeDelay.fps = 60",
+        "RealtimeDelay.default_action = 'repeat'",
+        *bindings,
+    )
+    env.reset(seed=0)
+    starts = [env.step(0)[-1]["realtime"]["start"] for _ in range(4)]
+    assert starts == [2, 3, 4, 5]  # with whole slots every second frame
+
+
 def test_a_binding_of_a_wrapper_that_no_list_names_is_not_read() -> None:
     bindings = ("Runner.create_environment_fn = @create_gym_environment", "create_gym_environment.wrappers = []")
     unread = load_config([], [*bindings, "TimeLimit.max_episode_steps = 7"], EVERYTHING).unread()

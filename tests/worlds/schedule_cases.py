@@ -43,6 +43,8 @@ STRATEGIES = [
     lambda: Tickets(0),
     lambda: Tickets(3, slot=2),
     lambda: Tickets("p50", slot=1),
+    lambda: Tickets(3, slot="even"),
+    lambda: Tickets("p90", slot="even"),
     Alternating,
 ]
 

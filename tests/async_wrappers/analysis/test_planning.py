@@ -171,6 +171,35 @@ def test_fewer_cores_than_busy_workers_cannot_help(scattered: Plan) -> None:
     assert not any("cannot work" in sentence for sentence in scattered.advice)
 
 
+def test_fewer_workers_are_forecast_with_whole_and_with_even_slots() -> None:
+    found = plan(2.3 * FRAME, cores=2, seconds=10)
+    one, two = found.slots
+    assert (one.workers, two.workers) == (1, 2)
+    assert (one.sustained, two.sustained) == pytest.approx((1 / 2.3, 2 / 2.3))
+    assert (one.whole.fresh_share, two.whole.fresh_share) == pytest.approx((1 / 3, 1 / 2), abs=1e-3)
+    assert (one.even.fresh_share, two.even.fresh_share) == pytest.approx((1 / 2.3, 2 / 2.3), abs=1e-3)
+    assert (two.whole.mean_delay_frames, two.even.mean_delay_frames) == (3, 4)
+    assert "gives an action on 87.0% of the frames with slot='even', on 50.0% with whole slots" in found.advice[1]
+    assert "            2         0.870           0.500 (3.0)           0.870 (4.0)" in str(found).splitlines()
+    assert found.to_dict()["slots"][1]["even"]["workers"] == 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_even_slots_are_compared_where_workers_are_too_few_for_a_start_on_each_frame() -> None:
+    assert plan(FRAME, seconds=10).slots == ()
+    found = plan(30 * FRAME, cores=17, seconds=10)
+    assert [row.workers for row in found.slots] == [1, 2, 3, 4, 15, 17, 29]
+    assert {row.even.fresh_share - row.whole.fresh_share for row in found.slots if 30 % row.workers == 0} == {0.0}
+    assert not any("slot='even'" in sentence for sentence in plan(30 * FRAME, cores=15, seconds=10).advice)
+
+
+def test_a_latency_so_long_that_no_action_lands_has_no_delay_with_any_slot(constant: Plan) -> None:
+    world = planning.Forecaster(SlowerThanItLooks(), 30, 10, 0)
+    stuck = world.forecast("slots", 1, "tickets", slot="even")
+    text = str(replace(constant, slots=(planning.Slots(1, 0.5, stuck, stuck),)))
+    assert "            1         0.500                  none                  none" in text.splitlines()
+
+
 @pytest.mark.usefixtures("quick")
 def test_an_episode_that_ends_before_the_first_action_is_said() -> None:
     assert "No action lands within 1 s: the earliest comes after 2 s." in plan(2.0, seconds=1).advice[0]

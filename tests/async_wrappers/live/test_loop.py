@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec, RunSpec
 from async_wrappers.live.workers import NoWorkers
 from async_wrappers.policy import Decision
+from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.fake_transport import BEGIN, FakeTransport, Stage, Timed
@@ -466,6 +468,23 @@ def test_a_latency_model_takes_the_place_of_calibration() -> None:
     assert record.playout == 4
     assert stage.begin == BEGIN + MS  # one inference of each
     assert record.effects == [[(k, k + 4) for k in range(0, 6, 2)]]  # a slot of two frames
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_even_slots_of_a_given_or_a_measured_latency_are_those_of_the_simulation(given: bool) -> None:
+    latency = Constant(0.0023)
+    stage = Stage(
+        [2_300_000],
+        workers=2,
+        stagger=Tickets(slot="even"),
+        length=60,
+        calibration_time=0.05,
+        latency=latency if given else None,
+    )
+    effects = stage.play(episodes=1).effects
+    simulated = SimulatedSchedule(latency, 2, 1000, slot="even").decisions()
+    assert effects == [list(takewhile(lambda decision: decision[1] < 60, simulated))]
+    assert len(effects[0]) == 48  # one start in 1.15 frames, of frames 0 to 55
 
 
 def test_the_warm_up_is_no_part_of_the_record() -> None:

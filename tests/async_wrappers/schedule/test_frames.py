@@ -52,6 +52,26 @@ def test_frame_at_is_the_first_frame_that_begins_at_a_time_or_later(fps: Fractio
 
 @SETTINGS
 @given(fps=RATES, time=TIMES)
+def test_frames_are_exact_and_whole_where_a_duration_was_rounded_down_from_whole_frames(
+    fps: Fraction | float, time: int
+) -> None:
+    frames = FrameClock(fps).frames(time)
+    exact = time * written(fps) / SECOND
+    whole = math.ceil(exact)
+    assert frames == (whole if math.floor(whole / written(fps) * SECOND) == time else exact)
+
+
+@SETTINGS
+@given(fps=RATES, frames=st.integers(0, 10**6))
+def test_whole_frames_rounded_down_to_nanoseconds_are_whole_frames(fps: Fraction | float, frames: int) -> None:
+    duration = math.floor(frames / written(fps) * SECOND)
+    whole = FrameClock(fps).frames(duration)
+    # where a frame is less than a nanosecond, several numbers of frames are rounded down to one duration
+    assert whole == frames if written(fps) < SECOND else whole.denominator == 1
+
+
+@SETTINGS
+@given(fps=RATES, time=TIMES)
 def test_frame_in_is_the_last_frame_that_has_begun_at_a_time(fps: Fraction | float, time: int) -> None:
     clock = FrameClock(fps)
     frame = clock.frame_in(time)

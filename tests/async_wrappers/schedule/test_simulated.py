@@ -59,7 +59,7 @@ class Shop:
     fps: Fraction
     latencies: list[int]  # of the first inference, the second, ...; round and round
     playout: int | str
-    slot: int | None
+    slot: int | str | None
     initial: int  # largest latency assumed by max_time, in nanoseconds
 
     def begin(self, frame: int) -> int:
@@ -90,6 +90,29 @@ class Shop:
         frames = round(latency / frame)
         return abs(latency - frames * frame) < 1 and 0 < frames < self.workers and self.workers % frames != 0
 
+    def mean_in_frames(self) -> Fraction:
+        """Return the mean latency in frames, which is whole if it was rounded down from whole frames."""
+        mean = sum(self.latencies) // len(self.latencies)
+        frame = 10**9 / self.fps
+        whole = math.ceil(mean / frame)
+        return Fraction(whole) if math.floor(whole * frame) == mean else mean / frame
+
+    def even_slot(self) -> Fraction:
+        """Return what N workers sustain, with a nanosecond to spare unless all starts lie on frames."""
+        mean = self.mean_in_frames()
+        if mean.denominator > 1:
+            longer = sum(self.latencies) // len(self.latencies) + 1
+            mean = replace(self, latencies=[longer]).mean_in_frames()
+        return max(Fraction(1), mean / self.workers)
+
+    def holds_lateness(self, playout: int, quantile: float) -> bool:
+        """Return whether such a share of inferences is in time that start anywhere in a frame."""
+        if max(self.latencies) == min(self.latencies):
+            return self.mean_in_frames().denominator == 1
+        frames = [latency * self.fps / 10**9 for latency in self.latencies]
+        shares = [min(Fraction(1), max(Fraction(0), playout - latency)) for latency in frames]
+        return sum(shares) >= Fraction(quantile) * len(shares)
+
     def latency(self, number: int) -> int:
         return self.latencies[number % len(self.latencies)]
 
@@ -117,6 +140,8 @@ def by_the_design(shop: Shop, frames: int, drawn: int = 0, largest: int | None =
         playout = shop.playout
         if isinstance(playout, str):  # the list is played round and round: its own quantile
             playout = shop.in_time_for(slowest[int(int(playout[1:]) * len(slowest) / 100)])
+            if shop.slot == "even" and shop.even_slot() > 1:
+                playout += not shop.holds_lateness(playout, int(str(shop.playout)[1:]) / 100)
         return Result(thinned(shop, runs, frames, playout), drawn + len(runs), largest)
     runs, largest = free_running(shop, frames, drawn, largest)
     return Result(thinned(shop, runs, frames, 0), drawn + len(runs), largest)
@@ -138,8 +163,11 @@ def sequential(shop: Shop, frames: int, drawn: int, largest: int) -> Result:
 
 
 def tickets(shop: Shop, frames: int, drawn: int) -> list[Run]:
+    if shop.slot == "even":
+        return even_tickets(shop, frames, drawn)
     mean = sum(shop.latencies) // len(shop.latencies)  # whole nanoseconds, as all times here
     slot = shop.slot or max(1, math.ceil(Fraction(shop.in_time_for(mean), shop.workers)))
+    assert isinstance(slot, int)
     runs: list[Run] = []
     free_at = [0] * shop.workers
     taken = -slot
@@ -153,6 +181,23 @@ def tickets(shop: Shop, frames: int, drawn: int) -> list[Run]:
         finished = free_at[worker] = began + shop.latency(drawn + len(runs))
         runs.append(Run(worker, frame, began, finished, finished))
         taken = frame
+    return runs
+
+
+def even_tickets(shop: Shop, frames: int, drawn: int) -> list[Run]:
+    """A ticket is due a slot after the last was, but at most a slot before the last was taken."""
+    slot = shop.even_slot()
+    runs: list[Run] = []
+    free_at = [0] * shop.workers
+    due = Fraction(0)
+    for frame in range(frames):
+        worker = min(range(shop.workers), key=lambda w: (free_at[w], w))
+        if frame < due or free_at[worker] >= shop.begin(frame + 1):
+            continue
+        began = max(free_at[worker], shop.begin(frame))
+        finished = free_at[worker] = began + shop.latency(drawn + len(runs))
+        runs.append(Run(worker, frame, began, finished, finished))
+        due = max(due, frame - slot) + slot
     return runs
 
 
@@ -253,8 +298,11 @@ def latency_lists(draw: st.DrawFn, fps: Fraction) -> list[int]:
     return draw(st.lists(one, min_size=length, max_size=length))
 
 
+WHOLE_SLOTS = st.one_of(st.none(), st.integers(1, 3))
+
+
 @st.composite
-def shops(draw: st.DrawFn, strategy: str) -> Shop:
+def shops(draw: st.DrawFn, strategy: str, slots: Any = WHOLE_SLOTS) -> Shop:
     fps = draw(st.sampled_from(RATES))
     shop = Shop(
         strategy=strategy,
@@ -262,7 +310,7 @@ def shops(draw: st.DrawFn, strategy: str) -> Shop:
         fps=fps,
         latencies=draw(latency_lists(fps)),
         playout=draw(st.one_of(st.integers(0, 6), st.sampled_from(["p50", "p90", "p99", "p75"]))),
-        slot=draw(st.one_of(st.none(), st.integers(1, 3))),
+        slot=draw(slots),
         initial=draw(st.sampled_from([0, 3 * MS, 12 * MS, 60 * MS])),
     )
     mean = sum(shop.latencies) // len(shop.latencies)
@@ -277,8 +325,16 @@ def landed_of(schedule: SimulatedSchedule, frames: int, seed: int | None = None)
 
 @pytest.mark.parametrize("strategy", ["none", "sequential", "tickets", "max_time"])
 def test_the_simulated_schedule_is_what_a_naive_simulation_of_the_design_gives(strategy: str) -> None:
+    naive_simulation_agrees(shops(strategy))
+
+
+def test_even_slots_are_what_a_naive_simulation_gives() -> None:
+    naive_simulation_agrees(shops("tickets", st.just("even")))
+
+
+def naive_simulation_agrees(shops: st.SearchStrategy[Shop]) -> None:
     @SETTINGS
-    @given(shop=shops(strategy), frames=st.lists(st.integers(1, 40), min_size=1, max_size=3), seed=st.booleans())
+    @given(shop=shops, frames=st.lists(st.integers(1, 40), min_size=1, max_size=3), seed=st.booleans())
     def agrees(shop: Shop, frames: list[int], seed: bool) -> None:
         schedule = shop.simulated()
         result = Result([], 0, shop.initial)

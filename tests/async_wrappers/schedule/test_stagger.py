@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import islice, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from async_wrappers.testing.played import MS, Played
 from async_wrappers.testing.staggers import StaggerContract
 
 SETTINGS = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+RATES = st.sampled_from([Fraction(60), Fraction("59.7275"), Fraction(1000), Fraction(60_000, 1001), Fraction(5000, 3)])
 PER_MS = 1000  # frames per second, so that a frame is a millisecond
 
 
@@ -608,12 +610,17 @@ class OtherTickets(Tickets):
     latencies=st.lists(st.one_of(st.integers(0, 30 * MS), st.integers(0, 30).map(lambda ms: ms * MS)), min_size=1),
     workers=st.integers(1, 6),
     playout=st.integers(0, 12),
-    slot=st.integers(1, 4),
+    slot=st.one_of(st.integers(1, 4), st.just("even")),
     episodes=st.lists(st.tuples(st.none() | st.just(7), st.integers(0, 60)), min_size=1, max_size=3),
     fps=st.sampled_from([1000, 59.7275, 60]),
 )
 def test_tickets_are_simulated_as_any_strategy_is(
-    latencies: list[int], workers: int, playout: int, slot: int, episodes: list[tuple[int | None, int]], fps: float
+    latencies: list[int],
+    workers: int,
+    playout: int,
+    slot: int | str,
+    episodes: list[tuple[int | None, int]],
+    fps: float,
 ) -> None:
     def live(stagger: Stagger) -> Any:
         schedule = SimulatedSchedule(Played(latencies), workers, fps, stagger)
@@ -639,11 +646,171 @@ def test_an_impossible_playout_is_refused_by_argument_and_value(playout: Any) ->
     assert str(error.value).endswith(f"got {playout!r}")
 
 
-@pytest.mark.parametrize("slot", [0, -1, 1.5, "2"])
+@pytest.mark.parametrize("slot", [0, -1, 1.5, 2.0, "2", "Even", "even ", True, [2]])
 def test_an_impossible_slot_is_refused_by_argument_and_value(slot: Any) -> None:
     with pytest.raises(ValueError, match=r"^slot must be ") as error:
         Tickets(4, slot)
     assert str(error.value).endswith(f"got {slot!r}")
+
+
+# Even slots.
+
+
+def test_two_workers_of_2_3_frames_start_every_1_15_frames_by_hand() -> None:
+    schedule = SimulatedSchedule(Played([2_300_000]), 2, PER_MS, "tickets", "p99", "even")
+    starts = milliseconds(schedule, 16)
+    assert starts == [
+        (0, 0),
+        (1, 2),  # due at 1.15
+        (0, 3),
+        (1, 4.3),  # offered on frame 4, taken when the worker is free
+        (0, 5.3),
+        (1, 6.6),
+        (0, 7.6),
+        (1, 9),  # due at 8.05: free at 8.9, and nothing is offered
+        (0, 10),
+        (1, 11.3),
+        (0, 12.3),
+        (1, 13.6),
+        (0, 14.6),
+        (1, 15.9),
+    ]
+    assert schedule.playout == 4  # 2.3 frames from the end of a frame
+    assert schedule.counts.delay == {4: 10}
+    whole = SimulatedSchedule(Played([2_300_000]), 2, PER_MS, "tickets")
+    assert milliseconds(whole, 16)[:4] == [(0, 0), (1, 2), (0, 4), (1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("latency", "workers", "asked", "playout"),
+    [
+        (Constant(2.3 / 60), 2, "p99", 4),
+        (Constant(2.3 / 60), 2, "p50", 4),  # constant: no action is late
+        (Constant(2.3 / 60), 3, "p99", 3),  # enough workers: starts lie on frames
+        (Constant(0.1), 4, "p99", 6),  # so they do where a latency is whole frames
+        (LogNormal(2.3 / 60, 0.2), 2, "p99", 5),  # 4 for the latency alone, 3.6 frames
+        (LogNormal(2.3 / 60, 0.2), 3, "p99", 4),
+        (LogNormal(0.1, 0.2), 4, "p99", 10),  # 9.4 frames: room enough
+        (Played([4 * MS, 6 * MS]), 2, "p50", 1),  # 0.24 and 0.36 frames, and a worker for each
+        # 3.6 and 7.2 frames. Four frames hold the first of a start that is up to 0.4 of a frame late: 0.2 of all.
+        (Played([60 * MS, 120 * MS]), 1, "p15", 4),
+        (Played([60 * MS, 120 * MS]), 1, "p25", 5),
+        (Constant(2.3 / 60), 2, 3, 3),  # frames are as given
+    ],
+)
+def test_a_playout_of_even_slots_holds_lateness_within_a_frame(
+    latency: Any, workers: int, asked: int | str, playout: int
+) -> None:
+    assert SimulatedSchedule(latency, workers, 60, "tickets", asked, "even").playout == playout
+
+
+def test_a_late_start_is_made_up_for_by_up_to_a_slot() -> None:
+    stagger = at_work(Tickets(playout=0, slot="even"), workers=2, mean_ms=3)
+    assert stagger.slot == Fraction(3, 2)
+    assert stagger.opens(0) == 0
+    for taken, opens in ((0, 2), (2, 3), (4, 5), (5, 6), (6, 8), (12, 13), (13, 14), (14, 15), (15, 17)):
+        stagger.taken(taken)
+        assert stagger.opens(taken) == opens
+        assert [stagger.offers(frame) for frame in (opens - 1, opens, opens + 7)] == [0, 1, 1]
+    # 0, 1.5, 3, 4.5, 6, 7.5 are when the first ones are due; that of 7.5, taken on 12, is late by 4.5 and counts as
+    # late by a slot, so the next ones are due at 12, 13.5, 15 and 16.5
+    stagger.begin()
+    assert stagger.opens(0) == 0
+
+
+@SETTINGS
+@given(latency=st.integers(0, 12 * MS), workers=st.integers(1, 9), fps=RATES)
+def test_with_a_constant_latency_each_even_start_is_within_a_frame_of_even_and_each_action_in_time(
+    latency: int, workers: int, fps: Fraction
+) -> None:
+    schedule = SimulatedSchedule(Played([latency]), workers, fps, "tickets", "p99", "even")
+    log = schedule.keep_log()
+    frame = 10**9 / fps
+    list(islice(schedule.steps(), 400))
+    assert isinstance(schedule.stagger, Tickets)
+    slot, playout = schedule.stagger.slot, schedule.stagger.playout
+    # the rate is what N workers sustain, to a nanosecond in each latency, and a frame each at most
+    sustained = max(Fraction(1), Fraction(latency) / frame / workers)
+    assert sustained <= slot <= max(Fraction(1), Fraction(latency + 1) / frame / workers)
+    assert [inference.start for inference in log] == [math.ceil(j * slot) for j in range(len(log))]
+    assert len(log) == math.floor(399 / slot) + 1
+    assert playout is not None and playout <= math.ceil(latency / frame) + 1
+    assert set(schedule.counts.delay) <= {playout}
+    assert (schedule.counts.late, schedule.counts.dropped) == (0, 0)
+    if latency == math.floor(round(latency / frame) * frame):  # whole frames
+        assert playout == round(latency / frame)
+        assert all(inference.started == schedule.clock.begin(inference.start) for inference in log)
+
+
+@SETTINGS
+@given(frames=st.integers(1, 12), workers=st.integers(1, 12), fps=RATES)
+def test_even_slots_that_come_out_whole_are_the_whole_slots(frames: int, workers: int, fps: Fraction) -> None:
+    latency = whole(frames * workers, fps)
+    runs = [SimulatedSchedule(latency, workers, fps, slot=slot) for slot in (None, "even")]
+    one, other = (list(islice(run.steps(), 4 * frames * workers)) for run in runs)
+    assert one == other
+    assert runs[0].counts == runs[1].counts
+
+
+@SETTINGS
+@given(
+    latencies=st.lists(st.integers(0, 8 * MS), min_size=1, max_size=30),
+    more=st.integers(0, 3),
+    playout=st.sampled_from([3, "p50", "p99"]),
+)
+def test_with_a_worker_for_each_frame_of_the_mean_latency_even_slots_change_nothing(
+    latencies: list[int], more: int, playout: int | str
+) -> None:
+    workers = max(1, math.ceil(Fraction(sum(latencies), len(latencies) * MS))) + more
+    schedules = [
+        SimulatedSchedule(Played(latencies), workers, PER_MS, "tickets", playout, slot) for slot in (1, "even")
+    ]
+    one, other = (list(islice(schedule.steps(), 100)) for schedule in schedules)
+    assert one == other
+    assert schedules[0].counts == schedules[1].counts
+
+
+@SETTINGS
+@given(
+    latencies=st.lists(st.integers(0, 15 * MS), min_size=1, max_size=30),
+    workers=st.integers(1, 6),
+    playout=st.one_of(st.integers(0, 12), st.just("p75")),
+    fps=RATES,
+)
+def test_even_starts_are_one_a_frame_and_no_more_than_the_sustained_rate_up_to_one_that_is_made_up_for(
+    latencies: list[int], workers: int, playout: int | str, fps: Fraction
+) -> None:
+    schedule = SimulatedSchedule(Played(latencies), workers, fps, "tickets", playout, "even")
+    readers = [len(readers) for _, readers in islice(schedule.steps(), 150)]
+    assert max(readers) <= 1
+    started = [0, *np.cumsum(readers).tolist()]
+    mean = Fraction(sum(latencies), len(latencies))
+    slot = max(Fraction(1), mean * fps / 10**9 / workers)
+    for first in range(150):
+        for last in (150, *range(first + 1, 150, 7)):
+            most = Fraction(last - first - 1) / slot + (1 if first == 0 else 2)
+            assert started[last] - started[first] <= most
+
+
+@pytest.mark.parametrize(("workers", "frames"), [(1, 2.3), (2, 2.3), (3, 2.3), (4, 6.0)])
+@pytest.mark.parametrize(("cv", "share"), [(0, 0.99), (0.2, 0.93)])
+def test_even_slots_give_the_share_of_what_the_workers_sustain_that_the_design_asks(
+    workers: int, frames: float, cv: float, share: float
+) -> None:
+    latency = LogNormal(frames / 60, cv) if cv else Constant(frames / 60)
+    schedule = SimulatedSchedule(latency, workers, 60, slot="even")
+    list(islice(schedule.frames(seed=0), 6000))
+    in_time = schedule.counts.delay[schedule.playout]  # type: ignore[index]
+    assert in_time / 6000 >= share * min(1, workers / frames)
+
+
+@pytest.mark.parametrize("stagger", ["none", "sequential", Tickets, Tickets(), MaxTime(), lambda: Tickets()])
+def test_even_slots_with_another_strategy_are_refused_in_one_sentence(stagger: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"^slot='even' needs stagger='tickets' or Tickets\(slot='even'\), got "
+    ) as error:
+        make_stagger(stagger, slot="even")
+    assert str(error.value).endswith(f"got stagger={stagger!r}")
 
 
 # The table of the design: 60 frames a second, 350 s, an action on each frame wanted.
@@ -775,6 +942,11 @@ class TestTickets(StaggerContract):
 class TestTicketsWithAQuantile(StaggerContract):
     def make_stagger(self) -> Stagger:
         return Tickets("p90", slot=2)
+
+
+class TestEvenTickets(StaggerContract):
+    def make_stagger(self) -> Stagger:
+        return Tickets("p90", slot="even")
 
 
 class TestOwnFrames(StaggerContract):

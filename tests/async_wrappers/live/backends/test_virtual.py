@@ -62,7 +62,7 @@ STAGGERS: dict[str, list[Any]] = {
     "none": ["none"],
     "max_time": ["max_time", MaxTime(0.0), MaxTime(0.1)],
     "expected_time": ["expected_time", ExpectedTime(0.0), ExpectedTime(0.1)],
-    "tickets": ["tickets", "tickets", Tickets(4, slot=2)],
+    "tickets": ["tickets", "tickets", Tickets(4, slot=2), Tickets("p90", slot="even")],
 }
 DEFAULTS = ["noop", "repeat", "random", 4, reflex]
 
@@ -583,6 +583,10 @@ BAD = [
     ({"slot": -2}, "slot", "-2"),
     ({"slot": 1.5}, "slot", "1.5"),
     ({"slot": True}, "slot", "True"),
+    ({"slot": "evenly"}, "slot", "'evenly'"),
+    ({"slot": "evenly", "stagger": "none"}, "slot", "'evenly'"),
+    ({"slot": "even", "stagger": "none"}, "slot", "stagger='none'"),
+    ({"slot": "even", "stagger": Sequential}, "slot", "stagger=<class"),
     ({"playout": True}, "playout", "True"),
     ({"stagger": "ticket"}, "stagger", "'ticket'"),
     ({"stagger": None}, "stagger", "None"),
@@ -647,7 +651,8 @@ def test_constants_and_a_latency_exclude_each_other(constants: dict[str, int]) -
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"workers": 4}, {"fps": 60}, {"slot": 1}, {"stagger": "none"}, {"playout": 5}, {"playout": 0}]
+    "arguments",
+    [{"workers": 4}, {"fps": 60}, {"slot": 1}, {"slot": "even"}, {"stagger": "none"}, {"playout": 5}, {"playout": 0}],
 )
 def test_what_needs_a_latency_is_refused_without_one(arguments: dict[str, Any]) -> None:
     ((name, value),) = arguments.items()
