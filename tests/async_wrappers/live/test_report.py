@@ -73,8 +73,10 @@ def test_the_numbers_of_a_report_are_those_worked_by_hand() -> None:
         "total": 10,
         "fresh": 4,
         "default": 6,
+        "paused": 0,
         "dropped_actions": 1,
         "late_actions": 1,
+        "too_old": 0,
         "missed_deadlines": 1,  # of 6 ms; 5 ms is not more than half a frame
     }
     assert report.latency_ms == pytest.approx(
