@@ -21,7 +21,7 @@ from async_wrappers.testing.played import MS, Played
 from tests.worlds.fake_transport import BEGIN, Stage
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "80"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "50"))
 SETTINGS = settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 LENGTH = 40
 SAFE, AGENT = 4, 1

@@ -20,7 +20,7 @@ from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.schedule_cases import CASES, Case, cases
 
 SETTINGS = settings(
-    max_examples=-(-CASES // 3), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=-(-CASES // 6), deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 AGES = st.integers(0, 14)
 
@@ -143,6 +143,21 @@ def test_what_is_in_flight_and_would_be_too_old_is_not_bootstrapped_on() -> None
         assert dispatcher.in_flight([0]) == expected  # one that goes on may still come on the next frame
 
 
+@SETTINGS
+@given(case=cases(), max_age=st.integers(0, 6), frames=st.integers(1, 40))
+def test_tickets_and_events_agree_on_what_would_be_applied_next_where_an_episode_ends(
+    case: Case, max_age: int, frames: int
+) -> None:
+    both: list[int | None] = []
+    for kind in (Tickets, ByEvents):
+        stagger = kind(min(2, max_age), slot=1)
+        schedule = SimulatedSchedule(Played(case.latencies), case.workers, case.fps, stagger, max_age=max_age)
+        steps = schedule.frames()
+        applied = [start for start, _ in (next(steps) for _ in range(frames)) if start is not None]
+        both.append(schedule.in_flight(applied[-1] if applied else -1, frames))
+    assert both[0] == both[1]
+
+
 def test_a_limit_below_the_playout_is_refused_when_the_schedule_is_made() -> None:
     with pytest.raises(ValueError, match=r"max_age must be >= the playout of 6 frames, .* got 5: every action"):
         SimulatedSchedule(0.1, 2, 60, max_age=5)
@@ -163,7 +178,7 @@ def test_a_dispatcher_is_copied_with_its_limit(case: Case, max_age: int) -> None
     assume(is_possible(case, max_age))
     schedule = SimulatedSchedule(Played(case.latencies), case.workers, case.fps, case.stagger(), max_age=max_age)
     assume(
-        any(due is not None for episode in simulated(replace(case, episodes=[400]), max_age)[0] for due, _ in episode)
+        any(due is not None for episode in simulated(replace(case, episodes=[120]), max_age)[0] for due, _ in episode)
     )
     frames = schedule.frames()
     start, effect = schedule.first()
