@@ -575,7 +575,7 @@ def test_an_environment_killed_in_a_live_run_ends_it_with_a_sentence_and_its_las
 
 
 class Ageing(Interrupted):
-    """A runner whose phases have weights of an age, a policy that is off, and, from the n-th on, an end of their own."""
+    """A runner whose phases have ages and ratios, and, from the n-th on, an end of their own."""
 
     def __init__(self, stops_at: int = 100) -> None:
         super().__init__("never", 1)
