@@ -4,6 +4,7 @@
 * `VectorRealtimeDelay`: the same, with constants, on a vector environment that goes in lockstep.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
 * `DecisionDelay`: shows the policy how late its actions land.
+* `RampDown`: a default action that brings the last one down to the no-op.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once, of which each row needs a decision; `Shown`,
@@ -27,6 +28,7 @@ import gymnasium as gym
 
 from async_wrappers.version import __version__
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
+from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ __all__ = [
     "Policy",
     "ProbeResult",
     "ProcessEnvs",
+    "RampDown",
     "RealtimeDelay",
     "RunFailed",
     "Sequential",

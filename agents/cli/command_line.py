@@ -144,13 +144,14 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
     from async_wrappers.agents.experiment.config import ConfigError
     from async_wrappers.agents.experiment.learners import LearnerFailed
+    from async_wrappers.agents.experiment.live import RunStopped
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
     from async_wrappers.agents.learner import DivergedError
     from async_wrappers.live.run_spec import RunFailed
 
     if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):
         return 2, str(error)
-    if isinstance(error, DivergedError | LearnerFailed | RunFailed | TrialsFailed):
+    if isinstance(error, DivergedError | LearnerFailed | RunFailed | RunStopped | TrialsFailed):
         return 1, str(error)
     if not isinstance(error, OSError):
         return None

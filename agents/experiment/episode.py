@@ -95,7 +95,8 @@ def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_fr
 class Played(NamedTuple):
     """A phase: its episodes, the actions of the agent's that took effect, updates, and the next encounter.
 
-    `frames` are the frames stepped, where they are others than those of the episodes that have ended.
+    `frames` are the frames stepped, where they are others than those of the episodes that have ended. `timing` are
+    figures of a live phase, by name.
     """
 
     episodes: list[Episode]
@@ -103,6 +104,7 @@ class Played(NamedTuple):
     updates: int
     encounter: int | None = None
     frames: int | None = None
+    timing: Mapping[str, float] | None = None
 
 
 def frames_of(played: Played) -> int:
@@ -151,7 +153,7 @@ def facts(played: Played) -> dict[str, Any]:
         found["losses"] = sum(episode.won is False for episode in played.episodes)
     if played.encounter is not None:
         found["encounter"] = played.encounter
-    return found
+    return found | dict(played.timing or {})
 
 
 def closing_line(history: Sequence[Mapping[str, Any]]) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,9 +33,13 @@ from async_wrappers.agents.experiment.vector import VectorRunner
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.spec import Spec
 
-__all__ = ["SCHEDULES", "LiveRunner", "create_runner"]
+__all__ = ["SCHEDULES", "LiveRunner", "RunStopped", "create_runner"]
 
 TIMING = "timing"
+
+
+class RunStopped(RuntimeError):
+    """The game ended a phase before its time, as no action came for too long (`AsyncRunner.stop_after_missed`)."""
 
 
 @gin.configurable(module="agents")
@@ -145,10 +150,10 @@ class LiveRunner(Runner):
         return False
 
     def _run_iteration(self, iteration: int) -> None:
-        """Run an iteration; an interrupted one ends with a checkpoint too."""
+        """Run an iteration; one that is interrupted, or that the game ended, leaves a checkpoint too."""
         try:
             super()._run_iteration(iteration)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RunStopped):
             if self._saved < iteration and self._live.is_open:  # not while the parts were being started
                 # What the learners have learnt is kept; the iteration will be begun again.
                 self._write_checkpoint(iteration, iteration - 1)
@@ -179,6 +184,7 @@ class LiveRunner(Runner):
 
         Raises:
             ValueError: Videos are asked for.
+            RunStopped: The game ended them before their time.
         """
         if videos is not None:
             self.check_recordable()
@@ -194,6 +200,7 @@ class LiveRunner(Runner):
                 max_episode_frames=self.max_steps_per_episode,
                 phase_state=self._encounters[Phase.FINAL],
             )
+        _check_whole(report, Phase.FINAL)
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
 
     def _make_async_runner(self, **terms: Any) -> Any:
@@ -240,6 +247,9 @@ class LiveRunner(Runner):
                 phase_state=self._encounters[phase],
                 on_frame=partial(note_standing, self._standing_at) if notes_standing else None,
             )
+        if report.stopped is not None:
+            self._note(report, phase, time.perf_counter() - begin)  # what happened is in its timing
+        _check_whole(report, phase)
         episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
         self._episodes[phase] += len(episodes)
         if phase == Phase.TRAIN:
@@ -249,7 +259,7 @@ class LiveRunner(Runner):
             self._tell(phase, len(episodes), sum(episode.frames for episode in episodes))
         for _, standing in report.notes:
             print(self._standing_line(standing), flush=True)
-        return Played(episodes, report.frames["fresh"], report.updates, report.phase_state)
+        return Played(episodes, report.frames["fresh"], report.updates, report.phase_state, timing=_ages(report))
 
     def _while_waiting(self, phase: Phase, length: Length) -> AbstractContextManager[None]:
         """Show how far a phase is by the clock: the environment does not wait, so its frames follow from the time."""
@@ -293,7 +303,11 @@ class LiveRunner(Runner):
             "MissedDeadlines": frames["missed_deadlines"],
             "FramesPerSecond": facts["fps"],
             "UpdatesPerFrame": facts["updates_per_frame"],
+            "TooOld": frames["too_old"],
+            **facts["off_policy"],
         }
+        if facts["lag_updates"] is not None:
+            scalars["LagUpdates"] = facts["lag_updates"]["mean"]
         for scalar, value in scalars.items():
             self._metrics.scalar(f"{tag}/{scalar}", value, self._frames)
         for scalar, value in report.scalars.items():
@@ -345,6 +359,23 @@ class LiveRunner(Runner):
             if any(lost):
                 self._warn_of_lost(number, sum(lost))
             return
+
+
+def _check_whole(report: Any, phase: Phase) -> None:
+    """Refuse to count a phase that the game ended before its time: its last episode is a part of one."""
+    if report.stopped is not None:
+        frames = report.frames["total"]
+        raise RunStopped(f"the {phase.name.lower()} phase ended after {frames} frames: {report.stopped}")
+
+
+def _ages(report: Any) -> dict[str, float]:
+    """Return both mean ages of a phase's actions, and how far off the policy was where its learner says so."""
+    ages = {"delay_frames": report.delay_frames["mean"]}
+    if report.lag_updates is not None:
+        ages["lag_updates"] = report.lag_updates["mean"]
+    known = {name: value for name, value in ages.items() if math.isfinite(value)}  # JSON has no nan
+    names = {"Rho": "rho", "EffectiveSampleSize": "effective_sample_size", "KL": "kl"}
+    return known | {names[name]: value for name, value in report.off_policy.items() if math.isfinite(value)}
 
 
 SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {

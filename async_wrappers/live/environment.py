@@ -76,14 +76,27 @@ class FrameStatus:
     Attributes:
         frame: Frames of this kind of phase before it, those of earlier runs included.
         score: Return of the running episode so far.
+        paused: Whether the frame is one of a pause, as long as nobody ends it now.
+        missed: Frames in a row before it that received no action of the policy's, in the episode and since a pause.
     """
 
     frame: int
     score: float
+    missed: int
+    paused: bool
     _applied: int  # actions in the running episode
     _record: Measurements
     _env: gym.Env[Any, Any]
     _updates: Callable[[], int]
+    _pause: Callable[[bool], None]
+
+    def pause(self) -> None:
+        """Pause from this frame on; see `AsyncRunner.pause`."""
+        self._pause(True)
+
+    def resume(self) -> None:
+        """Go on from this frame on; see `AsyncRunner.resume`."""
+        self._pause(False)
 
     @property
     def episodes(self) -> int:

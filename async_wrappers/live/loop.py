@@ -29,6 +29,12 @@
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
 #    becomes free half a frame earlier finishes half a frame earlier.
 #
+# A pause cuts the episode in two for everybody but the environment, which goes on: no worker starts, what is in flight
+# is dropped when it ends, a transition ends before the pause, and the frames receive the safe action. Its end is as the
+# beginning of an episode: nothing in flight, no last action, and the strategy spreads the workers anew. Frames of a
+# pause keep their deadlines. On a real clock no environment is reset during one: a reset may move what is to stand
+# still.
+#
 # Between two episodes everything that could disturb a frame is done: garbage is collected, the strategy is prepared
 # from the newest response times, inferences of the old episode end ("drain") or go on and are dropped when they end
 # ("continue"). Within a frame no garbage is collected: a full collection takes longer than a frame.
@@ -85,13 +91,15 @@ from async_wrappers.live.memory.journal import Journal, Transitions
 from async_wrappers.live.report import EpisodeTiming, Measurements, Span
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.workers import Inference, WorkerPool
-from async_wrappers.schedule.dispatch import Dispatcher
+from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import modelled_conditions
 from async_wrappers.schedule.stagger import Conditions
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
 __all__ = ["EnvironmentLoop", "episode_seed"]
+
+_LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
 
 
 def episode_seed(seed: int, phase: int, episode: int) -> int:
@@ -133,16 +141,21 @@ class EnvironmentLoop:
         self._env, self._transport, self._config = env, transport, config
         self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
         self._clock, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
-        self._dispatcher = Dispatcher(self._clock, self._stagger, None if simulation is None else self._start_simulated)
+        ends = None if simulation is None else self._start_simulated
+        self._dispatcher = Dispatcher(self._clock, self._stagger, ends, config.max_age)
         self._pool = WorkerPool(transport, config.workers, now, self._refuse)
         self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
-        self._warned = False
+        self._warned = self._warned_of_age = False
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
-        self._default_action = make_default_action(config.default_action, env, line)
+        self._default_action = self._safe_action = make_default_action(config.default_action, env, line)
+        if config.pause_action is not None:
+            self._safe_action = make_default_action(config.pause_action, env, line, "pause_action")
+        self._halted = False  # whether it is paused, where there are no controls
         if journal is not None:
             journal.begin_writing()
         if config.latency is not None:
             self._prepare(modelled_conditions(config.latency, config.workers, self._clock))
+            refuse_old_playout(config.max_age, self._stagger.playout)
         self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
@@ -155,7 +168,8 @@ class EnvironmentLoop:
         simulated = self._simulation is not None
         self._record = record = Measurements(float(self._clock.fps), self._config.workers, simulated)
         self._since = math.inf
-        before = self._dispatcher.dropped, self._dispatcher.late
+        before = self._dispatcher.dropped, self._dispatcher.late, self._dispatcher.too_old
+        record.lags = None if self._journal is None else []
         self._updates = 0  # before the phase
         self._updates = self._updates_made()
         if phase.phase_state is not None:
@@ -166,13 +180,39 @@ class EnvironmentLoop:
             while phase.goes_on(frames, episodes) and not record.stopped:
                 if not simulated:
                     _collect_garbage()
+                    self._await_resume()
+                    if record.stopped:
+                        break
                 frames += self._play_episode(phase, phase.first_episode + episodes, frames)
                 episodes += 1
         record.dropped += self._dispatcher.dropped - before[0]
         record.late = self._dispatcher.late - before[1]
+        record.too_old = self._dispatcher.too_old - before[2]
         record.playout = self._stagger.playout or 0
         record.phase_state = plain_data("the environment's phase_state", phase_state_of(self._env))
         return record
+
+    def pause(self, paused: bool) -> None:
+        """Pause from the next frame on, or go on; from any thread."""
+        if self._controls is None:
+            self._halted = paused
+        else:
+            self._controls.halted = int(paused)
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is to be paused."""
+        return self._halted if self._controls is None else bool(self._controls.halted)
+
+    def _await_resume(self) -> None:
+        """Wait until no pause goes on, so that nothing is reset in one; old inferences end meanwhile."""
+        begin = max(self._now(), self._last_deadline)
+        while self.paused and not self._record.stopped:
+            for event, inference in self._pool.collect(self._now() + _LOOK):
+                self._note(event, inference)
+            self._record.stopped = self._stops()
+        if self._record.episodes:  # else the phase has not begun
+            self._record.waited += max(0, self._now() - begin)
 
     def _updates_made(self) -> int:
         """Return how many updates the learners have made in the phase."""
@@ -183,16 +223,22 @@ class EnvironmentLoop:
         seed = episode_seed(self._config.seed, phase.number, episode)
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
+        if self._safe_action is not self._default_action:
+            self._safe_action.reset(seed)
         self._begin_episode(observation, episode, seed, played)
         learns = self._journal is not None and not phase.eval_mode
-        transitions = Transitions(self._journal if learns else None)
+        journal = self._journal if learns else None
+        transitions = Transitions(journal)
         limit = phase.limit(played)
         effects: list[tuple[int, int]] = []
         last_action: Any = None
+        missed = 0  # frames in a row without an action
+        pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
+        paused: int | None = None  # first frame of the pause that goes on
         info: dict[str, Any] = {}
         score, frame, terminated, truncated = 0.0, 0, False, False
         while not (terminated or truncated or frame == limit):
-            if self._stops() or self._record.hopeless:
+            if self._stops() or self._record.hopeless or self._gives_up(missed):
                 self._record.stopped = True
                 break
             if self._simulation is None:
@@ -201,9 +247,28 @@ class EnvironmentLoop:
                 self._record.lateness.append(0)
             lived = phase.frames_before + played + frame
             if phase.on_frame is not None:
-                status = FrameStatus(lived, score, len(effects), self._record, self._env, self._updates_made)
+                status = FrameStatus(
+                    lived,
+                    score,
+                    missed,
+                    self.paused,
+                    len(effects),
+                    self._record,
+                    self._env,
+                    self._updates_made,
+                    self.pause,
+                )
                 if (note := phase.on_frame(status)) is not None:
                     self._record.notes.append((lived, plain_data("the note of on_frame", note)))
+            if self.paused and paused is None:
+                paused = frame
+                transitions.end(False, self._following(observation), frame)
+                transitions = Transitions(journal)
+                self._dispatcher.close(frame - 1)
+            elif paused is not None and not self.paused:
+                pauses.append((paused, frame))
+                paused, last_action, missed = None, None, 0
+                self._dispatcher.reopen(self._now() - self._begin)
             self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
             self._publish(observation)
             self._ticket = Ticket(0, self._number, episode, frame, lived, phase.eval_mode)
@@ -213,30 +278,33 @@ class EnvironmentLoop:
             self._start_workers()
             due = self._dispatcher.choose()
             decision = None if due is None else self._pool.take(due)
-            if decision is None or decision.refused:
-                action = self._default_action(observation, last_action)
+            if self._config.max_age is not None:
+                self._pool.forget(frame - self._config.max_age)
+            if paused is not None:
+                action = self._safe_action(observation, last_action, frame - paused + 1)
+            elif decision is None or decision.refused:
+                missed += 1
+                action = self._default_action(observation, last_action, missed)
             else:
+                missed = 0
                 action = decision.action
                 last_action = deepcopy(action)  # an environment may write into what it receives
                 self._record.versions.append(decision.version)
+                if self._record.lags is not None and self._controls is not None:
+                    self._record.lags.append(int(self._controls.updates.sum()) - decision.updates)
                 effects.append((decision.ticket.start, frame))
                 transitions.apply(decision.observation, action, frame, decision.extras)
             if self._simulation is not None:
                 # A simulated step takes no time, so the frame may pass before it: then its last starts are made, too.
                 self._pass_frame(self._simulation, self._begin + self._clock.begin(frame + 1))
             observation, reward, terminated, truncated, info = self._env.step(action)
-            transitions.reward(float(reward))
+            if paused is None:
+                transitions.reward(float(reward))
             score += float(reward)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
         if terminated or truncated:
-            if self._simulation is None:
-                running = self._pool.of_episode(self._first)
-                in_flight = self._dispatcher.in_flight(inference.ticket.start for inference in running)
-            else:
-                in_flight = self._dispatcher.next_start()
-            following = observation if in_flight is None else self._pool.observation(in_flight, self._first)
-            transitions.end(terminated, following, frame)
+            transitions.end(terminated, self._following(observation), frame)
         else:
             transitions.abandon()
         if self._simulation is None:
@@ -248,7 +316,25 @@ class EnvironmentLoop:
         self._record_inferences()
         self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin, info.get("won")))
         self._record.effects.append(effects)
+        self._record.pauses.append(pauses if paused is None else [*pauses, (paused, frame)])
         return frame
+
+    def _following(self, observation: Any) -> Any:
+        """Return what the next decision would have read: that of the one in flight due first, else `observation`."""
+        if self._simulation is None:
+            running = self._pool.of_episode(self._first)
+            in_flight = self._dispatcher.in_flight(inference.ticket.start for inference in running)
+        else:
+            in_flight = self._dispatcher.next_start()
+        return observation if in_flight is None else self._pool.observation(in_flight, self._first)
+
+    def _gives_up(self, missed: int) -> bool:
+        """Return whether the run is to end, as no action has come for so many frames."""
+        most = self._config.stop_after_missed
+        if most is None or missed < most:
+            return False
+        self._record.reason = f"no action for {missed} frames in a row (stop_after_missed={most})"
+        return True
 
     def _begin_episode(self, observation: Any, episode: int, seed: int, played: int) -> None:
         """Free the workers that may start, prepare the strategy, and set time zero."""
@@ -275,6 +361,7 @@ class EnvironmentLoop:
                 self._note(event, running)
         if config.latency is None:
             self._prepare(self._measured())
+            self._warn_of_old_playout()
         self._begin = max(self._now(), self._last_deadline)  # the last frame has its full length
         if self._record.episodes and not drains:  # the next deadline of the same clock
             late = self._begin - self._last_deadline
@@ -301,6 +388,15 @@ class EnvironmentLoop:
             return known[min(int(q * len(known)), len(known) - 1)]
 
         return Conditions(self._config.workers, self._clock, sum(known) // len(known), quantile)
+
+    def _warn_of_old_playout(self) -> None:
+        """Say once that a playout which was measured lets no action be young enough; the next reset measures again."""
+        if not self._warned_of_age:
+            try:
+                refuse_old_playout(self._config.max_age, self._stagger.playout)
+            except ValueError as error:
+                self._warned_of_age = True
+                self._warns(str(error))
 
     def _prepare(self, conditions: Conditions) -> None:
         self._stagger.prepare(conditions)

@@ -56,6 +56,7 @@ class Span:
         ended: When the action was there.
         effect: Frame on which the action took effect; None if it never did.
         applied: When that frame began.
+        lag: Updates that the learners had made by then beyond those in the weights behind it; None without learners.
     """
 
     worker: int
@@ -65,6 +66,7 @@ class Span:
     ended: int
     effect: int | None = None
     applied: int | None = None
+    lag: int | None = None
 
 
 _HOPELESS = 100  # refusals: a policy whose actions lie beyond the bounds now and then has given a good one by then
@@ -88,8 +90,13 @@ class Measurements:
         exchanges: What each decision's transport took: from ticket to action, less the inference.
         lateness: Of each frame's beginning, against its deadline.
         versions: Of the weights behind each applied action.
+        lags: Of each applied action: updates that the learners had made when it was applied, beyond those in the
+            weights behind it; None where nobody learns.
         dropped: Actions computed and never applied.
         late: Actions released after they were due.
+        too_old: Actions that would have been applied, and were refused as older than ``max_age``.
+        pauses: First frame of each pause and the frame after its last, by episode.
+        waited: Nanoseconds for which the next episode waited for the end of a pause.
         accepted: Answers of the policy's that were actions of the environment's.
         refusal: The sentence about the first answer that was none; None where there was no such one.
         fates: Inferences that gave no action, by what became of them.
@@ -97,7 +104,10 @@ class Measurements:
         learner_steps: How long each update took.
         updates: How many updates were made.
         scalars: What the last update returned.
-        stopped: Whether the phase was ended from outside.
+        off_policy: Means over the phase's updates of what says how far the policy that acted is from the one that
+            learns (`async_wrappers.live.learning.learner.OFF_POLICY`); empty where the learners do not return it.
+        stopped: Whether the phase was ended before its time.
+        reason: Why, where the loop itself did it.
         phase_state: What the environment keeps for the next phase; None if it keeps nothing.
         notes: What `PhaseSpec.on_frame` returned, each with its frame.
     """
@@ -115,8 +125,12 @@ class Measurements:
     exchanges: list[int] = field(default_factory=list)
     lateness: list[int] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    lags: list[int] | None = None
     dropped: int = 0
     late: int = 0
+    too_old: int = 0
+    pauses: list[list[tuple[int, int]]] = field(default_factory=list)
+    waited: int = 0
     accepted: int = 0
     refusal: str | None = None
     fates: Counter[str] = field(default_factory=Counter)
@@ -124,7 +138,9 @@ class Measurements:
     learner_steps: list[int] | None = None
     updates: int = 0
     scalars: dict[str, float] = field(default_factory=dict)
+    off_policy: dict[str, float] = field(default_factory=dict)
     stopped: bool = False
+    reason: str | None = None
     phase_state: Any = None
     notes: list[tuple[int, Any]] = field(default_factory=list)
 
@@ -133,30 +149,35 @@ class Measurements:
         """Whether so many answers were refused, and none accepted, that there is no use in going on."""
         return not self.accepted and self.fates["refused"] >= max(_HOPELESS, self.workers)
 
-    def note_learning(self, statistics: Sequence[tuple[list[int], dict[str, float]]]) -> None:
-        """Note how long each update of each learner took, and what the first learner's newest one returned."""
-        self.learner_steps = [step for steps, _ in statistics for step in steps]
+    def note_learning(self, statistics: Sequence[tuple[list[int], dict[str, float], dict[str, float]]]) -> None:
+        """Note how long each update took, what the first learner's newest one returned, and the means of all."""
+        self.learner_steps = [step for steps, *_ in statistics for step in steps]
         self.scalars = statistics[0][1]
+        by_learner = [(len(steps), means) for steps, _, means in statistics if steps]
+        for name in by_learner[0][1] if by_learner else ():
+            self.off_policy[name] = sum(n * means[name] for n, means in by_learner) / len(self.learner_steps)
 
     def report(self) -> TimingReport:
         """Return the timing report."""
         frame = 1e9 / self.fps
         total, fresh = sum(episode.frames for episode in self.episodes), sum(map(len, self.effects))
-        intervals = [after[1] - before[1] for applied in self.effects for before, after in pairwise(applied)]
+        paused = sum(end - begin for pauses in self.pauses for begin, end in pauses)
         lateness = np.asarray(self.lateness, np.float64)
-        wall = max(self.end - self.begin, 1)
+        wall = max(self.end - self.begin - self.waited, 1)
         busy = sum(max(min(span.ended, self.end) - max(span.began, self.begin), 0) for span in self.spans)
         return TimingReport(
             latency_ms=distribution(latency / 1e6 for latency in self.latencies),
-            interval_ms=distribution(interval * frame / 1e6 for interval in intervals),
+            interval_ms=distribution(interval * frame / 1e6 for interval in self._intervals()),
             delay_frames=distribution(effect - start for applied in self.effects for start, effect in applied),
             learner_step_ms=None if self.learner_steps is None else distribution(t / 1e6 for t in self.learner_steps),
             frames={
                 "total": total,
                 "fresh": fresh,
-                "default": total - fresh,
+                "default": total - fresh - paused,
+                "paused": paused,
                 "dropped_actions": self.dropped,
                 "late_actions": self.late,
+                "too_old": self.too_old,
                 "missed_deadlines": int((lateness > frame / 2).sum()),
             },
             lateness_ms=distribution(lateness / 1e6),
@@ -172,15 +193,36 @@ class Measurements:
             scalars=self.scalars,
             phase_state=self.phase_state,
             notes=tuple(self.notes),
+            lag_updates=None if self.lags is None else distribution(self.lags),
+            off_policy=self.off_policy,
+            stopped=self.reason,
+            pauses=tuple(
+                (self._at(episode, begin), self._at(episode, end))
+                for episode, pauses in zip(self.episodes, self.pauses, strict=False)
+                for begin, end in pauses
+            ),
         )
+
+    def _at(self, episode: EpisodeTiming, frame: int) -> int:
+        """Return when a frame of an episode began, on the run's time line."""
+        return episode.began + round(frame * 1e9 / self.fps) - self.begin
+
+    def _intervals(self) -> Iterator[int]:
+        """Yield the frames between two applied actions of an episode, unless a pause lies between them."""
+        for number, applied in enumerate(self.effects):
+            pauses = self.pauses[number] if self.pauses else ()
+            for (_, before), (_, after) in pairwise(applied):
+                if not any(before < begin <= after for begin, _ in pauses):
+                    yield after - before
 
     def _placed(self) -> Iterator[Span]:
         """Yield the inferences on the run's time line, with what became of their actions.
 
         Of several that read the same frame, the action that took effect is that of the one that ended first.
         """
+        lags = iter(self.lags or ())
         effects = {
-            (episode.number, start): (effect, episode.began + round(effect * 1e9 / self.fps))
+            (episode.number, start): (effect, self._at(episode, effect), next(lags, None))
             for episode, applied in zip(self.episodes, self.effects, strict=True)
             for start, effect in applied
         }
@@ -190,13 +232,14 @@ class Measurements:
             first[key] = min(first.get(key, span), span, key=lambda each: (each.ended, each.worker))
         for span in self.spans:
             key = span.episode, span.start
-            effect, applied = effects[key] if key in effects and first[key] is span else (None, None)
+            effect, applied, lag = effects[key] if key in effects and first[key] is span else (None, None, None)
             yield replace(
                 span,
                 began=span.began - self.begin,
                 ended=span.ended - self.begin,
                 effect=effect,
-                applied=None if applied is None else applied - self.begin,
+                applied=applied,
+                lag=lag,
             )
 
 
@@ -209,9 +252,9 @@ class TimingReport:
         interval_ms: Between two applied actions of an episode.
         delay_frames: Age of the observation behind each applied action.
         learner_step_ms: Of each update; None without a learner.
-        frames: Counts: total, fresh (with an action of the agent's), default, dropped_actions (computed and never
-            applied), late_actions (released after they were due), missed_deadlines (frames that began more than half
-            a frame late).
+        frames: Counts: total, fresh (with an action of the agent's), default, paused (the rest of total),
+            dropped_actions (computed and never applied), late_actions (released after they were due), too_old (actions
+            refused as older than ``max_age``), missed_deadlines (frames that began more than half a frame late).
         lateness_ms: By how much frames began after their deadline.
         drift_ms: Lateness of the last frame against the first one's clock.
         fps: Frames per second that were reached.
@@ -226,6 +269,12 @@ class TimingReport:
         scalars: What the last update returned, by name.
         phase_state: What the environment keeps for the next phase (its attribute ``phase_state``); None for nothing.
         notes: What `on_frame` returned, each with its frame.
+        lag_updates: Age of the weights behind each applied action: updates that the learners had made when it was
+            applied, beyond those in its weights; None without a learner.
+        off_policy: Means over the updates of Rho (the ratio of the policy that learns to the one that acted),
+            EffectiveSampleSize (of these ratios, a share) and KL, where the learner returns them.
+        stopped: Why the run ended before its time by itself; None where it did not.
+        pauses: When each pause began and ended, in nanoseconds of the run's time line.
     """
 
     latency_ms: dict[str, float]
@@ -246,6 +295,10 @@ class TimingReport:
     scalars: dict[str, float] = field(default_factory=dict)
     phase_state: Any = None
     notes: tuple[tuple[int, Any], ...] = ()
+    lag_updates: dict[str, float] | None = None
+    off_policy: dict[str, float] = field(default_factory=dict)
+    stopped: str | None = None
+    pauses: tuple[tuple[int, int], ...] = ()
 
     @property
     def updates_per_frame(self) -> float:
@@ -254,8 +307,8 @@ class TimingReport:
 
     @property
     def actions_per_frame(self) -> float:
-        """Share of the frames that received an action of the agent's."""
-        return self.frames["fresh"] / max(self.frames["total"], 1)
+        """Share of the frames, without those of pauses, that received an action of the agent's."""
+        return _fresh_share(self.frames)
 
     @property
     def updates_per_action(self) -> float:
@@ -278,8 +331,9 @@ class TimingReport:
         return sum(episode.won is False for episode in self.episodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, without the spans and what the last update returned."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("spans", "scalars")}
+        """Return the report as plain data, without spans, pauses and what the last update returned."""
+        without = ("spans", "scalars", "pauses")
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
         plain["episodes"] = [{"return": episode.score, "frames": episode.frames} for episode in self.episodes]
         last = {"phase_state": plain.pop("phase_state"), "notes": [list(note) for note in plain.pop("notes")]}
         counted = {
@@ -298,7 +352,8 @@ class TimingReport:
     def to_trace(self, path: str | Path) -> None:
         """Write the run in the trace event format, which Perfetto and chrome://tracing open.
 
-        A row for each worker, with its inferences, and one for the environment, with the actions that took effect.
+        A row for each worker, with its inferences, and one for the environment, with the actions that took effect, each
+        with both ages (``delay`` in frames, ``lag`` in updates), and the pauses.
         """
         workers = int(self.workers["count"])
         rows = [*(f"worker {worker}" for worker in range(workers)), "environment"]
@@ -307,10 +362,11 @@ class TimingReport:
             events.append(_inference(span))
             if span.applied is not None:
                 events.append(_application(span, workers))
+        events += [_pause(begin, end, workers) for begin, end in self.pauses]
         _write(Path(path), json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n")
 
     def to_png(self, path: str | Path, begin: float = 0.0, seconds: float = 1.0) -> None:
-        """Draw who inferred when, and histograms of delay and interval; needs matplotlib.
+        """Draw who inferred when, and histograms of delay, interval and, with learners, lag; needs matplotlib.
 
         Args:
             path: Where to.
@@ -320,7 +376,8 @@ class TimingReport:
         Raises:
             ValueError: `seconds` is not positive.
         """
-        picture = timing_picture(self.spans, int(self.workers["count"]), self.frames, begin, seconds)
+        workers = int(self.workers["count"])
+        picture = timing_picture(self.spans, workers, self.frames, begin, seconds, self.pauses)
         write_atomically(Path(path), lambda file: picture.savefig(file, dpi=130, format="png"))
 
     def __str__(self) -> str:
@@ -332,6 +389,7 @@ class TimingReport:
         distributions = {
             "latency": (self.latency_ms, "ms"),
             "delay": (self.delay_frames, "frames"),
+            "lag": (self.lag_updates, "updates"),
             "interval": (self.interval_ms, "ms"),
             "lateness": (self.lateness_ms, "ms"),
             "exchange": (self.exchange_us, "us"),
@@ -352,11 +410,19 @@ class TimingReport:
         """Yield the lines of the summary, each with its name."""
         total, default = self.frames["total"], self.frames["default"]
         fresh = f"{self.actions_per_frame:.1%} with a fresh action"
-        yield "frames", f"{total} at {self.fps:.2f} fps: {fresh}, {default} default"
+        paused = f", {self.frames['paused']} paused" if self.frames.get("paused") else ""
+        yield "frames", f"{total} at {self.fps:.2f} fps: {fresh}, {default} default{paused}"
+        if self.stopped is not None:
+            yield "stopped", self.stopped
         dropped, late = self.frames["dropped_actions"], self.frames["late_actions"]
-        yield "actions", f"{dropped} dropped, {late} late, {self.refused} refused"
+        old = f", {self.frames['too_old']} too old" if self.frames.get("too_old") else ""
+        yield "actions", f"{dropped} dropped, {late} late, {self.refused} refused{old}"
         yield "latency", f"{_line(self.latency_ms)} ms"
         yield "delay", f"{_line(self.delay_frames)} frames"
+        if self.lag_updates is not None:
+            yield "lag", f"{_line(self.lag_updates)} updates"
+        if self.off_policy:
+            yield "ratios", ", ".join(f"{name} {mean:.3f}" for name, mean in self.off_policy.items())
         yield "interval", f"{_line(self.interval_ms)} ms"
         missed, lateness = self.frames["missed_deadlines"], f"lateness p99 {self.lateness_ms['p99']:.3f} ms"
         yield "deadlines", f"{missed} missed, {lateness}, drift {self.drift_ms:.3f} ms"
@@ -394,7 +460,18 @@ def _application(span: Span, row: int) -> dict[str, Any]:
     assert span.effect is not None and span.applied is not None
     place = {"ts": span.applied / 1e3, "pid": 0, "tid": row}
     args = {"episode": span.episode, "frame": span.effect, "delay": span.effect - span.start}
+    if span.lag is not None:
+        args["lag"] = span.lag
     return {"name": f"a_{span.start}", "cat": "action", "ph": "i", "s": "t", **place, "args": args}
+
+
+def _pause(begin: int, end: int, row: int) -> dict[str, Any]:
+    place = {"ts": begin / 1e3, "dur": (end - begin) / 1e3, "pid": 0, "tid": row}
+    return {"name": "pause", "cat": "pause", "ph": "X", **place}
+
+
+def _fresh_share(frames: Mapping[str, int]) -> float:
+    return frames["fresh"] / max(frames["total"] - frames.get("paused", 0), 1)
 
 
 def distribution(values: Iterable[float]) -> dict[str, float]:
@@ -426,10 +503,16 @@ def _write(path: Path, text: str) -> None:
 
 _HISTOGRAM: dict[str, Any] = {"facecolor": "0.8", "edgecolor": "black", "linewidth": 0.8}
 _MOST_BINS = 60
+_PAUSE: dict[str, Any] = {"facecolor": "none", "edgecolor": "0.6", "hatch": "//", "linewidth": 0, "zorder": 0}
 
 
 def timing_picture(
-    spans: Sequence[Span], workers: int, frames: Mapping[str, int], begin: float = 0.0, seconds: float = 1.0
+    spans: Sequence[Span],
+    workers: int,
+    frames: Mapping[str, int],
+    begin: float = 0.0,
+    seconds: float = 1.0,
+    pauses: Sequence[tuple[int, int]] = (),
 ) -> Figure:
     """Draw a run: a row for each worker, a bar for each inference, a triangle where its action took effect.
 
@@ -438,7 +521,9 @@ def timing_picture(
         workers: How many there were.
         frames: Counts of frames: ``total``, and ``fresh`` for those that received an action.
         begin: From where on in the run the time line is drawn, in seconds.
-        seconds: How much of it. The histograms, of delay and of interval, are of the whole run.
+        seconds: How much of it. The histograms, of delay, of interval and, where there were learners, of lag, are of
+            the whole run.
+        pauses: When each pause began and ended, in nanoseconds.
 
     Returns:
         The matplotlib figure.
@@ -455,21 +540,31 @@ def timing_picture(
         raise ValueError(f"seconds must be > 0 to be drawn, got {seconds}")
     rows = min(workers, MOST_ROWS) + 2
     figure = Figure(figsize=(10, 3.4 + 0.29 * rows), layout="constrained")
-    panels = figure.subplot_mosaic([["workers", "workers"], ["delay", "interval"]], height_ratios=[0.29 * rows, 2])
+    lags = [span.lag for span in spans if span.lag is not None]
+    histograms: list[Any] = ["delay", "interval", *(["lag"] if lags else [])]
+    mosaic: list[Any] = [["workers"] * len(histograms), histograms]
+    panels = figure.subplot_mosaic(mosaic, height_ratios=[0.29 * rows, 2])
     _draw_workers(panels["workers"], spans, workers, begin, seconds)
-    fresh = frames["fresh"] / max(frames["total"], 1)
-    title = f"{fresh:.1%} of {frames['total']:,} frames received an action"
+    for since, until in pauses:
+        panels["workers"].axvspan(since / 1e9, until / 1e9, **_PAUSE)
+    title = f"{_fresh_share(frames):.1%} of {frames['total']:,} frames received an action"
+    if frames.get("paused"):
+        title = f"{frames['paused']:,} of {frames['total']:,} frames paused; {_fresh_share(frames):.1%} of the others "
+        title += "received an action"
     panels["workers"].set_title(title, loc="left", fontsize=10)
     delays = [span.effect - span.start for span in spans if span.effect is not None]
     _draw_histogram(panels["delay"], "delay", "frames", delays, 1.0)
-    _draw_histogram(panels["interval"], "interval", "ms", _intervals(spans), None)
+    _draw_histogram(panels["interval"], "interval", "ms", _intervals(spans, pauses), None)
+    if lags:
+        _draw_histogram(panels["lag"], "lag", "updates", lags, 1.0)
     handles = [
         Patch(label="inference", **INFERENCE),
         Patch(label="inference whose action was never applied", **DROPPED),
         Line2D([], [], label="action waits", **WAIT),
         Line2D([], [], label="action takes effect", **EFFECT),
+        *([Patch(label="pause", **_PAUSE)] if pauses else []),
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
     return figure
 
 
@@ -491,10 +586,14 @@ def _draw_workers(ax: Axes, spans: Sequence[Span], workers: int, begin: float, s
     ax.set_axisbelow(True)
 
 
-def _intervals(spans: Sequence[Span]) -> list[float]:
-    """Return the milliseconds between two applied actions of an episode."""
+def _intervals(spans: Sequence[Span], pauses: Sequence[tuple[int, int]]) -> list[float]:
+    """Return the milliseconds between two applied actions of an episode, unless a pause lies between them."""
     applied = sorted((span.episode, span.applied) for span in spans if span.applied is not None)
-    return [(now - before) / 1e6 for (episode, before), (same, now) in pairwise(applied) if episode == same]
+    return [
+        (now - before) / 1e6
+        for (episode, before), (same, now) in pairwise(applied)
+        if episode == same and not any(before < begin <= now for begin, _ in pauses)
+    ]
 
 
 def _draw_histogram(ax: Axes, name: str, unit: str, values: Sequence[float], width: float | None) -> None:

@@ -34,6 +34,9 @@ class LoopConfig:
     start_timeout: float = 60.0
     calibration_time: float = 5.0
     seed: int = 0
+    max_age: int | None = None
+    stop_after_missed: int | None = None
+    pause_action: Any = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class RunSpec:
 class Backend(Protocol):
     """Where a run's parts run, from its making to `close`.
 
+    One that can be paused also has ``pause(paused)``, called from any thread; `EnvironmentLoop.pause` does it.
     One with learners also has ``save(directory, iteration)``, ``restore(directory, iteration, replays)`` and
     ``forget(directory, keep)``, all called between two phases.
     """

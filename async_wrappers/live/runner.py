@@ -12,13 +12,14 @@ from typing import Any, cast
 
 import gymnasium as gym
 
-from async_wrappers.checks import flag, function, plain_data, positive, whole
+from async_wrappers.checks import flag, function, plain_data, positive, whole, whole_frames
 from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
 from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
 from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.report import TimingReport
 from async_wrappers.live.run_spec import Backend, LoopConfig, PhaseSpec, RunFailed, RunSpec
+from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
 from async_wrappers.schedule.stagger import make_stagger
@@ -71,7 +72,13 @@ class AsyncRunner:
         latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
             a real clock: what the strategy is prepared from, instead of warm-up inferences.
         learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
-        default_action: As in `RealtimeDelay`.
+        default_action: As in `RealtimeDelay`: what a frame receives that no action is due on. For a robot: ``"repeat"``
+            holds the last action, `RampDown` brings it down to the no-op.
+        max_age: Frames: an action whose observation is older on the frame on which it would be applied is refused
+            (``report.frames["too_old"]``), and the frame receives the default action. None for no limit.
+        stop_after_missed: End the run, with the reason in ``report.stopped``, after so many frames in a row without an
+            action of the policy's; counted from the beginning of an episode, and from the end of a pause. None: never.
+        pause_action: What frames of a pause receive, as `default_action`; None for the default action itself.
         between_episodes: ``"drain"``: the next episode begins when all inferences have ended, as in the simulation;
             ``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped.
             On the virtual clock inferences in flight are discarded where an episode ends.
@@ -125,6 +132,9 @@ class AsyncRunner:
         updates_per_transition: float | None = None,
         pin: bool = False,
         extras: gym.spaces.Dict | None = None,
+        max_age: int | None = None,
+        stop_after_missed: int | None = None,
+        pause_action: Any = None,
     ) -> None:
         """See the class."""
         function("make_env", make_env, "makes the environment")
@@ -153,7 +163,11 @@ class AsyncRunner:
             seconds_of("start_timeout", start_timeout),
             seconds_of("calibration_time", calibration_time),
             whole("seed", seed, 0),
+            _max_age(max_age, backend),
+            None if stop_after_missed is None else whole("stop_after_missed", stop_after_missed, 1, or_none=True),
+            pause_action,
         )
+        refuse_old_playout(config.max_age, config.stagger.playout)
         self._spec = RunSpec(
             make_env,
             make_policy,
@@ -266,6 +280,37 @@ class AsyncRunner:
         episodes_played, frames_played = len(report.episodes), report.frames["total"]
         self._played[evaluates] = what.first_episode + episodes_played, what.frames_before + frames_played
         return report
+
+    def pause(self) -> None:
+        """Pause from the next frame on, until `resume`; from any thread, while a run goes on or between two.
+
+        The environment goes on, frame by frame and on its deadlines, and receives `pause_action` (a function of it, and
+        a `RampDown`, count the frames of the pause as missed). No inference starts, and those that go on are dropped
+        when they end. For the learners the episode is cut where the pause begins (a truncation) and goes on as a new
+        one after it: no transition spans a pause, and what is paid in it is in the episode's return alone. Afterwards
+        all is as at the beginning of an episode: there is no last action, and the first default frames receive what
+        they receive there. An environment whose episode has ended is not reset before `resume`, but on the virtual
+        clock. Learners go on learning.
+
+        An `on_frame` pauses with ``FrameStatus.pause``.
+
+        Raises:
+            RuntimeError: The parts are not up: no run goes on, or the backend cannot pause.
+        """
+        if self._backend is None:
+            raise RuntimeError("pause() needs a run that goes on, or a `with` block between two runs: there is none")
+        self._set_pause(True)
+
+    def resume(self) -> None:
+        """Go on after `pause`, from the next frame on; without a pause, or where the run has ended, nothing happens."""
+        if self._backend is not None:
+            self._set_pause(False)
+
+    def _set_pause(self, paused: bool) -> None:
+        pause = getattr(self._backend, "pause", None)
+        if pause is None:
+            raise RuntimeError(f"pause() needs a backend with a method pause(paused), got {self._backend!r}")
+        pause(paused)
 
     def save(self, directory: str | Path, iteration: int = 0) -> None:
         """Let the learners write their state into a directory, between two runs.
@@ -406,6 +451,16 @@ def _backend(backend: Any) -> Callable[[RunSpec], Backend]:
     if callable(backend):
         return cast(Callable[[RunSpec], Backend], backend)
     raise ValueError(f"backend must be 'process', 'thread', 'virtual' or a function of a RunSpec, got {backend!r}")
+
+
+def _max_age(max_age: int | None, backend: Any) -> int | None:
+    """Return the most frames between an observation and its action: on a real clock there is one at least."""
+    if max_age is None:
+        return None
+    frames = whole_frames("max_age", max_age)
+    if not frames and backend != "virtual":
+        raise ValueError("max_age must be >= 1 frame on a real clock, where the smallest delay is one frame, got 0")
+    return frames
 
 
 def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> int:

@@ -33,6 +33,7 @@ class Inference:
         action: What it came to, once it has ended well.
         extras: What the policy left for the learner beside the action.
         version: Of the weights behind the action.
+        updates: That the learners had made until those weights.
         refused: Whether the policy's answer was no action. In a simulation its frame then receives the default action;
             on a real clock such an inference is never applied.
     """
@@ -45,6 +46,7 @@ class Inference:
     action: Any = None
     extras: Any = None
     version: int = 0
+    updates: int = 0
     refused: bool = False
 
 
@@ -103,7 +105,7 @@ class WorkerPool:
     def wait(self, inference: Inference, finished: Finished) -> None:
         """Keep an action until it is applied, or a newer one is."""
         inference.action, inference.extras, inference.version = finished.action, finished.extras, finished.version
-        inference.refused = finished.fate == Fate.REFUSED
+        inference.updates, inference.refused = finished.updates, finished.fate == Fate.REFUSED
         self._waiting[Due(inference.ticket.start, inference.worker)] = inference
 
     def take(self, due: Due) -> Inference:
@@ -111,6 +113,11 @@ class WorkerPool:
         taken = self._waiting[due]
         self._waiting = {key: value for key, value in self._waiting.items() if key.start > due.start}
         return taken
+
+    def forget(self, start: int) -> None:
+        """Drop the actions that waited and read a frame of the episode before `start`: they will never be applied."""
+        if any(due.start < start for due in self._waiting):
+            self._waiting = {due: inference for due, inference in self._waiting.items() if due.start >= start}
 
     def of_episode(self, first: int) -> Iterator[Inference]:
         """Yield the inferences that go on and read published frame `first` or a newer one."""

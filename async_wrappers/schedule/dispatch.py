@@ -64,6 +64,9 @@ no clock, never sleeps, and does no input or output. All times are whole nanosec
 # actions due on a frame, the newest start wins, then the earliest release, then the lowest worker. The others are
 # dropped at once, because the winner rules them out on every later frame.
 #
+# With `max_age`, the winner is refused where its observation is older than so many frames, and the frame receives the
+# default action. Those that it has beaten are older still, so nothing takes its place, now or later.
+#
 #
 # The books
 # =========
@@ -92,7 +95,7 @@ from typing import NamedTuple, Self
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.stagger import Stagger
 
-__all__ = ["Dispatcher", "Due"]
+__all__ = ["Dispatcher", "Due", "refuse_old_playout"]
 
 _FINISH, _RELEASE, _READY = 0, 1, 2  # at the same time, in this order
 
@@ -108,6 +111,19 @@ class Due(NamedTuple):
 _new_due = partial(tuple.__new__, Due)
 
 
+def refuse_old_playout(max_age: int | None, playout: int | None) -> None:
+    """Refuse a `max_age` under which no action could ever be applied, because each waits longer for its frame.
+
+    Raises:
+        ValueError: The playout is longer.
+    """
+    if max_age is not None and playout is not None and playout > max_age:
+        raise ValueError(
+            f"max_age must be >= the playout of {playout} frames, for which each action waits, got {max_age}: every "
+            "action would be too old"
+        )
+
+
 class Dispatcher:
     """One episode after another of a stagger strategy.
 
@@ -120,19 +136,28 @@ class Dispatcher:
         ends: From (worker, frame, now) to the time, `now` or later, at which the inference that starts now will end,
             for a simulation; called once for each inference, in the order of starts. None: ends are reported with
             `finished`.
+        max_age: Frames from an action's start to its frame at most; None for no limit.
 
     Attributes:
         dropped: Actions computed in full and never applied, over all episodes: a newer one had been, or was applied
             instead.
         late: Actions released after they were due, over all episodes, applied or not.
+        too_old: Actions that would have been applied, and were refused as older than `max_age`, over all episodes.
         ended: When the inference behind the action applied last had ended, in nanoseconds; 0 before the first.
     """
 
-    def __init__(self, clock: FrameClock, stagger: Stagger, ends: Callable[[int, int, int], int] | None = None) -> None:
+    def __init__(
+        self,
+        clock: FrameClock,
+        stagger: Stagger,
+        ends: Callable[[int, int, int], int] | None = None,
+        max_age: int | None = None,
+    ) -> None:
         """See the class."""
-        self._clock, self._stagger, self._ends = clock, stagger, ends
+        self._clock, self._stagger, self._ends, self._max_age = clock, stagger, ends, max_age
         self.dropped = 0
         self.late = 0
+        self.too_old = 0
 
     def begin(self, free: Iterable[int]) -> None:
         """Begin an episode with these workers free at time 0."""
@@ -266,6 +291,10 @@ class Dispatcher:
                 best = candidate
         if best is None:
             return None
+        if self._max_age is not None and self._frame + best[0] > self._max_age:
+            self.too_old += 1
+            self._stagger.lost(-best[0])
+            return None
         self._applied, self.ended = -best[0], best[3]
         self._stagger.applied(self._frame)
         return _new_due((-best[0], best[2]))
@@ -276,11 +305,16 @@ class Dispatcher:
         Args:
             running: Starts of the inferences that go on; which of them ends first is not known, so the oldest counts.
         """
-        finished = [(due, start) for due, start, *_ in self._due if start > self._applied]
-        held = [start for _, kind, _, start, _ in self._events if kind == _RELEASE and start > self._applied]
+        newest, oldest, following = self._applied, self._max_age, self._frame + 1
+
+        def may_be_applied(start: int, frame: int = following) -> bool:
+            return start > newest and (oldest is None or frame - start <= oldest)
+
+        finished = [(due, start) for due, start, *_ in self._due if may_be_applied(start, max(due, following))]
+        held = [start for _, kind, _, start, _ in self._events if kind == _RELEASE and may_be_applied(start)]
         if finished:
             return min(finished)[1]
-        return min([*held, *(start for start in running if start > self._applied)], default=None)
+        return min([*held, *filter(may_be_applied, running)], default=None)
 
     def next_start(self, after: int = -1) -> int | None:
         """Return the start, later than `after`, of the decision begun that would be applied next, None if none.
@@ -304,6 +338,19 @@ class Dispatcher:
         """Let nothing start any more, and apply nothing that started on frame `after` or before."""
         self._closed = True
         self._applied = max(self._applied, after)
+
+    def reopen(self, now: int) -> None:
+        """Let workers start again after `close`, from `now` on, as at the beginning of an episode.
+
+        Free workers would otherwise all start on one frame, and strategies that hold distances would keep them bunched.
+        """
+        self._closed = False
+        self._stagger.begin()
+        free = [worker for _, worker in self._idle] + [event[2] for event in self._events if event[1] == _READY]
+        self._idle, self._events = [], [event for event in self._events if event[1] != _READY]
+        heapify(self._events)
+        for worker in sorted(free):
+            self.free(worker, now)
 
     def pending(self) -> bool:
         """Return whether an action, of an inference that runs or has ended, can still be applied."""

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from async_wrappers.checks import whole
+from async_wrappers.checks import whole, whole_frames
 from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
-from async_wrappers.schedule.dispatch import Dispatcher
+from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.stagger import Conditions, Stagger, Tickets, make_stagger
 
@@ -26,6 +26,8 @@ MOST_WORKERS = 1_000_000
 # Draws behind the quantiles of a model, so that p99 rests on 100 of them. Their seed is fixed: the playout of a
 # configuration must not depend on a run's seed.
 _PLAYOUT_DRAWS = 10_000
+
+_HOPELESS = 10_000  # actions too old in a row, after which there is no use in looking for a younger one
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Counts:
         delay: How often an action of each age was applied, in frames.
         inferences: By worker.
         busy: Nanoseconds of inference begun, by worker.
+        too_old: Actions that would have been applied, and were refused as older than ``max_age``.
     """
 
     frames: int = 0
@@ -49,6 +52,7 @@ class Counts:
     delay: dict[int, int] = field(default_factory=dict)
     inferences: dict[int, int] = field(default_factory=dict)
     busy: dict[int, int] = field(default_factory=dict)
+    too_old: int = 0
 
     @property
     def fresh_share(self) -> float:
@@ -117,9 +121,12 @@ class SimulatedSchedule:
         playout: For tickets: frames, or a quantile of the latency.
         slot: For tickets: least distance between two starts, in frames, or ``"even"``.
         seed: Of the latencies, until an episode brings its own.
+        max_age: Frames: an action whose observation is older on its frame is refused, and the frame receives the
+            default action; None for no limit.
 
     Raises:
-        ValueError: An argument out of range, or a strategy that waits for a learner, of which there is none here.
+        ValueError: An argument out of range, a strategy that waits for a learner, of which there is none here, or a
+            `max_age` that the playout exceeds; in an episode, 10,000 actions in a row that were too old.
     """
 
     def __init__(
@@ -131,9 +138,11 @@ class SimulatedSchedule:
         playout: int | str = "p99",
         slot: int | str | None = None,
         seed: int | None = None,
+        max_age: int | None = None,
     ) -> None:
         """See the class."""
         self.latency: Latency = as_latency(latency)
+        self.max_age = None if max_age is None else whole_frames("max_age", max_age)
         self.workers = worker_count(workers)
         self.clock = FrameClock(fps)
         self.stagger = deepcopy(make_stagger(stagger, playout, slot))  # a strategy serves one schedule
@@ -143,6 +152,7 @@ class SimulatedSchedule:
                 "'sequential'"
             )
         self.stagger.prepare(modelled_conditions(self.latency, self.workers, self.clock))
+        refuse_old_playout(self.max_age, self.stagger.playout)
         try:
             entropy = np.random.SeedSequence(seed)
         except (TypeError, ValueError):
@@ -151,9 +161,9 @@ class SimulatedSchedule:
         self._simulation: _TicketSimulation | _EventSimulation
         # A subclass of `Tickets` may override any rule, so it is simulated event by event.
         if type(self.stagger) is Tickets:
-            self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies)
+            self._simulation = _TicketSimulation(self.clock, self.workers, self.stagger, latencies, self.max_age)
         else:
-            self._simulation = _EventSimulation(self.clock, self.workers, self.stagger, latencies)
+            self._simulation = _EventSimulation(self.clock, self.workers, self.stagger, latencies, self.max_age)
 
     @property
     def playout(self) -> int | None:
@@ -241,8 +251,9 @@ class _Simulation:
 
     frame: int  # the next one
 
-    def __init__(self, clock: FrameClock, workers: int, latencies: LatencyStream) -> None:
-        self._clock, self._workers = clock, workers
+    def __init__(self, clock: FrameClock, workers: int, latencies: LatencyStream, max_age: int | None) -> None:
+        self._clock, self._workers, self._max_age = clock, workers, max_age
+        self._refused = 0  # too old, in a row
         self._latencies: Iterator[int] = _Draws(latencies)
         self.counts = Counts()
         self.log: list[Inference] | None = None
@@ -250,6 +261,7 @@ class _Simulation:
     def restart(self, latencies: LatencyStream) -> None:
         """Forget all estimates, and go on with these latencies."""
         self._latencies = _Draws(latencies)
+        self._refused = 0
 
     def frames(self) -> Iterator[tuple[int | None, bool]]:
         """Yield the frames from the present one on; see `PlainSchedule.frames`."""
@@ -258,6 +270,20 @@ class _Simulation:
     def next_eventful_frame(self) -> int:
         """Return the first frame, from the present one on, on which something may happen."""
         raise NotImplementedError
+
+    def refuse(self) -> None:
+        """Count an action that was too old.
+
+        Raises:
+            ValueError: So many in a row were that nobody need wait for a younger one.
+        """
+        self.counts.too_old += 1
+        self._refused += 1
+        if self._refused >= _HOPELESS:
+            raise ValueError(
+                f"max_age must let some action be applied, got {self._max_age} frames: {_HOPELESS:,} in a row were "
+                "older; raise it, or take a shorter latency"
+            )
 
     def copy(self) -> Self:
         """Return a simulation with the same future and the same draws, valid until this one goes on."""
@@ -295,12 +321,14 @@ class _TicketSimulation(_Simulation):
     # that one is applied, if any is. The others are dropped, so a number is enough for them. And an action that lands
     # on a frame is dropped if a newer one was applied before: late ones may be.
 
-    def __init__(self, clock: FrameClock, workers: int, tickets: Tickets, latencies: LatencyStream) -> None:
+    def __init__(
+        self, clock: FrameClock, workers: int, tickets: Tickets, latencies: LatencyStream, max_age: int | None
+    ) -> None:
         assert tickets.playout is not None
         self._tickets, self._playout = tickets, tickets.playout
         # `following` would say the same of whole slots; without the call, a frame takes 0.9 of the time.
         self._whole_slot = 0 if tickets.even else int(tickets.slot)
-        super().__init__(clock, workers, latencies)
+        super().__init__(clock, workers, latencies, max_age)
         self.begin()
 
     def begin(self) -> None:
@@ -325,6 +353,7 @@ class _TicketSimulation(_Simulation):
         free, landing, late, counts = self._free, self._landing, self._late, self.counts
         inferences, busy, delay = counts.inferences, counts.busy, counts.delay
         playout, whole_slot, following = self._playout, self._whole_slot, self._tickets.following
+        max_age = self._max_age
         begins = self._clock.begins(self.frame)
         end = next(begins)
         for frame in count(self.frame):
@@ -355,7 +384,10 @@ class _TicketSimulation(_Simulation):
             start = None
             if frame in landing:
                 landed = landing.pop(frame)
-                if landed[0] > self._applied[0]:
+                if landed[0] > self._applied[0] and max_age is not None and frame - landed[0] > max_age:
+                    self.refuse()
+                elif landed[0] > self._applied[0]:
+                    self._refused = 0
                     self._applied, start = landed, landed[0]
                     counts.fresh += 1
                     age = frame - start
@@ -385,6 +417,8 @@ class _TicketSimulation(_Simulation):
         """Return the start, later than `after`, of the decision begun that would be applied first, or None."""
         after = max(after, self._applied[0])
         landing = [(lands, newest[0]) for lands, newest in self._landing.items() if newest[0] > after]
+        if self._max_age is not None:
+            landing = [(lands, start) for lands, start in landing if lands - start <= self._max_age]
         return min(landing)[1] if landing else None
 
     def next_eventful_frame(self) -> int:
@@ -394,9 +428,11 @@ class _TicketSimulation(_Simulation):
 class _EventSimulation(_Simulation):
     """Any strategy: a `Dispatcher` that is given the times at which inferences will end."""
 
-    def __init__(self, clock: FrameClock, workers: int, stagger: Stagger, latencies: LatencyStream) -> None:
-        self._stagger, self._dispatcher = stagger, Dispatcher(clock, stagger, self._draw_end)
-        super().__init__(clock, workers, latencies)
+    def __init__(
+        self, clock: FrameClock, workers: int, stagger: Stagger, latencies: LatencyStream, max_age: int | None
+    ) -> None:
+        self._stagger, self._dispatcher = stagger, Dispatcher(clock, stagger, self._draw_end, max_age)
+        super().__init__(clock, workers, latencies, max_age)
         self.begin()
 
     def restart(self, latencies: LatencyStream) -> None:
@@ -425,9 +461,13 @@ class _EventSimulation(_Simulation):
             begin, end = end, next(begins)
             dispatcher.frame(frame)
             readers = dispatcher.starts(begin)
+            refused = dispatcher.too_old
             applied = dispatcher.choose()
+            if dispatcher.too_old > refused:
+                self.refuse()
             readers += dispatcher.starts_before(end)
             if applied is not None:
+                self._refused = 0
                 age = frame - applied[0]
                 counts.fresh += 1
                 counts.delay[age] = counts.delay.get(age, 0) + 1

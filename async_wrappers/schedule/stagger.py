@@ -106,7 +106,10 @@ class Stagger:
         """An action was applied on this frame."""
 
     def lost(self, frame: int) -> None:
-        """The inference that began on this frame gives no action: a real worker died, or its action was refused."""
+        """The inference that began on this frame gives no action: a real worker died, or its action was refused.
+
+        Refused as no action of the environment's, or as older than ``max_age``.
+        """
 
     @property
     def granted(self) -> int | None:

@@ -6,8 +6,10 @@ Inference", arXiv 2412.14355, Definition 1: an asynchronous MDP is an MDP plus a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -16,9 +18,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary
 from gymnasium.wrappers.utils import create_zero_array
 
+from async_wrappers.checks import whole
 from async_wrappers.wrappers.copies import own_copy
 
-__all__ = ["DOCUMENTED_NOOPS", "DefaultAction", "find_noop", "make_default_action", "written_call"]
+__all__ = ["DOCUMENTED_NOOPS", "DefaultAction", "RampDown", "find_noop", "make_default_action", "written_call"]
 
 NAMES = ("noop", "repeat", "random")
 
@@ -34,6 +37,32 @@ DOCUMENTED_NOOPS = {
 }
 
 
+@dataclass(frozen=True)
+class RampDown:
+    """A default action for a Box: the last agent action, brought down to the no-op in equal steps.
+
+    On missed frame number n (1 on the first frame after the action's own) the environment receives
+    ``noop + w (last - noop)`` with ``w = min(1, max(0, 1 - (n - hold) / frames))``: the last action for `hold` frames,
+    then less of it on each frame, and the no-op from frame ``hold + frames`` on. Before the first action of an episode
+    it is the no-op.
+
+    Args:
+        frames: How many frames the way down takes.
+        hold: For how many frames the last action goes on before.
+
+    Raises:
+        ValueError: `frames` is no whole number above 0, or `hold` none from 0 on.
+    """
+
+    frames: int
+    hold: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        whole("frames", self.frames, 1, unit="frames")
+        whole("hold", self.hold, 0, unit="frames")
+
+
 class Rule(NamedTuple):
     """A default action that can be known without asking."""
 
@@ -47,6 +76,7 @@ class DefaultAction:
     def __init__(self, given: Any) -> None:
         """Take what the default action is made of: a function here, an action or a space in subclasses."""
         self._given = given
+        self._takes_missed = callable(given) and _takes_missed(given)
 
     def reset(self, seed: int | None) -> None:
         """Begin an episode; a seed restarts the generator, if there is one."""
@@ -55,13 +85,16 @@ class DefaultAction:
         """Return what the action follows from, where it needs neither the observation nor a draw; else None."""
         return None
 
-    def __call__(self, observation: Any, last_action: Any) -> Any:
+    def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
         """Return the action for this frame.
 
         Args:
             observation: The newest observation.
             last_action: The agent action applied last in this episode, None before the first.
+            missed: Frames in a row without an agent action, this one included.
         """
+        if self._takes_missed:
+            return self._given(observation, last_action, missed=missed)
         return self._given(observation, last_action)
 
 
@@ -69,7 +102,7 @@ class _Fixed(DefaultAction):
     def rule(self) -> Rule:
         return Rule(self._given, False)
 
-    def __call__(self, observation: Any, last_action: Any) -> Any:
+    def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
         return own_copy(self._given)
 
 
@@ -79,8 +112,25 @@ class _Repeat(DefaultAction):
     def rule(self) -> Rule:
         return Rule(self._given, True)
 
-    def __call__(self, observation: Any, last_action: Any) -> Any:
+    def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
         return own_copy(self._given if last_action is None else last_action)
+
+
+class _Ramp(DefaultAction):
+    """Down from the agent's last action to the one that was given."""
+
+    def __init__(self, given: Any, ramp: RampDown, space: Box) -> None:
+        super().__init__(given)
+        self._ramp, self._space = ramp, space
+
+    def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
+        share = min(1.0, max(0.0, 1 - (missed - self._ramp.hold) / self._ramp.frames))
+        if last_action is None or not share:
+            return own_copy(self._given)
+        if share == 1:
+            return own_copy(last_action)
+        between = self._given + share * (np.asarray(last_action, np.float64) - self._given)
+        return np.clip(between.astype(self._space.dtype), self._space.low, self._space.high)  # as rounded
 
 
 class _Random(DefaultAction):
@@ -92,24 +142,39 @@ class _Random(DefaultAction):
             own = np.random.SeedSequence((seed, 0xDEFA))
             self._given.seed(int(own.generate_state(1)[0]))
 
-    def __call__(self, observation: Any, last_action: Any) -> Any:
+    def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
         return self._given.sample()
 
 
+def _takes_missed(function: Callable[..., Any]) -> bool:
+    """Return whether a function takes the keyword ``missed``."""
+    try:
+        inspect.signature(function).bind(None, None, missed=1)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def make_default_action(
-    default_action: Any, env: gym.Env[Any, Any], call: str = "RealtimeDelay(env, delay=8, {})"
+    default_action: Any,
+    env: gym.Env[Any, Any],
+    call: str = "RealtimeDelay(env, delay=8, {})",
+    name: str = "default_action",
 ) -> DefaultAction:
     """Return the default action that `default_action` describes, for `env`.
 
     Args:
         default_action: ``"noop"`` (the environment's own, see `find_noop`), ``"repeat"`` (the last agent action; before
             the first, the no-op, else the space's zero), ``"random"`` (one draw per default frame from a generator of
-            its own), an element of the action space, or a function of (newest observation, last agent action or None).
+            its own), a `RampDown`, an element of the action space, or a function of (newest observation, last agent
+            action or None), which receives the frames missed in a row if it takes the keyword ``missed``.
         env: The environment that will receive the actions.
         call: The caller's line with a place for the default action, for the message where there is no no-op.
+        name: The caller's argument, for a message.
 
     Raises:
-        ValueError: An unknown name, an action outside the action space, or "noop" where the environment has none.
+        ValueError: An unknown name, an action outside the action space, "noop" where the environment has none, or a
+            `RampDown` where actions are not real numbers.
     """
     space = env.action_space
     if isinstance(default_action, str):
@@ -122,6 +187,14 @@ def make_default_action(
             own_space = deepcopy(space)
             own_space.seed(None)
             return _Random(own_space)
+    elif isinstance(default_action, RampDown):
+        noop = find_noop(env)
+        if noop is None or not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
+            raise ValueError(
+                f"{name}={default_action!r} needs actions of a Box of floats and a no-op to end at (zeros within the "
+                f"bounds, or an attribute noop_action of the environment), got {space}"
+            )
+        return _Ramp(noop, default_action, space)
     elif callable(default_action):
         return DefaultAction(default_action)
     elif (action := _element(space, default_action)) is not None:
@@ -129,7 +202,7 @@ def make_default_action(
     close = get_close_matches(default_action, NAMES, n=1) if isinstance(default_action, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else ""
     raise ValueError(
-        f"default_action must be one of {', '.join(map(repr, NAMES))}, a function of (observation, last_action) or "
+        f"{name} must be one of {', '.join(map(repr, NAMES))}, a function of (observation, last_action) or "
         f"an element of {space}, got {default_action!r}{hint}"
     )
 

@@ -20,7 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["RealtimeDelay"]
 
 
-_OF_A_LATENCY = {"workers": None, "fps": None, "stagger": "tickets", "playout": "p99", "slot": None}  # and defaults
+_OF_A_LATENCY = {  # and defaults
+    "workers": None,
+    "fps": None,
+    "stagger": "tickets",
+    "playout": "p99",
+    "slot": None,
+    "max_age": None,
+}
 
 # The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]
@@ -86,7 +93,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         delay: Age of the observation behind an action, in frames.
         noops: Frames between two actions, filled by the default action.
         default_action: ``"noop"``, ``"repeat"``, ``"random"``, an action, or a function of (newest observation, last
-            agent action or None). Looked up only when an action can be late or missing.
+            agent action or None), or a `RampDown`. Looked up only when an action can be late or missing.
         latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
         workers: With a latency: how many infer at a time, 1 if not given.
         fps: With a latency: frames per second.
@@ -94,6 +101,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
         slot: With a latency and tickets: least distance between two starts, in frames; ``"even"``: starts are spread
             evenly at the rate that the workers sustain.
+        max_age: With a latency: frames; an action whose observation is older on the frame on which it would be applied
+            is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
         report_effect: Report the observation on which each action landed; otherwise it is not even copied.
 
     Attributes:
@@ -117,12 +126,15 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         stagger: Any = "tickets",
         playout: int | str = "p99",
         slot: int | str | None = None,
+        max_age: int | None = None,
         report_effect: bool = False,
     ) -> None:
         """See the class."""
         report_effect = flag("report_effect", report_effect)
         constants = {"delay": delay, "noops": noops}
         of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
+        if max_age is not None:
+            of_a_latency["max_age"] = max_age
         gym.utils.RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=True,
@@ -152,7 +164,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             if fps is None:
                 raise ValueError("fps must be given with a latency, in frames per second, got None")
             workers = 1 if workers is None else workers
-            self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
+            self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot, max_age=max_age)
             given = {"latency": latency, **of_a_latency}
         self._schedule: PlainSchedule | SimulatedSchedule = self._simulated or PlainSchedule(**frames)
         self._default_action: DefaultAction | None = None
@@ -174,7 +186,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         self._schedule_frames = self._schedule.frames(seed)
         self._start, effect = self._schedule.first()  # of the decision that the agent makes next
         self._delay = effect - self._start
-        self._frame = 0
+        self._frame = self._missed = 0
         self._reward: Any = 0.0
         self._last_action: Any = None
         # The sights that decisions in flight were computed from, oldest first. Starts increase, so a sight older than
@@ -221,6 +233,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed = self._now() if self.report_effect and applied else (effect, None, None)
         if applied:
+            self._missed = 0
             self._last_action = action if type(action) is int else own_copy(action)
             self._step_frame(action)
             while self._due is None and not self._over:
@@ -277,7 +290,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     def _step_default(self) -> None:
         assert self._default_action is not None  # looked up unless every frame receives an action
-        self._step_frame(self._default_action(self._newest[0], self._last_action))
+        self._missed += 1  # frames in a row
+        self._step_frame(self._default_action(self._newest[0], self._last_action, self._missed))
 
     def _step_frame(self, action: Any) -> None:
         """Run one frame; ask the schedule about the next one, and keep its observation if a decision reads it."""

@@ -286,6 +286,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._since = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
         self._carried = np.zeros(n)  # reward since then
         self._last_actions: list[Any] = [None] * n
+        self._missed = [0] * n  # frames in a row without an agent action, where the default action is asked
         self._defaults = None if self._standing is None else self._standing.copy()
         self._reported_in = np.full(n, NO_STEP)  # last step that reported an end
         self._infos = False  # whether the environment has shown any info since then
@@ -302,7 +303,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._carried[which] = 0.0
         if self._standing is None:
             for i in which.tolist():
-                self._last_actions[i] = None
+                self._last_actions[i], self._missed[i] = None, 0
         else:
             assert self._defaults is not None
             self._defaults[which] = self._standing[which]
@@ -373,7 +374,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             # A row without an action of the agent's keeps its last one, for "repeat"; it receives the default action.
             applied = self._report.applied
             for i in np.flatnonzero(applied).tolist():
-                self._last_actions[i] = given[i]
+                self._last_actions[i], self._missed[i] = given[i], 0
             if applied.all():
                 return actions
         observations = [None] * n
@@ -384,7 +385,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             if applied[i]:
                 sent.append(last_action)
             elif waiting is None or not waiting[i]:
-                sent.append(self._default_actions[i](observations[i], last_action))
+                self._missed[i] += 1
+                sent.append(self._default_actions[i](observations[i], last_action, self._missed[i]))
             else:
                 sent.append(self._ignored_action)
         return batch(self.single_action_space, sent)

@@ -32,6 +32,7 @@ from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.schedule.simulated import MOST_WORKERS, SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Tickets, make_stagger
+from async_wrappers.wrappers.default_action import RampDown
 from tests.worlds.recording_env import RecordingEnv
 
 pytestmark = pytest.mark.timeout(120)  # a value that hangs is a failure
@@ -108,8 +109,10 @@ RUNNER = {
     **{"make_learner": gives_nothing, "learners": 2, "latency": 0.1, "default_action": "noop", "seed": 0},
     **{"between_episodes": "drain", "eval_mode": False, "start_timeout": 1.0, "calibration_time": 1.0, "journal": 100},
     **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
+    **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat"},
 }
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
+SIMULATED |= {"max_age": None}
 MADE = {
     "RealtimeDelay": Made(
         with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop", "report_effect": True}
@@ -149,6 +152,7 @@ MADE = {
     "FrameClock": Made(FrameClock, {"fps": 60}),
     "PlainSchedule": Made(PlainSchedule, {"delay": 1, "noops": 1}),
     "SimulatedSchedule": Made(SimulatedSchedule, {**SIMULATED, "seed": 0}),
+    "RampDown": Made(RampDown, {"frames": 5, "hold": 1}),
     "AppliedActions": Made(with_env(AppliedActions), {"length": 2, "flat": False}),
     "CommittedActions": Made(
         lambda **arguments: CommittedActions(RealtimeDelay(RecordingEnv(), 2), **arguments),

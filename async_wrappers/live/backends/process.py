@@ -134,6 +134,10 @@ class ProcessBackend:
             record.restarts, self._restarts = self._restarts, 0  # those between two phases included
             return record
 
+    def pause(self, paused: bool) -> None:
+        """Pause from the next frame on, or go on; from any thread."""
+        self._controls.halted = int(paused)
+
     def _let_learners_rest(self) -> None:
         """Wait until all that was learnt is published, except by the dead: an evaluation is of one set of weights."""
         for number in range(len(self._learners)):

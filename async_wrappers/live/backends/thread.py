@@ -68,6 +68,10 @@ class ThreadBackend:
                 raise error
         return record
 
+    def pause(self, paused: bool) -> None:
+        """Pause from the next frame on, or go on; from any thread."""
+        self._loop.pause(paused)
+
     def close(self) -> None:
         """End the threads; one that infers ends when it has."""
         self._over = True

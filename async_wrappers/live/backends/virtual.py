@@ -102,6 +102,10 @@ class VirtualBackend:
         record.note_learning([learner.statistics() for learner in self._learners])
         return record
 
+    def pause(self, paused: bool) -> None:
+        """Pause from the next frame on, or go on; from any thread."""
+        self._loop.pause(paused)
+
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases; see `AsyncRunner.save`.
 

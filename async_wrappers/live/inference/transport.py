@@ -220,7 +220,8 @@ class VirtualTransport:
         Raises:
             Exception: What the policy raised, with the worker named in a note.
         """
-        version = self._loaders[worker].load() if self._loaders else 0
+        loader = self._loaders[worker] if self._loaders else None
+        version, updates = (0, 0) if loader is None else (loader.load(), loader.updates)
         try:
             act, shown = self._act[worker], deepcopy(self._shown)
             answer = infer(worker, ticket, shown, act, self._action_space, self._now, self._extras)
@@ -230,7 +231,7 @@ class VirtualTransport:
         ended = self._now + self._draw()
         # A copy: a policy may fill the same array again before this action's frame has come.
         action, extras = deepcopy(answer.action), None if answer.extras is None else deepcopy(answer.extras)
-        finished = Finished(worker, ticket.number, self._now, ended, answer.fate, action, version, extras)
+        finished = Finished(worker, ticket.number, self._now, ended, answer.fate, action, version, extras, updates)
         self._end_of[worker] = ended
         heapq.heappush(self._ends, (ended, worker, finished))
 

@@ -95,13 +95,15 @@ class WeightsLoader:
         self._weights = [board.weights(0), board.weights(1)]
         self.version = 0
         """Of the weights that the policy has."""
+        self.updates = 0
+        """That the learners had made until those weights."""
 
     def load(self, reading: Reading | None = None) -> int:
         """Load the weights of a reading, or the newest ones, unless the policy has them; return their version."""
         version, copy = (self._board.version, self._board.version % 2) if reading is None else reading[:2]
         if version != self.version:
             self._policy.load_weights(self._weights[copy], version)
-            self.version = version
+            self.version, self.updates = version, self._board.updates(copy)
         return version
 
 
@@ -161,7 +163,7 @@ class Worker:
         finished = infer(self._worker, ticket, observation, self._act, self._action_space, began, self._extras)
         if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
             finished = finished._replace(fate=Fate.DISCARDED)
-        return finished._replace(version=self._version())
+        return finished._replace(version=self._version(), updates=0 if self._loader is None else self._loader.updates)
 
     def _version(self) -> int:
         return 0 if self._loader is None else self._loader.version

@@ -20,7 +20,7 @@ from async_wrappers.live.learning.learner_state import restore_learner, save_lea
 from async_wrappers.live.memory.journal import TransitionReader
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 
-__all__ = ["Learner", "LearnerLoop", "VirtualLearners", "call_make_learner"]
+__all__ = ["OFF_POLICY", "Learner", "LearnerLoop", "VirtualLearners", "call_make_learner"]
 
 
 class Learner(Protocol):
@@ -53,7 +53,7 @@ class Learner(Protocol):
         """
 
     def update(self) -> Mapping[str, float]:
-        """Learn once; return scalars by name."""
+        """Learn once; return scalars by name; those of `OFF_POLICY` are averaged for the report."""
 
     def weights(self) -> Mapping[str, Any]:
         """Return the weights that policies load: arrays or tensors by name, in the policy's memory format."""
@@ -67,6 +67,10 @@ class Learner(Protocol):
     def close(self) -> None:
         """Release what is held."""
 
+
+OFF_POLICY = ("Rho", "EffectiveSampleSize", "KL")
+"""Scalars of an update that say how far the policy that acted is from the one that learns: ratios pi / mu, their
+effective sample size, and a divergence; a run's report has their means, where a learner returns them."""
 
 _AT_ONCE = 256  # transitions observed before the next look at what else is to be done
 _UPDATES = 0x1EA2  # makes the updates' latencies independent of what else is drawn from an episode's seed
@@ -119,13 +123,14 @@ class LearnerLoop:
         """How long each update took, in nanoseconds, until somebody clears it."""
         self.scalars: Mapping[str, Any] = {}
         """What the last update returned."""
+        self._sums: dict[str, Any] = {}  # of the scalars of `OFF_POLICY`, over the updates that `steps` has
 
     def publish_first(self) -> None:
         """Publish the learner's weights as the first version."""
         if self._shared is not None and not self._shared.version:
             self._shared.publish(self._learner.weights())
         if not self._board.version:
-            self._board.publish(self._learner.weights())
+            self._board.publish(self._learner.weights(), int(self._controls.updates.sum()))
 
     def drain(self) -> None:
         """Observe all that the journal holds: what is saved then lacks no transition.
@@ -155,7 +160,7 @@ class LearnerLoop:
         with self._alone():
             if self._shared is not None:
                 self._shared.publish(self._learner.weights())
-            self._board.publish(self._learner.weights())
+            self._board.publish(self._learner.weights(), int(self._controls.updates.sum()))
 
     def save(self, directory: Path, iteration: int) -> None:
         """Write the learner's state and its replay, once it has observed what the journal still holds."""
@@ -178,10 +183,12 @@ class LearnerLoop:
         if hasattr(self._learner, "forget_replays"):
             self._learner.forget_replays(directory / f"replay_{self._number}", keep)
 
-    def statistics(self) -> tuple[list[int], dict[str, float]]:
-        """Return how long each update took since the last call, and what the newest one returned."""
+    def statistics(self) -> tuple[list[int], dict[str, float], dict[str, float]]:
+        """Return how long each update took since the last call, what the newest returned, and means of `OFF_POLICY`."""
         steps, self.steps = self.steps, []
-        return steps, {name: float(value) for name, value in self.scalars.items()}
+        sums, self._sums = self._sums, {}
+        means = {name: float(value) / max(len(steps), 1) for name, value in sums.items()}
+        return steps, {name: float(value) for name, value in self.scalars.items()}, means
 
     def owe_nothing(self) -> None:
         """Count what is owed anew: a run that goes on from its files knows nothing of it either."""
@@ -249,6 +256,7 @@ class LearnerLoop:
         self._unpublished = True
         if self._shared is None:
             self._controls.updates[self._number] += 1
+            self._sum_up()
             return
         with self._alone():
             self._load_newest(self._shared.newest())
@@ -256,6 +264,13 @@ class LearnerLoop:
             self._shared.publish(self._learner.weights())
             self._controls.updates[self._number] += 1  # under the lock: the next learner counts on from here
         del self._gradients
+        self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Add up what is averaged; of tensors no value is read here, which would wait for their device."""
+        for name in OFF_POLICY:
+            if name in self.scalars:
+                self._sums[name] = self._sums.get(name, 0.0) + self.scalars[name]
 
     def _load_newest(self, newest: Mapping[str, Any] | None = None) -> None:
         """Load the newest weights that the learners share, and pass on how many updates they have seen."""
@@ -278,7 +293,8 @@ class LearnerLoop:
 
     def publish(self) -> None:
         """Flip the workers' copies to the newest weights, whoever reads."""
-        self._board.publish(self._learner.weights() if self._shared is None else self._shared.newest())
+        weights = self._learner.weights() if self._shared is None else self._shared.newest()
+        self._board.publish(weights, int(self._controls.updates.sum()))
         self._unpublished = False
 
     def _may_publish(self) -> bool:

@@ -59,6 +59,7 @@ class Finished(NamedTuple):
         action: The action, where the fate is DONE; the sentence that says why not, where it is REFUSED.
         version: Of the weights, 0 if they are the policy's own.
         extras: What the policy left for the learner beside the action, arrays by name; None if it leaves nothing.
+        updates: That the learners had made until those weights.
     """
 
     worker: int
@@ -69,6 +70,7 @@ class Finished(NamedTuple):
     action: Any
     version: int
     extras: Any = None
+    updates: int = 0
 
 
 class ActionSlots:
@@ -97,8 +99,8 @@ class ActionSlots:
 
     def write(self, finished: Finished) -> None:
         """Fill a worker's slot; by that worker."""
-        worker, number, began, ended, fate, action, version, extras = finished
-        self._numbers[worker] = number, began, ended, fate, version
+        worker, number, began, ended, fate, action, version, extras, updates = finished
+        self._numbers[worker] = number, began, ended, fate, version, updates
         if fate == Fate.DONE:
             action_field, extras_field = self._fields[worker]
             self._action.write(action_field, action)
@@ -108,14 +110,14 @@ class ActionSlots:
 
     def read(self, worker: int) -> Finished:
         """Return what a worker wrote."""
-        number, began, ended, fate, version = self._numbers[worker].tolist()
+        number, began, ended, fate, version, updates = self._numbers[worker].tolist()
         action = extras = None
         if fate == Fate.DONE:
             action_field, extras_field = self._fields[worker]
             action, extras = self._action.read(action_field), self._extras.read(extras_field)
         elif fate == Fate.REFUSED:
             action = self._refusals[worker].decode(errors="ignore")
-        return Finished(worker, number, began, ended, Fate(fate), action, version, extras)
+        return Finished(worker, number, began, ended, Fate(fate), action, version, extras, updates)
 
     def read_end(self, worker: int) -> int:
         """Return when a worker's last inference ended, on the monotonic clock."""
@@ -126,7 +128,7 @@ _SENTENCE = 1024  # bytes of a refusal
 
 
 def _slot(action: Codec, extras: Codec) -> np.dtype[Any]:
-    numbers, refusal = ("numbers", np.int64, 5), ("refusal", f"S{_SENTENCE}")
+    numbers, refusal = ("numbers", np.int64, 6), ("refusal", f"S{_SENTENCE}")
     return np.dtype([numbers, ("action", action.dtype), refusal, ("extras", extras.dtype)], align=True)
 
 
@@ -161,22 +163,24 @@ class Controls:
     """How many turns learners may take in all, -1 for as many as they can; set by the environment loop."""
     patience = _Number(3)
     """Nanoseconds that a learner waits for readers of a copy: the p99 latency; set by the environment loop."""
+    halted = _Number(4)
+    """Whether the environment loop is paused; set by the supervisor, or by the environment loop."""
 
     def __init__(self, block: Block, workers: int, learners: int) -> None:
         """See the class."""
-        numbers = block.array(np.int64, 4 + workers + 3 * learners)
-        self.loop = numbers[:4]
-        """The four numbers above."""
-        self.incarnations = numbers[4 : 4 + workers]
+        numbers = block.array(np.int64, 5 + workers + 3 * learners)
+        self.loop = numbers[:5]
+        """The five numbers above."""
+        self.incarnations = numbers[5 : 5 + workers]
         """By worker: how often it has been started; written by the supervisor."""
-        self.updates, self.turns, self.paused = numbers[4 + workers :].reshape(3, learners)
+        self.updates, self.turns, self.paused = numbers[5 + workers :].reshape(3, learners)
         """By learner, and written by that learner: updates made; how many of the granted turns it has used; 1 while it
         rests, with all that it has learnt published."""
 
     @classmethod
     def size(cls, workers: int, learners: int) -> int:
         """Return the bytes that the numbers take."""
-        return 8 * (4 + workers + 3 * learners)
+        return 8 * (5 + workers + 3 * learners)
 
 
 _ABSENT = np.iinfo(np.int64).min  # the number of no frame

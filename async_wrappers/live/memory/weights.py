@@ -92,7 +92,8 @@ class WeightsBoard:
         self._latest = block.array(np.int64, 1)
         self._generations = block.array(np.int64, 2, 8)
         self._flipped = block.array(np.int64, 1, 24)  # when the newest version became the newest
-        self._reading = block.array(np.int8, workers, 32)  # 1 + the copy that a worker reads, 0 for none
+        self._updates = block.array(np.int64, 2, 32)  # behind each copy
+        self._reading = block.array(np.int8, workers, 48)  # 1 + the copy that a worker reads, 0 for none
         begin = self._header(workers)
         self._copies = [
             [self._view(block, entry, begin + copy * layout.size) for entry in layout.entries] for copy in (0, 1)
@@ -100,7 +101,7 @@ class WeightsBoard:
 
     @staticmethod
     def _header(workers: int) -> int:
-        return -(-(32 + workers) // _ALIGNMENT) * _ALIGNMENT
+        return -(-(48 + workers) // _ALIGNMENT) * _ALIGNMENT
 
     @classmethod
     def size(cls, layout: WeightsLayout, workers: int) -> int:
@@ -117,16 +118,18 @@ class WeightsBoard:
         """The newest whole version, from 1; 0 before the first."""
         return int(self._latest[0])
 
-    def publish(self, weights: Mapping[str, Any]) -> int:
+    def publish(self, weights: Mapping[str, Any], updates: int = 0) -> int:
         """Write a new version into the copy that is not the newest, and make it the newest; by one writer at a time.
 
-        Whoever still reads that copy finds out: look at `idle` first.
+        Whoever still reads that copy finds out: look at `idle` first. `updates` is how many the learners have made, all
+        of them together, until these weights: versions are fewer where several updates lie between two flips.
         """
         version = self.version + 1
         copy = version % 2
         self._generations[copy] |= 1
         for entry, target in zip(self.layout.entries, self._copies[copy], strict=True):
             target[...] = as_array(weights[entry.name])[0]
+        self._updates[copy] = updates
         self._generations[copy] += 1
         self._latest[0] = version
         self._flipped[0] = time.monotonic_ns()
@@ -155,6 +158,10 @@ class WeightsBoard:
         whole = int(self._generations[reading.copy]) == reading.generation
         self._reading[worker] = 0
         return whole
+
+    def updates(self, copy: int) -> int:
+        """Return how many updates are in a copy, as its writer said."""
+        return int(self._updates[copy])
 
     def forget_reader(self, worker: int) -> None:
         """A worker has died."""

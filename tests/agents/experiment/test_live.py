@@ -19,12 +19,13 @@ import numpy as np
 import psutil
 import pytest
 from gymnasium.spaces import Box
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.experiment import runner as runner_module
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
 from async_wrappers.agents.experiment.episode import Phase, episode_seed
-from async_wrappers.agents.experiment.live import LiveRunner
+from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.files import read_index
 from async_wrappers.agents.replay.replay import create_replay
@@ -571,3 +572,52 @@ def test_an_environment_killed_in_a_live_run_ends_it_with_a_sentence_and_its_las
     assert 0 in numbers
     assert [number for number, _ in Checkpointer(tmp_path).load_each()] == numbers
     assert shared_memory() - shared == set()
+
+
+class Ageing(Interrupted):
+    """A runner whose phases have ages and ratios, and, from the n-th on, an end of their own."""
+
+    def __init__(self, stops_at: int = 100) -> None:
+        super().__init__("never", 1)
+        self._phases, self._stops_at = 0, stops_at
+
+    def run(self, **phase: object) -> TimingReport:
+        self._phases += 1
+        record = Measurements(50.0, 1, episodes=[EpisodeTiming(9.0, 300)], effects=[[(0, 2), (1, 5)]], lags=[3, 4])
+        record.note_learning([([1, 1], {"Rho": 2.0}, {"Rho": 1.5, "KL": 0.25}), ([1], {}, {"Rho": 3.0, "KL": 0.25})])
+        record.lateness = [0] * 300
+        record.too_old = 7
+        record.reason = "no action for 9 frames in a row" if self._phases >= self._stops_at else None
+        return record.report()
+
+
+def test_both_ages_and_how_far_off_the_policy_was_are_in_a_runs_metrics_and_in_tensorboard(tmp_path: Path) -> None:
+    runner = build(tmp_path, "Runner.num_iterations = 1")
+    runner._create_async_runner = lambda *parts, **terms: Ageing()
+    runner.run_experiment()
+    (line,) = newest(tmp_path)["logs"]
+    expected = {"delay_frames": 3.0, "lag_updates": 3.5, "rho": 2.0, "kl": 0.25}
+    assert {name: line[f"train_{name}"] for name in expected} == expected
+    assert {name: line[f"eval_{name}"] for name in expected} == expected
+    events = EventAccumulator(str(tmp_path / "metrics" / "tensorboard"))
+    events.Reload()
+    shown = {
+        name: events.Scalars(f"TrainTiming/{name}")[0].value for name in ("DelayFrames", "LagUpdates", "Rho", "KL")
+    }
+    assert shown == {"DelayFrames": 3.0, "LagUpdates": 3.5, "Rho": 2.0, "KL": 0.25}
+    assert events.Scalars("TrainTiming/TooOld")[0].value == 7
+    timing = json.loads((tmp_path / "timing" / "train.0.json").read_text())
+    assert timing["off_policy"] == {"Rho": 2.0, "KL": 0.25}
+
+
+def test_a_run_that_the_game_ends_leaves_a_checkpoint_and_the_reason_and_goes_on(tmp_path: Path) -> None:
+    runner = build(tmp_path, "Runner.num_iterations = 3")
+    runner._create_async_runner = lambda *parts, **terms: Ageing(stops_at=3)
+    with pytest.raises(RunStopped, match=r"^the train phase ended after 300 frames: no action for 9 frames"):
+        runner.run_experiment()
+    assert newest(tmp_path)["current_iteration"] == 0
+    assert json.loads((tmp_path / "timing" / "train.1.json").read_text())["stopped"].startswith("no action")
+    again = build(tmp_path, "Runner.num_iterations = 3")
+    again._create_async_runner = lambda *parts, **terms: Ageing()
+    again.run_experiment()
+    assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]

@@ -106,7 +106,7 @@ def test_a_thread_hands_on_the_action_alone() -> None:
 
 
 def test_slots_and_journal_hold_extras_and_without_them_take_not_a_byte() -> None:
-    slot = np.dtype([("numbers", np.int64, 5), ("action", np.int64), ("refusal", "S1024")], align=True)
+    slot = np.dtype([("numbers", np.int64, 6), ("action", np.int64), ("refusal", "S1024")], align=True)
     entry = [(name, np.int64) for name in ("number", "interval", "kind", "action")]
     whole = np.dtype([*entry, ("reward", np.float64), ("observation", np.float32, 3)], align=True)
     assert ActionSlots.size(ACTION, 5) == 5 * slot.itemsize

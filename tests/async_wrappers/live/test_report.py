@@ -73,8 +73,10 @@ def test_the_numbers_of_a_report_are_those_worked_by_hand() -> None:
         "total": 10,
         "fresh": 4,
         "default": 6,
+        "paused": 0,
         "dropped_actions": 1,
         "late_actions": 1,
+        "too_old": 0,
         "missed_deadlines": 1,  # of 6 ms; 5 ms is not more than half a frame
     }
     assert report.latency_ms == pytest.approx(
@@ -252,3 +254,62 @@ def test_a_report_is_plain_data_of_its_own() -> None:
     assert isinstance(report, TimingReport)
     assert json.loads(json.dumps(report.to_dict())) == report.to_dict()
     assert "spans" not in report.to_dict()
+
+
+def aged() -> Measurements:
+    """The ten frames, with learners: weights of some age, and a pause of frames 4 of episode 7."""
+    phase = record()
+    phase.lags, phase.pauses, phase.too_old = [4, 0, 2, 6], [[(4, 5)], []], 3
+    phase.note_learning(
+        [
+            ([2 * MS], {"Rho": 9.0, "Loss": 1.0}, {"Rho": 2.0, "KL": 0.5}),
+            ([4 * MS] * 3, {"Rho": 1.0}, {"Rho": 1.0, "KL": 0.1}),
+        ]
+    )
+    return phase
+
+
+def test_the_age_of_weights_and_what_a_pause_leaves_out_by_hand() -> None:
+    report = aged().report()
+    assert report.lag_updates == pytest.approx(
+        {"mean": 3, "std": math.sqrt(5), "p50": 3, "p95": 5.7, "p99": 5.94, "max": 6}
+    )
+    assert report.off_policy == pytest.approx({"Rho": 1.25, "KL": 0.2})  # means over the four updates
+    assert report.scalars == {"Rho": 9.0, "Loss": 1.0}
+    assert (report.frames["paused"], report.frames["default"], report.frames["too_old"]) == (1, 5, 3)
+    assert report.actions_per_frame == 4 / 9
+    assert report.interval_ms["max"] == 10  # frames 2 to 3; not 3 to 5, across the pause
+    assert report.pauses == ((40 * MS, 50 * MS),)
+    lags = {(span.worker, span.episode, span.start): span.lag for span in report.spans}
+    assert lags == {(0, 7, 0): 4, (1, 7, 1): 0, (0, 7, 3): None, (1, 7, 3): 2, (0, 8, 0): 6}
+    without = record().report()
+    assert (without.lag_updates, without.off_policy, without.pauses, without.stopped) == (None, {}, (), None)
+
+
+def test_a_wait_for_the_end_of_a_pause_between_two_episodes_is_no_time_of_the_run() -> None:
+    phase = record()
+    phase.end += 900 * MS
+    phase.waited = 900 * MS
+    assert phase.report().fps == pytest.approx(100)
+
+
+def test_a_trace_has_both_ages_of_each_action_and_the_pauses(tmp_path: Path) -> None:
+    aged().report().to_trace(tmp_path / "trace.json")
+    events = strictly((tmp_path / "trace.json").read_text())["traceEvents"]
+    ages = [(event["args"]["delay"], event["args"]["lag"]) for event in events if event["ph"] == "i"]
+    assert ages == [(2, 4), (2, 0), (2, 2), (2, 6)]
+    (pause,) = [event for event in events if event["name"] == "pause"]
+    assert (pause["tid"], pause["ts"], pause["dur"]) == (2, 40_000, 10_000)
+
+
+def test_the_picture_has_a_histogram_of_the_age_of_weights_where_they_have_one_and_shows_pauses() -> None:
+    report = aged().report()
+    figure = timing_picture(report.spans, 2, report.frames, 0, 1, report.pauses)
+    assert [ax.get_xlabel() for ax in figure.axes] == ["seconds", "delay (frames)", "interval (ms)", "lag (updates)"]
+    lags = {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in bars(figure, 3) if bar.get_height()}
+    assert lags == {0.0: 1, 2.0: 1, 4.0: 1, 6.0: 1}
+    (hatched,) = [bar for bar in bars(figure, 0) if bar.get_hatch()]
+    assert (hatched.get_x(), hatched.get_width()) == pytest.approx((0.04, 0.01))
+    assert sum(bar.get_height() for bar in bars(figure, 2)) == 1
+    assert "1 of 10 frames paused; 44.4% of the others" in figure.axes[0].get_title(loc="left")
+    assert len(picture_of(record().report()).axes) == 3

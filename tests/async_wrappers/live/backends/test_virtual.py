@@ -373,7 +373,10 @@ SCHEMA = {
     "interval_ms": DISTRIBUTION,
     "delay_frames": DISTRIBUTION,
     "learner_step_ms": None,
-    "frames": {"total", "fresh", "default", "dropped_actions", "late_actions", "missed_deadlines"},
+    "frames": {
+        *("total", "fresh", "default", "paused"),
+        *("dropped_actions", "late_actions", "too_old", "missed_deadlines"),
+    },
     "lateness_ms": DISTRIBUTION,
     "drift_ms": float,
     "fps": float,
@@ -383,6 +386,9 @@ SCHEMA = {
     "playout_frames": int,
     "lost": dict,
     "updates": int,
+    "lag_updates": None,
+    "off_policy": dict,
+    "stopped": None,
     "updates_per_frame": float,
     "updates_per_action": float,
     "actions_per_frame": float,
@@ -434,8 +440,10 @@ def test_the_numbers_of_a_report_by_hand() -> None:
         "total": 80,
         "fresh": 72,
         "default": 8,
+        "paused": 0,
         "dropped_actions": 0,
         "late_actions": 0,
+        "too_old": 0,
         "missed_deadlines": 0,
     }
     assert report.latency_ms == dict.fromkeys(DISTRIBUTION, 50.0) | {"std": 0.0}
@@ -592,6 +600,9 @@ BAD = [
     ({"stagger": None}, "stagger", "None"),
     ({"default_action": "noops"}, "default_action", "'noops'"),
     ({"default_action": 7}, "default_action", "7"),
+    ({"max_age": -1}, "max_age", "-1"),
+    ({"max_age": 2.5}, "max_age", "2.5"),
+    ({"max_age": 3, "playout": 4}, "max_age", "3"),
 ]
 
 
@@ -621,6 +632,12 @@ def test_a_bad_argument_is_refused_by_the_wrapper_by_name_and_value(
         ({"seed": -1}, "seed", "-1"),
         ({"seed": 1.5}, "seed", "1.5"),
         ({"seed": True}, "seed", "True"),
+        ({"max_age": 3}, "max_age", "3"),  # 6 frames of latency
+        ({"max_age": 0, "backend": "thread"}, "max_age", "0"),
+        ({"stop_after_missed": 0}, "stop_after_missed", "0"),
+        ({"stop_after_missed": 1.0}, "stop_after_missed", "1.0"),
+        ({"pause_action": "stop"}, "pause_action", "'stop'"),
+        ({"pause_action": 7}, "pause_action", "7"),
     ],
 )
 def test_a_bad_argument_is_refused_by_the_runner_by_name_and_value(
@@ -652,7 +669,16 @@ def test_constants_and_a_latency_exclude_each_other(constants: dict[str, int]) -
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"workers": 4}, {"fps": 60}, {"slot": 1}, {"slot": "even"}, {"stagger": "none"}, {"playout": 5}, {"playout": 0}],
+    [
+        {"workers": 4},
+        {"fps": 60},
+        {"slot": 1},
+        {"slot": "even"},
+        {"stagger": "none"},
+        {"playout": 5},
+        {"playout": 0},
+        {"max_age": 9},
+    ],
 )
 def test_what_needs_a_latency_is_refused_without_one(arguments: dict[str, Any]) -> None:
     ((name, value),) = arguments.items()
