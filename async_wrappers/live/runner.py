@@ -22,6 +22,8 @@ from async_wrappers.live.run_spec import Backend, LoopConfig, PhaseSpec, RunFail
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
 from async_wrappers.schedule.stagger import make_stagger
+from async_wrappers.wrappers.chunk import make_chunk_rule
+from async_wrappers.wrappers.committed_prefix import prefix_length
 
 __all__ = ["AsyncRunner"]
 
@@ -70,7 +72,9 @@ class AsyncRunner:
         latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
             a real clock: what the strategy is prepared from, instead of warm-up inferences.
         learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
-        default_action: As in `RealtimeDelay`.
+        default_action: As in `RealtimeDelay`. With ``"chunk"`` the policy answers chunks of actions, elements of
+            ``MultiDiscrete([A] * H)`` or of a Box [H, ...], and a transition has ``executed``, bool [H]: which entries
+            of its action were applied.
         between_episodes: ``"drain"``: the next episode begins when all inferences have ended, as in the simulation;
             ``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped.
             On the virtual clock inferences in flight are discarded where an episode ends.
@@ -85,6 +89,12 @@ class AsyncRunner:
         extras: What the policy leaves for the learner beside each action, such as its log-probability: a
             ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and
             a transition has the extras of its decision. None: ``act`` returns the action, and nothing is kept.
+        chunk_length: With chunks: H, the frames that a chunk is for, from that of its observation on.
+        after_chunk: With chunks: the default action before an episode's first chunk and after a chunk's end.
+        chunk_mean: With chunks: a mean over all that cover a frame, as in `RealtimeDelay`; not where anybody learns.
+        committed_prefix: With chunks: of so many frames, from the observation's on, the policy is told the committed
+            actions with its observation, as by `CommittedPrefix`; transitions have what it was told. None: it is not.
+        flat_prefix: Whether they are appended to a vector observation, as ``CommittedPrefix(flat=True)`` does.
 
     Raises:
         ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
@@ -124,6 +134,11 @@ class AsyncRunner:
         updates_per_transition: float | None = None,
         pin: bool = False,
         extras: gym.spaces.Dict | None = None,
+        chunk_length: int | None = None,
+        after_chunk: Any = None,
+        chunk_mean: Any = None,
+        committed_prefix: int | None = None,
+        flat_prefix: bool = False,
     ) -> None:
         """See the class."""
         function("make_env", make_env, "makes the environment")
@@ -142,16 +157,33 @@ class AsyncRunner:
         self._make_backend = _backend(backend)
         update_latency = _learner_latency(learner_latency, backend, learners, updates_per_transition)
         self._fps = FrameClock(fps).fps
+        chunk = make_chunk_rule(default_action, chunk_length, after_chunk, chunk_mean, None)
+        if chunk is not None and chunk.mean is not None and learners:
+            raise ValueError(
+                f"chunk_mean={chunk_mean!r} is for acting alone, as no entry is applied as the policy drew it: leave "
+                f"it None where anybody learns, got learners={learners}"
+            )
+        prefix = None
+        if committed_prefix is not None:
+            if chunk is None:
+                raise ValueError(
+                    f"committed_prefix={committed_prefix!r} needs default_action='chunk', got {default_action!r}"
+                )
+            prefix = prefix_length("committed_prefix", committed_prefix, None), flag("flat_prefix", flat_prefix)
+        elif flag("flat_prefix", flat_prefix):
+            raise ValueError("flat_prefix=True needs committed_prefix, got None")
         config = LoopConfig(
             workers,
             fps,
             make_stagger(stagger, playout, slot),
-            default_action,
+            default_action if chunk is None else chunk.after,
             between_episodes,
             None if latency is None else as_latency(latency),
             seconds_of("start_timeout", start_timeout),
             seconds_of("calibration_time", calibration_time),
             whole("seed", seed, 0),
+            chunk,
+            prefix,
         )
         self._spec = RunSpec(
             make_env,

@@ -112,6 +112,10 @@ class WorkerPool:
         self._waiting = {key: value for key, value in self._waiting.items() if key.start > due.start}
         return taken
 
+    def waiting(self, start: int, worker: int) -> Inference:
+        """Return the inference whose action waits for its frame."""
+        return self._waiting[Due(start, worker)]
+
     def of_episode(self, first: int) -> Iterator[Inference]:
         """Yield the inferences that go on and read published frame `first` or a newer one."""
         return (inference for inference in self.running.values() if inference.ticket.number >= first)
