@@ -2,9 +2,9 @@
 
 An entry is a decision: the observation behind its action, the action, the summed reward, the interval, and what the
 policy leaves for the learner beside its action (extras), if it leaves anything; of a chunk also which entries were
-applied. Its next
-observation is that of the entry after it, so that each observation is kept once; after the last decision of an episode
-an entry holds the final observation alone. When the journal is full the oldest entry goes; neither side waits.
+applied. Its next observation is that of the entry after it, so that each observation is kept once; after the last
+decision of an episode an entry holds the final observation alone. When the journal is full the oldest entry goes;
+neither side waits.
 
 The loop writes through `Transitions`, which knows which frames' rewards belong to which decision (rule 3 of a
 schedule); a learner reads through a `TransitionReader`, which knows where one transition does not follow the one
