@@ -141,6 +141,8 @@ class EnvironmentLoop:
         self._warned = False
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
         name = "default_action" if config.chunk is None else "after_chunk"
+        if config.chunk is not None:
+            line = line.format("default_action='chunk', {}")
         self._default_action = make_default_action(config.default_action, env, line, name)
         self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
         self._prefix = config.shown(env.observation_space, env.action_space)

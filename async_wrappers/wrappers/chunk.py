@@ -237,12 +237,16 @@ class Chunks:
         self._landed.append(Landed(start, effect, known, copy))
 
     def forget(self, frame: int) -> None:
-        """Drop the chunks that no frame from `frame` on asks for."""
-        if self._rule.mean is None:
-            newest = sum(landed.effect <= frame for landed in self._landed) - 1
-            del self._landed[: max(newest, 0)]
-        else:
-            self._landed = [landed for landed in self._landed if frame < landed.start + self._rule.length]
+        """Drop the chunks that no frame from `frame` on asks for.
+
+        The newest that has landed stays, even if it has ended: no older decision lands any more.
+        """
+        newest, mixes = self.newest(frame), self._rule.mean is not None
+        self._landed = [
+            landed
+            for landed in self._landed
+            if landed.start >= newest or (mixes and frame < landed.start + self._rule.length)
+        ]
 
     def newest(self, frame: int) -> int:
         """Return the start of the newest chunk that has landed by `frame`; -1 if there is none."""

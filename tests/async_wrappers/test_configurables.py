@@ -63,6 +63,24 @@ def test_a_list_of_them_is_applied_the_first_one_innermost_with_what_is_bound() 
     assert not truncated and info["realtime"]["frame"] >= 0
 
 
+def test_chunks_means_and_the_committed_prefix_are_bound_in_gin() -> None:
+    env = made(
+        "create_gym_environment.wrappers = [@RealtimeDelay, @CommittedPrefix]",
+        "RealtimeDelay.delay = 2",
+        "RealtimeDelay.noops = 8",
+        "RealtimeDelay.default_action = 'chunk'",
+        "RealtimeDelay.after_chunk = 'repeat'",
+        "CommittedPrefix.flat = True",
+    )
+    assert env.action_space == gym.spaces.MultiDiscrete([2] * 11)
+    assert env.observation_space.shape == (4 + 2 * 3,)
+    env.reset(seed=0)
+    assert env.step(env.action_space.sample())[-1]["realtime"]["executed"].sum() == 9
+    gin.clear_config()
+    load_config([], ["TemporalEnsemble.m = 0.5"], EVERYTHING)
+    assert gin.get_configurable("TemporalEnsemble")().m == 0.5
+
+
 def test_a_binding_of_a_wrapper_that_no_list_names_is_not_read() -> None:
     bindings = ("Runner.create_environment_fn = @create_gym_environment", "create_gym_environment.wrappers = []")
     unread = load_config([], [*bindings, "TimeLimit.max_episode_steps = 7"], EVERYTHING).unread()
