@@ -67,6 +67,14 @@ def test_stable_baselines3_trains_and_is_evaluated_with_and_without_delay(capsys
     ]
 
 
+def test_stable_baselines3_learns_chunks_through_the_action_space_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("stable_baselines3")
+    returns = example("sb3_chunk.py")["main"](total_timesteps=128, episodes=2)
+    assert set(returns) == {"repeat", "chunk"}
+    assert all(5 <= score <= 500 for score in returns.values())
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
 @pytest.mark.usefixtures("fork_trials")
 def test_stable_baselines3_is_swept_and_the_result_can_be_plotted(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3")

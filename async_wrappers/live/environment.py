@@ -11,6 +11,7 @@ import gymnasium as gym
 from async_wrappers.checks import plain_data
 from async_wrappers.live.report import Measurements
 from async_wrappers.wrappers.action_history import CommittedActions, DecisionDelay
+from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 
 __all__ = ["FrameStatus", "made_environment", "phase_state_of", "refuse_oracles", "set_phase_state"]
 
@@ -31,7 +32,7 @@ def refuse_oracles(env: gym.Env[Any, Any]) -> None:
     """Refuse wrappers that show the delay of a `RealtimeDelay`: they cannot know the runner's.
 
     Raises:
-        ValueError: `env` contains `CommittedActions` or `DecisionDelay`.
+        ValueError: `env` contains `CommittedActions`, `CommittedPrefix` or `DecisionDelay`.
     """
     layer: Any = env
     while isinstance(layer, gym.Wrapper):
@@ -39,6 +40,11 @@ def refuse_oracles(env: gym.Env[Any, Any]) -> None:
             raise ValueError(
                 "make_env must not use CommittedActions(known=False) in AsyncRunner, whose workers compute the actions "
                 "in flight and cannot know them: leave it out, or simulate a delay of transport with RealtimeDelay"
+            )
+        if isinstance(layer, CommittedPrefix):
+            raise ValueError(
+                "make_env must not use CommittedPrefix in AsyncRunner, whose delay lies outside all wrappers: leave it "
+                "and its RealtimeDelay out, and give AsyncRunner committed_prefix"
             )
         if isinstance(layer, CommittedActions | DecisionDelay):
             name = type(layer).__name__

@@ -24,6 +24,7 @@
 #    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
 #    the default action. The loop waits for nobody: an environment that does not wait is what it stands for.
+#    With chunks the action that lands is the beginning of the frames' actions, until the next one lands.
 # 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
 #    of the one before is complete, and is appended to the journal (`Transitions`).
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
@@ -94,7 +95,8 @@ from async_wrappers.live.workers import Inference, WorkerPool
 from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import modelled_conditions
-from async_wrappers.schedule.stagger import Conditions
+from async_wrappers.schedule.stagger import Conditions, keeps_playout
+from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
 __all__ = ["EnvironmentLoop", "episode_seed"]
@@ -147,10 +149,15 @@ class EnvironmentLoop:
         self._warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
         self._warned = self._warned_of_age = False
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
-        self._default_action = self._safe_action = make_default_action(config.default_action, env, line)
+        name = "default_action" if config.chunk is None else "after_chunk"
+        if config.chunk is not None:
+            line = line.format("default_action='chunk', {}")
+        self._default_action = self._safe_action = make_default_action(config.default_action, env, line, name)
         if config.pause_action is not None:
             self._safe_action = make_default_action(config.pause_action, env, line, "pause_action")
         self._halted = False  # whether it is paused, where there are no controls
+        self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
+        self._prefix = config.shown(env.observation_space, env.action_space)
         if journal is not None:
             journal.begin_writing()
         if config.latency is not None:
@@ -262,15 +269,18 @@ class EnvironmentLoop:
                     self._record.notes.append((lived, plain_data("the note of on_frame", note)))
             if self.paused and paused is None:
                 paused = frame
-                transitions.end(False, self._following(observation), frame)
+                transitions.end(False, self._following(observation, frame), frame)
                 transitions = Transitions(journal)
                 self._dispatcher.close(frame - 1)
+                if self._chunks is not None:
+                    self._chunks.clear()
             elif paused is not None and not self.paused:
                 pauses.append((paused, frame))
                 paused, last_action, missed = None, None, 0
                 self._dispatcher.reopen(self._now() - self._begin)
-            self._shown = deepcopy(observation) if learns else None  # an environment may reuse its array
-            self._publish(observation)
+            shown = observation if self._prefix is None else self._told(observation, frame)
+            self._shown = deepcopy(shown) if learns else None  # an environment may reuse its array
+            self._publish(shown)
             self._ticket = Ticket(0, self._number, episode, frame, lived, phase.eval_mode)
             self._take_turns()
             self._dispatcher.frame(frame)
@@ -280,20 +290,28 @@ class EnvironmentLoop:
             decision = None if due is None else self._pool.take(due)
             if self._config.max_age is not None:
                 self._pool.forget(frame - self._config.max_age)
+            is_default = decision is None or decision.refused
+            if paused is None and decision is not None and not decision.refused:
+                start, action = decision.ticket.start, decision.action
+                self._record.versions.append(decision.version)
+                if self._record.lags is not None and self._controls is not None:
+                    self._record.lags.append(int(self._controls.updates.sum()) - decision.updates)
+                effects.append((start, frame))
+                transitions.apply(decision.observation, action, frame, decision.extras, start)
+                if self._chunks is not None:
+                    self._chunks.forget(frame)
+                    self._chunks.add(start, frame, action)
+            if self._chunks is not None:
+                action = self._chunks.at(frame)
+                is_default = action is None
             if paused is not None:
                 action = self._safe_action(observation, last_action, frame - paused + 1)
-            elif decision is None or decision.refused:
+            elif is_default:
                 missed += 1
                 action = self._default_action(observation, last_action, missed)
             else:
                 missed = 0
-                action = decision.action
                 last_action = deepcopy(action)  # an environment may write into what it receives
-                self._record.versions.append(decision.version)
-                if self._record.lags is not None and self._controls is not None:
-                    self._record.lags.append(int(self._controls.updates.sum()) - decision.updates)
-                effects.append((decision.ticket.start, frame))
-                transitions.apply(decision.observation, action, frame, decision.extras)
             if self._simulation is not None:
                 # A simulated step takes no time, so the frame may pass before it: then its last starts are made, too.
                 self._pass_frame(self._simulation, self._begin + self._clock.begin(frame + 1))
@@ -304,7 +322,7 @@ class EnvironmentLoop:
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
         if terminated or truncated:
-            transitions.end(terminated, self._following(observation), frame)
+            transitions.end(terminated, self._following(observation, frame), frame)
         else:
             transitions.abandon()
         if self._simulation is None:
@@ -319,14 +337,16 @@ class EnvironmentLoop:
         self._record.pauses.append(pauses if paused is None else [*pauses, (paused, frame)])
         return frame
 
-    def _following(self, observation: Any) -> Any:
-        """Return what the next decision would have read: that of the one in flight due first, else `observation`."""
+    def _following(self, observation: Any, frame: int) -> Any:
+        """Return what the next decision would have read: that of the one in flight due first, else of this frame."""
         if self._simulation is None:
             running = self._pool.of_episode(self._first)
             in_flight = self._dispatcher.in_flight(inference.ticket.start for inference in running)
         else:
             in_flight = self._dispatcher.next_start()
-        return observation if in_flight is None else self._pool.observation(in_flight, self._first)
+        if in_flight is not None:
+            return self._pool.observation(in_flight, self._first)
+        return observation if self._prefix is None else self._told(observation, frame)
 
     def _gives_up(self, missed: int) -> bool:
         """Return whether the run is to end, as no action has come for so many frames."""
@@ -344,6 +364,8 @@ class EnvironmentLoop:
             self._begin_simulated(self._simulation, seed, played)
         self._first = self._number + 1
         self._pool.begin_episode()
+        if self._chunks is not None:
+            self._chunks.clear()
         if not self._record.episodes:
             self._record.begin = self._since = self._begin
         self._dispatcher.begin(self._pool.free)
@@ -351,7 +373,7 @@ class EnvironmentLoop:
     def _begin_on_the_clock(self, observation: Any, episode: int) -> None:
         config, drains = self._config, self._config.between_episodes == "drain"
         if self._number < 0:
-            self._publish(observation)
+            self._publish(observation if self._prefix is None else self._prefix.join(observation, []))
             # in evaluation mode, as exploring may need no inference
             infer = partial(self._pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
             calibration_time = config.calibration_time if config.latency is None else 0.0
@@ -427,6 +449,22 @@ class EnvironmentLoop:
         """End the episode for all inferences in flight, which count as far as they have come."""
         for event, inference in self._pool.take_in(simulation.discard()):
             self._note(event, inference, self._last_deadline)
+
+    def _told(self, observation: Any, frame: int) -> Any:
+        """Return the observation of a frame that begins, with the actions that are committed by now."""
+        assert self._prefix is not None and self._chunks is not None
+        self._listen(0)  # what ends as the frame begins is known
+        is_certain, playout, coming = keeps_playout(self._stagger), self._stagger.playout or 0, []
+        starts = (inference.ticket.start for inference in self._pool.of_episode(self._first))
+        unfinished = [(start, max(start + playout if is_certain else 0, frame + 1)) for start in starts]
+        for due, start, worker in self._dispatcher.coming(self._now() - self._begin):
+            inference = self._pool.waiting(start, worker)
+            if due > frame and not is_certain:
+                unfinished.append((start, frame + 1))
+            elif not inference.refused:
+                coming.append(Landed(start, due, frame, inference.action))
+        length = self._prefix.length
+        return self._prefix.join(observation, self._chunks.committed(frame, length, unfinished, coming))
 
     def _publish(self, observation: Any) -> None:
         self._number += 1

@@ -13,6 +13,8 @@ from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.report import Measurements
 from async_wrappers.schedule.stagger import Stagger
+from async_wrappers.wrappers.chunk import ChunkRule
+from async_wrappers.wrappers.committed_prefix import PrefixRows
 
 __all__ = ["Backend", "LoopConfig", "PhaseSpec", "RunFailed", "RunSpec"]
 
@@ -37,6 +39,16 @@ class LoopConfig:
     max_age: int | None = None
     stop_after_missed: int | None = None
     pause_action: Any = None
+    chunk: ChunkRule | None = None
+    prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None: the policy is not told
+
+    def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:
+        """Return what joins committed actions to an observation, if the policy is told of them."""
+        return None if self.prefix is None else PrefixRows(observation_space, action_space, *self.prefix)
+
+    def policy_space(self, action_space: gym.Space[Any]) -> gym.Space[Any]:
+        """Return the space of what the policy answers: the environment's actions, or chunks of them."""
+        return action_space if self.chunk is None else self.chunk.policy_space(action_space)
 
 
 @dataclass(frozen=True)
@@ -105,9 +117,23 @@ class RunSpec:
     extras: gym.spaces.Dict | None = None
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
-        """Return the layout of the memory that the parts share; that of the weights comes from the learners."""
+        """Return the layout of the memory that the parts share; that of the weights comes from the learners.
+
+        Args:
+            observation_space: Of the environment.
+            action_space: Of the environment.
+        """
         workers, learners = self.config.workers, self.learners
-        return SharedLayout(observation_space, action_space, workers, learners, self.journal, extras=self.extras)
+        shown = self.config.shown(observation_space, action_space)
+        return SharedLayout(
+            observation_space if shown is None else shown.space,
+            self.config.policy_space(action_space),
+            workers,
+            learners,
+            self.journal,
+            extras=self.extras,
+            chunk_length=0 if self.config.chunk is None else self.config.chunk.length,
+        )
 
 
 class Backend(Protocol):

@@ -23,6 +23,8 @@ from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
 from async_wrappers.schedule.stagger import make_stagger
+from async_wrappers.wrappers.chunk import make_chunk_rule
+from async_wrappers.wrappers.committed_prefix import prefix_length
 
 __all__ = ["AsyncRunner"]
 
@@ -73,7 +75,9 @@ class AsyncRunner:
             a real clock: what the strategy is prepared from, instead of warm-up inferences.
         learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
         default_action: As in `RealtimeDelay`: what a frame receives that no action is due on. For a robot: ``"repeat"``
-            holds the last action, `RampDown` brings it down to the no-op.
+            holds the last action, `RampDown` brings it down to the no-op. With ``"chunk"`` the policy answers chunks of
+            actions, elements of ``MultiDiscrete([A] * H)`` or of a Box [H, ...], and a transition has ``executed``,
+            bool [H]: which entries of its action were applied.
         max_age: Frames: an action whose observation is older on the frame on which it would be applied is refused
             (``report.frames["too_old"]``), and the frame receives the default action. None for no limit.
         stop_after_missed: End the run, with the reason in ``report.stopped``, after so many frames in a row without an
@@ -93,6 +97,12 @@ class AsyncRunner:
         extras: What the policy leaves for the learner beside each action, such as its log-probability: a
             ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and
             a transition has the extras of its decision. None: ``act`` returns the action, and nothing is kept.
+        chunk_length: With chunks: H, the frames that a chunk is for, from that of its observation on.
+        after_chunk: With chunks: the default action before an episode's first chunk and after a chunk's end.
+        chunk_mean: With chunks: a mean over all that cover a frame, as in `RealtimeDelay`; not where anybody learns.
+        committed_prefix: With chunks: of so many frames, from the observation's on, the policy is told the committed
+            actions with its observation, as by `CommittedPrefix`; transitions have what it was told. None: it is not.
+        flat_prefix: Whether they are appended to a vector observation, as ``CommittedPrefix(flat=True)`` does.
 
     Raises:
         ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
@@ -135,6 +145,11 @@ class AsyncRunner:
         max_age: int | None = None,
         stop_after_missed: int | None = None,
         pause_action: Any = None,
+        chunk_length: int | None = None,
+        after_chunk: Any = None,
+        chunk_mean: Any = None,
+        committed_prefix: int | None = None,
+        flat_prefix: bool = False,
     ) -> None:
         """See the class."""
         function("make_env", make_env, "makes the environment")
@@ -153,11 +168,26 @@ class AsyncRunner:
         self._make_backend = _backend(backend)
         update_latency = _learner_latency(learner_latency, backend, learners, updates_per_transition)
         self._fps = FrameClock(fps).fps
+        chunk = make_chunk_rule(default_action, chunk_length, after_chunk, chunk_mean, None)
+        if chunk is not None and chunk.mean is not None and learners:
+            raise ValueError(
+                f"chunk_mean={chunk_mean!r} is for acting alone, as no entry is applied as the policy drew it: leave "
+                f"it None where anybody learns, got learners={learners}"
+            )
+        prefix = None
+        if committed_prefix is not None:
+            if chunk is None:
+                raise ValueError(
+                    f"committed_prefix={committed_prefix!r} needs default_action='chunk', got {default_action!r}"
+                )
+            prefix = prefix_length("committed_prefix", committed_prefix, None), flag("flat_prefix", flat_prefix)
+        elif flag("flat_prefix", flat_prefix):
+            raise ValueError("flat_prefix=True needs committed_prefix, got None")
         config = LoopConfig(
             workers,
             fps,
             make_stagger(stagger, playout, slot),
-            default_action,
+            default_action if chunk is None else chunk.after,
             between_episodes,
             None if latency is None else as_latency(latency),
             seconds_of("start_timeout", start_timeout),
@@ -166,6 +196,8 @@ class AsyncRunner:
             _max_age(max_age, backend),
             None if stop_after_missed is None else whole("stop_after_missed", stop_after_missed, 1, or_none=True),
             pause_action,
+            chunk,
+            prefix,
         )
         refuse_old_playout(config.max_age, config.stagger.playout)
         self._spec = RunSpec(

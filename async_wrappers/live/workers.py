@@ -119,6 +119,10 @@ class WorkerPool:
         if any(due.start < start for due in self._waiting):
             self._waiting = {due: inference for due, inference in self._waiting.items() if due.start >= start}
 
+    def waiting(self, start: int, worker: int) -> Inference:
+        """Return the inference whose action waits for its frame."""
+        return self._waiting[Due(start, worker)]
+
     def of_episode(self, first: int) -> Iterator[Inference]:
         """Yield the inferences that go on and read published frame `first` or a newer one."""
         return (inference for inference in self.running.values() if inference.ticket.number >= first)

@@ -34,7 +34,17 @@ from async_wrappers.checks import whole, whole_frames
 from async_wrappers.latency import nanoseconds, seconds_of
 from async_wrappers.schedule.frames import FrameClock
 
-__all__ = ["Conditions", "ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Stagger", "Tickets", "make_stagger"]
+__all__ = [
+    "Conditions",
+    "ExpectedTime",
+    "MaxTime",
+    "NoStagger",
+    "Sequential",
+    "Stagger",
+    "Tickets",
+    "keeps_playout",
+    "make_stagger",
+]
 
 # Nanoseconds after a frame's beginning at which crowded starts lag; see the cases above `_Offsets`. Rounding the
 # latency down may take one of them, so one would not be enough.
@@ -494,6 +504,15 @@ def _whole_slot(slot: Any) -> int:
         return whole("slot", slot, 1)
     except ValueError:
         raise ValueError(f"slot must be a whole number of frames >= 1, 'even', or None, got {slot!r}") from None
+
+
+def keeps_playout(stagger: Stagger) -> bool:
+    """Return whether an action that is computed by the frame on which it is due is applied on that frame for certain.
+
+    Of tickets it is. Elsewhere the strategy may hold it back, and a newer one may overtake it meanwhile; and so it may
+    if a subclass changes a rule.
+    """
+    return type(stagger) is Tickets
 
 
 STRATEGIES: dict[str, Callable[[], Stagger]] = {

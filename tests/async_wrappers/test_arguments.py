@@ -21,8 +21,10 @@ from async_wrappers import (
     AppliedActions,
     AsyncRunner,
     CommittedActions,
+    CommittedPrefix,
     DecisionDelay,
     RealtimeDelay,
+    TemporalEnsemble,
     VectorRealtimeDelay,
     plan,
     probe_delay,
@@ -111,11 +113,28 @@ RUNNER = {
     **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
     **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat"},
 }
+NEEDS_CHUNKS = {"default_action": "default_action|chunk_length|after_chunk"}  # what is refused with another one
+CHUNKS = {"default_action": "chunk", "chunk_length": 5, "after_chunk": "noop", "chunk_mean": None}
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
 SIMULATED |= {"max_age": None}
 MADE = {
     "RealtimeDelay": Made(
         with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop", "report_effect": True}
+    ),
+    "RealtimeDelay, chunks": Made(with_env(RealtimeDelay, delay=1, noops=1), CHUNKS, called=NEEDS_CHUNKS),
+    "VectorRealtimeDelay, chunks": Made(
+        lambda **arguments: of_vector(delay=1, noops=1, **arguments), CHUNKS, called=NEEDS_CHUNKS
+    ),
+    "TemporalEnsemble": Made(TemporalEnsemble, {"m": 0.1, "first": "newest"}),
+    "CommittedPrefix": Made(
+        lambda **arguments: CommittedPrefix(RealtimeDelay(RecordingEnv(), 2, 2, "chunk"), **arguments),
+        {"length": 2, "flat": False},
+    ),
+    "AsyncRunner, chunks": Made(
+        runner,
+        {**RUNNER, **CHUNKS, "backend": "virtual", "make_learner": None, "learners": None}
+        | {"committed_prefix": 2, "flat_prefix": False},
+        called={**NEEDS_CHUNKS, "make_learner": "learners"},
     ),
     "RealtimeDelay, simulated": Made(with_env(RealtimeDelay), SIMULATED, called={"latency": "latency|needs a"}),
     "VectorRealtimeDelay": Made(of_vector, {"delay": 1, "noops": 1, "default_action": "noop"}),

@@ -81,6 +81,24 @@ def test_even_slots_are_bound_by_the_wrapper_or_the_strategy(bindings: tuple[str
     assert starts == [2, 3, 4, 5]  # with whole slots every second frame
 
 
+def test_chunks_means_and_the_committed_prefix_are_bound_in_gin() -> None:
+    env = made(
+        "create_gym_environment.wrappers = [@RealtimeDelay, @CommittedPrefix]",
+        "RealtimeDelay.delay = 2",
+        "RealtimeDelay.noops = 8",
+        "RealtimeDelay.default_action = 'chunk'",
+        "RealtimeDelay.after_chunk = 'repeat'",
+        "CommittedPrefix.flat = True",
+    )
+    assert env.action_space == gym.spaces.MultiDiscrete([2] * 11)
+    assert env.observation_space.shape == (4 + 2 * 3,)
+    env.reset(seed=0)
+    assert env.step(env.action_space.sample())[-1]["realtime"]["executed"].sum() == 9
+    gin.clear_config()
+    load_config([], ["TemporalEnsemble.m = 0.5"], EVERYTHING)
+    assert gin.get_configurable("TemporalEnsemble")().m == 0.5
+
+
 def test_a_binding_of_a_wrapper_that_no_list_names_is_not_read() -> None:
     bindings = ("Runner.create_environment_fn = @create_gym_environment", "create_gym_environment.wrappers = []")
     unread = load_config([], [*bindings, "TimeLimit.max_episode_steps = 7"], EVERYTHING).unread()

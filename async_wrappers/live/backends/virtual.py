@@ -58,7 +58,8 @@ class VirtualBackend:
                 memory = SharedMemory.private()
                 layout = self._make_learners(spec, env, memory, held)
                 journal, board = layout.journal(memory), layout.board(memory)
-            transport = VirtualTransport(policies, env.action_space, config.latency, self._updating, board, spec.extras)
+            answers = config.policy_space(env.action_space)
+            transport = VirtualTransport(policies, answers, config.latency, self._updating, board, spec.extras)
             self._loop = EnvironmentLoop(
                 env, transport, config, journal, self._controls, now=transport.now, simulation=transport
             )

@@ -1,9 +1,10 @@
 """The journal: transitions in shared memory, appended by the environment loop alone and read by all learners.
 
 An entry is a decision: the observation behind its action, the action, the summed reward, the interval, and what the
-policy leaves for the learner beside its action (extras), if it leaves anything. Its next
-observation is that of the entry after it, so that each observation is kept once; after the last decision of an episode
-an entry holds the final observation alone. When the journal is full the oldest entry goes; neither side waits.
+policy leaves for the learner beside its action (extras), if it leaves anything; of a chunk also which entries were
+applied. Its next observation is that of the entry after it, so that each observation is kept once; after the last
+decision of an episode an entry holds the final observation alone. When the journal is full the oldest entry goes;
+neither side waits.
 
 The loop writes through `Transitions`, which knows which frames' rewards belong to which decision (rule 3 of a
 schedule); a learner reads through a `TransitionReader`, which knows where one transition does not follow the one
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.live.memory.block import Block, Codec
+from async_wrappers.wrappers.chunk import executed_entries
 
 __all__ = ["Journal", "Numbered", "TransitionReader", "Transitions"]
 
@@ -42,27 +44,41 @@ class Journal:
         action_space: Of the actions.
         capacity: Entries kept, at least 3: two that are being written, and one to read.
         extras: What the policy leaves for the learner beside an action; None for nothing, which takes no byte.
+        chunk_length: Entries of an action that is a chunk; 0 where it is none.
 
     Raises:
         ValueError: `capacity` is too small.
     """
 
     def __init__(
-        self, block: Block, observation_space: Space, action_space: Space, capacity: int, extras: Space | None = None
+        self,
+        block: Block,
+        observation_space: Space,
+        action_space: Space,
+        capacity: int,
+        extras: Space | None = None,
+        chunk_length: int = 0,
     ) -> None:
         """See the class."""
         if capacity < _WRITTEN + 1:
             raise ValueError(f"journal must be >= {_WRITTEN + 1} entries, got {capacity}")
         codecs = _codecs(observation_space, action_space, extras)
         self._observation, self._action, self._extras = codecs
-        self._capacity = capacity
+        self._capacity, self.chunk_length = capacity, chunk_length
         self._counts = block.array(np.int64, 2)  # entries complete, transitions complete
-        self._entries = block.array(_entry(*codecs), capacity, 64)
+        self._entries = block.array(_entry(codecs, chunk_length), capacity, 64)
 
     @classmethod
-    def size(cls, observation_space: Space, action_space: Space, capacity: int, extras: Space | None = None) -> int:
+    def size(
+        cls,
+        observation_space: Space,
+        action_space: Space,
+        capacity: int,
+        extras: Space | None = None,
+        chunk_length: int = 0,
+    ) -> int:
         """Return the bytes that a journal takes."""
-        return 64 + _entry(*_codecs(observation_space, action_space, extras)).itemsize * capacity
+        return 64 + _entry(_codecs(observation_space, action_space, extras), chunk_length).itemsize * capacity
 
     def _at(self, position: int) -> npt.NDArray[Any]:
         """Return the entry at a position, as an array [1]."""
@@ -85,17 +101,20 @@ class Journal:
         self._extras.write(entry["extras"], extras)
         self._applied += 1
 
-    def close(self, reward: float, interval: int) -> None:
-        """The decision before the one applied last is complete: the next one took effect, or the final one is known."""
-        self._complete(reward, interval, _RUNNING)
+    def close(self, reward: float, interval: int, executed: Any = False) -> None:
+        """The decision before the one applied last is complete: the next one took effect, or the final one is known.
 
-    def end(self, reward: float, interval: int, terminal: bool, final: Any) -> None:
+        Of a chunk, `executed` says which entries were applied, bool [chunk_length].
+        """
+        self._complete(reward, interval, _RUNNING, executed)
+
+    def end(self, reward: float, interval: int, terminal: bool, final: Any, executed: Any = False) -> None:
         """The episode is over: the decision applied last is complete, and `final` is the observation after it."""
         entry = self._at(self._applied)
         self._observation.write(entry["observation"], final)
         entry["kind"] = _FINAL
         self._applied += 1
-        self._complete(reward, interval, _TERMINAL if terminal else _TRUNCATED)
+        self._complete(reward, interval, _TERMINAL if terminal else _TRUNCATED, executed)
         self._counts[0] += 1
 
     def abandon(self) -> None:
@@ -117,10 +136,11 @@ class Journal:
         last = self._at(self._applied - 2)
         self._counts[1] = last["number"][0] + 1 if self._applied else 0
 
-    def _complete(self, reward: float, interval: int, kind: int) -> None:
+    def _complete(self, reward: float, interval: int, kind: int, executed: Any) -> None:
         number = int(self._counts[0])
         entry = self._at(number)
         entry["reward"], entry["interval"], entry["kind"] = reward, interval, kind
+        entry["executed"] = executed
         entry["number"] = self._counts[1]
         self._counts[1] += 1
         self._counts[0] = number + 1
@@ -153,6 +173,8 @@ class Journal:
             }
             if (extras := self._extras.read(entry["extras"])) is not None:
                 transition["extras"] = extras
+            if self.chunk_length:
+                transition["executed"] = np.array(entry["executed"][0])
             numbered = Numbered(int(entry["number"][0]), transition)
         oldest = self.oldest()
         return (oldest, None) if position < oldest else (position + 1, numbered)
@@ -166,10 +188,12 @@ def _codecs(observation: Space, action: Space, extras: Space | None) -> tuple[Co
     return Codec("observation_space", observation), Codec("action_space", action), Codec("extras", extras)
 
 
-def _entry(observation: Codec, action: Codec, extras: Codec) -> np.dtype[Any]:
+def _entry(codecs: tuple[Codec, ...], chunk_length: int) -> np.dtype[Any]:
+    observation, action, extras = codecs
     whole = [(name, np.int64) for name in ("number", "interval", "kind")]
     parts = [("action", action.dtype), ("observation", observation.dtype), ("extras", extras.dtype)]
-    return np.dtype([*whole, ("reward", np.float64), *parts], align=True)
+    executed = ("executed", np.bool_, (chunk_length,))
+    return np.dtype([*whole, ("reward", np.float64), *parts, executed], align=True)
 
 
 class Transitions:
@@ -182,18 +206,19 @@ class Transitions:
     def __init__(self, journal: Journal | None) -> None:
         """See the class."""
         self._journal = journal
+        self._start = 0
         self._effect: int | None = None  # of the decision whose frames run
         self._reward = 0.0
 
-    def apply(self, observation: Any, action: Any, frame: int, extras: Any = None) -> None:
-        """A decision takes effect; the one before it is complete."""
+    def apply(self, observation: Any, action: Any, frame: int, extras: Any = None, start: int = 0) -> None:
+        """A decision that started on frame `start` takes effect; the one before it is complete."""
         if self._journal is None:
             return
         self._journal.apply(observation, action, extras)
         if self._effect is not None:
-            self._journal.close(self._reward, frame - self._effect)
+            self._journal.close(self._reward, frame - self._effect, self._executed(frame))
             self._reward = 0.0
-        self._effect = frame
+        self._start, self._effect = start, frame
 
     def reward(self, reward: float) -> None:
         """Add a frame's reward."""
@@ -202,7 +227,13 @@ class Transitions:
     def end(self, terminal: bool, final: Any, frame: int) -> None:
         """The episode has ended after `frame` frames; a cut one (`terminal` False) is bootstrapped on `final`."""
         if self._journal is not None and self._effect is not None:
-            self._journal.end(self._reward, frame - self._effect, terminal, final)
+            self._journal.end(self._reward, frame - self._effect, terminal, final, self._executed(frame))
+
+    def _executed(self, end: int) -> Any:
+        """Return which entries of the running chunk were applied on the frames before `end`."""
+        if self._journal is None or self._effect is None or not self._journal.chunk_length:
+            return False
+        return executed_entries(self._journal.chunk_length, self._start, self._effect, end)
 
     def abandon(self) -> None:
         """The run ends in the middle of the episode: its last decision has no outcome."""

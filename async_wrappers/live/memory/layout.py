@@ -45,6 +45,7 @@ class SharedLayout:
     journal_capacity: int
     weights: WeightsLayout | None = None
     extras: gym.spaces.Dict | None = None
+    chunk_length: int = 0  # entries of an action that is a chunk; 0 where it is none
 
     def resize(self, memory: SharedMemory) -> None:
         """Size all blocks but those of weights."""
@@ -62,8 +63,8 @@ class SharedLayout:
         return replace(self, weights=weights)
 
     @property
-    def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None]:
-        return self.observation_space, self.action_space, self.journal_capacity, self.extras
+    def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None, int]:
+        return self.observation_space, self.action_space, self.journal_capacity, self.extras, self.chunk_length
 
     def ring(self, memory: SharedMemory) -> FrameRing:
         """Return the frame ring."""

@@ -229,6 +229,8 @@ def test_with_whole_episodes_the_last_one_is_played_to_its_end() -> None:
 class Notes:
     """A journal that writes down what it is told."""
 
+    chunk_length = 0
+
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
@@ -238,10 +240,10 @@ class Notes:
     def apply(self, observation: Any, action: Any, extras: Any = None) -> None:
         self.told.append(("apply", int(observation[FRAME]), action))
 
-    def close(self, reward: float, interval: int) -> None:
+    def close(self, reward: float, interval: int, executed: Any) -> None:
         self.told.append(("close", reward, interval))
 
-    def end(self, reward: float, interval: int, terminal: bool, final: Any) -> None:
+    def end(self, reward: float, interval: int, terminal: bool, final: Any, executed: Any) -> None:
         self.told.append(("end", reward, interval, terminal, int(final[FRAME])))
 
     def abandon(self) -> None:
