@@ -30,11 +30,11 @@ class Inference:
         ticket: What was ordered.
         sent: When, in nanoseconds of the loop's clock.
         observation: A copy of what the policy reads, for the learners; None where nothing is learnt.
-        action: What it came to, once it has ended well.
+        action: What it came to, once it has ended well; of a policy with memory features, until they are released.
         extras: What the policy left for the learner beside the action.
-        version: Of the weights behind the action.
+        version: Of the weights behind the action; of a policy with memory those of its release, once it is released.
         refused: Whether the policy's answer was no action. In a simulation its frame then receives the default action;
-            on a real clock such an inference is never applied.
+            on a real clock such an inference is never applied, unless it was refused when it was released.
     """
 
     number: int
