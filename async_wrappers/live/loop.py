@@ -278,9 +278,9 @@ class EnvironmentLoop:
             # in evaluation mode, as exploring may need no inference
             infer = partial(self._pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
             calibration_time = config.calibration_time if config.latency is None else 0.0
-            self._pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
-            if self._release is not None:
-                self._release.warm_up()
+            answer = self._pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
+            if self._release is not None and answer is not None:
+                self._release.warm_up(answer)
         if drains:
             for event, running in self._pool.drain(config.start_timeout, self._stops):
                 self._note(event, running)

@@ -45,7 +45,6 @@ class Release:
 
     Args:
         policy: A `SplitPolicy`, made by the factory that makes the workers'.
-        features: The space of what workers send.
         action_space: What the policy answers is converted to it, or refused.
         extras: What the policy leaves for the learner beside an action; None for nothing.
         board: Where the newest weights are; None if nobody learns. They are read in place, and nothing is waited for.
@@ -58,7 +57,6 @@ class Release:
     def __init__(
         self,
         policy: Any,
-        features: gym.Space[Any],
         action_space: gym.Space[Any],
         extras: gym.spaces.Dict | None = None,
         board: WeightsBoard | None = None,
@@ -66,21 +64,18 @@ class Release:
     ) -> None:
         """See the class."""
         as_act(policy, splits=True)
-        self._policy, self._features = policy, features
-        self._action_space, self._extras = action_space, extras
+        self._policy, self._action_space, self._extras = policy, action_space, extras
         self._board, self._reader = board, reader
         self._loader = None if board is None else WeightsLoader(policy, board)
         if self._loader is not None and board is not None and board.version:
             self._loader.load()  # now, as the first takes longest
         self._memory = _FIRST
 
-    def warm_up(self) -> None:
-        """Release features that are made up, and forget them: the first calls of a library take longest."""
-        space = deepcopy(self._features)
-        space.seed(0)
+    def warm_up(self, features: Any) -> None:
+        """Release some features and forget it: the first calls of a library take longest."""
         with inference_mode():
             for _ in range(_WARM):
-                self._released(space.sample(), _FIRST, Decision(0, 0, 0, eval_mode=True))
+                self._released(features, _FIRST, Decision(0, 0, 0, eval_mode=True))
 
     def begin_episode(self) -> None:
         """Forget all: memory starts afresh with the episode's first applied decision."""

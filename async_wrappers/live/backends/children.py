@@ -76,7 +76,7 @@ def _made_release(payload: Block, layout: SharedLayout, memory: SharedMemory) ->
     _one_thread()
     policy = _loaded(payload)()
     _one_thread()
-    return Release(policy, layout.answers, layout.action_space, layout.extras, layout.board(memory), layout.workers)
+    return Release(policy, layout.action_space, layout.extras, layout.board(memory), layout.workers)
 
 
 def run_worker(

@@ -48,7 +48,7 @@ class ThreadBackend:
             transport = SharedTransport(self._layout, self._memory, self._inboxes, self._messages)
             release = None
             if spec.features is not None:
-                release = Release(spec.make_policy(), spec.features, self._env.action_space, spec.extras)
+                release = Release(spec.make_policy(), self._env.action_space, spec.extras)
             self._loop = EnvironmentLoop(
                 self._env, transport, spec.config, stops=lambda: bool(self._errors), release=release
             )

@@ -63,9 +63,7 @@ class VirtualBackend:
             transport = VirtualTransport(policies, env.action_space, config.latency, *beside)
             release = None
             if spec.features is not None:
-                release = Release(
-                    spec.make_policy(), spec.features, env.action_space, spec.extras, board, config.workers
-                )
+                release = Release(spec.make_policy(), env.action_space, spec.extras, board, config.workers)
             self._loop = EnvironmentLoop(
                 env,
                 transport,
