@@ -89,11 +89,18 @@ def lateness(hidden: int, seconds: float, learns: bool) -> None:
     print(f"\n{what}, 60 frames/s, {seconds:g} s{'':<14}{'p50 ms':>8}{'p99 ms':>8}{'fresh':>8}{'late':>6}{'delay':>7}")
     for name, units in ((f"LSTM of {hidden}, core at release", hidden), ("no memory", None)):
         spec = agent(units)
-        learning: dict[str, Any] = {"make_learner": spec.make_learner, "extras": spec.extras} if learns else {}
+        learning: dict[str, Any] = {"make_learner": spec.make_learner} if learns else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # more workers than cores
             runner = AsyncRunner(
-                Numbers, partial(Slow, spec), 4, 60, default_action=0, features=spec.features, **learning
+                Numbers,
+                partial(Slow, spec),
+                4,
+                60,
+                default_action=0,
+                extras=spec.extras,
+                features=spec.features,
+                **learning,
             )
         report = runner.run(seconds=seconds)
         share, late = report.frames["fresh"] / report.frames["total"], report.frames["late_actions"]
