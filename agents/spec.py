@@ -148,6 +148,8 @@ class Spec:
         learns_once: Whether the learner takes what it learns from out of a queue, so that no step is learnt twice.
         extras: What the policy leaves for the learner beside its action, a Dict space; None for nothing, which then
             takes no byte anywhere.
+        features: Of an agent with memory, the space of what its policy's `encode` returns in a worker, for its
+            `release` (`async_wrappers.policy.SplitPolicy`); None where `make_policy` makes a policy with `act`.
     """
 
     name: ClassVar[str] = "agent"
@@ -157,6 +159,7 @@ class Spec:
     summary_writing_frequency: int = 500
     learns_once: bool = False
     extras: gym.spaces.Dict | None = None
+    features: gym.Space[Any] | None = None
 
     def __init__(
         self,

@@ -103,6 +103,10 @@ class AsyncRunner:
         committed_prefix: With chunks: of so many frames, from the observation's on, the policy is told the committed
             actions with its observation, as by `CommittedPrefix`; transitions have what it was told. None: it is not.
         flat_prefix: Whether they are appended to a vector observation, as ``CommittedPrefix(flat=True)`` does.
+        features: Of a policy with memory, in two halves (`async_wrappers.policy.SplitPolicy`): the space of what its
+            ``encode`` returns, for workers to hand on in the place of actions. The environment loop, in whose process
+            `make_policy` is called too, makes actions of them when they are due, with ``release``, in the order of
+            starts. None: the policy has ``act``, and no memory.
 
     Raises:
         ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
@@ -150,6 +154,7 @@ class AsyncRunner:
         chunk_mean: Any = None,
         committed_prefix: int | None = None,
         flat_prefix: bool = False,
+        features: gym.Space[Any] | None = None,
     ) -> None:
         """See the class."""
         function("make_env", make_env, "makes the environment")
@@ -179,6 +184,11 @@ class AsyncRunner:
             if chunk is None:
                 raise ValueError(
                     f"committed_prefix={committed_prefix!r} needs default_action='chunk', got {default_action!r}"
+                )
+            if features is not None:
+                raise ValueError(
+                    f"committed_prefix={committed_prefix!r} needs actions that are known before they are due, and with "
+                    "features= they are made when they are: leave one of the two out"
                 )
             prefix = prefix_length("committed_prefix", committed_prefix, None), flag("flat_prefix", flat_prefix)
         elif flag("flat_prefix", flat_prefix):
@@ -211,6 +221,7 @@ class AsyncRunner:
             pin,
             update_latency,
             _extras(extras),
+            _features(features),
         )
         if config.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
@@ -533,6 +544,16 @@ def _extras(extras: Any) -> gym.spaces.Dict | None:
         raise ValueError(f"extras must be a gymnasium.spaces.Dict with at least one entry, or None, got {extras!r}")
     Codec("extras", extras)
     return extras
+
+
+def _features(features: Any) -> gym.Space[Any] | None:
+    """Return what workers answer in the place of actions, if memory can hold it."""
+    if features is None:
+        return None
+    if not isinstance(features, gym.Space):
+        raise ValueError(f"features must be a gymnasium.Space, what encode returns, or None, got {features!r}")
+    Codec("features", features)
+    return features
 
 
 def _cores() -> int:

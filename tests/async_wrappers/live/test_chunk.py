@@ -237,6 +237,15 @@ def test_in_processes_each_transition_says_which_entries_its_frames_received(tmp
         ({"committed_prefix": 4}, "^committed_prefix=4 needs default_action='chunk', got 'noop'$"),
         ({"flat_prefix": True}, "^flat_prefix=True needs committed_prefix, got None$"),
         (
+            {
+                "default_action": "chunk",
+                "chunk_length": 4,
+                "committed_prefix": 4,
+                "features": Box(0, 1, (2,)),
+            },
+            "^committed_prefix=4 needs actions that are known before they are due, .* leave one of the two out$",
+        ),
+        (
             {"default_action": "chunk", "chunk_length": 4, "chunk_mean": "average", "make_learner": Idle},
             "^chunk_mean='average' is for acting alone, .* learners=1$",
         ),

@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AsyncRunner
-from async_wrappers.live import Decision
+from async_wrappers.live import Decision, Memory
 from async_wrappers.live.report import Measurements
 from async_wrappers.testing.played import MS, Played
 from tests.worlds.fake_transport import BEGIN, Stage
 from tests.worlds.recording_env import FRAME, NOOP, RecordingEnv
+from tests.worlds.remembering import FEATURES, Remembering
 
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "50"))
 SETTINGS = settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
@@ -331,3 +332,24 @@ def test_a_backend_that_cannot_pause_says_so() -> None:
         runner.start()
         with pytest.raises(RuntimeError, match=r"needs a backend with a method pause\(paused\), got <.*Bare"):
             runner.pause()
+
+
+def test_after_a_pause_memory_starts_afresh() -> None:
+    class Noting(Remembering):
+        def release(self, features: Any, memory: Memory, decision: Decision) -> Any:
+            firsts.append((decision.start, memory.first))
+            return super().release(features, memory, decision)
+
+    firsts: list[tuple[int, bool]] = []
+    runner = AsyncRunner(
+        lambda: RecordingEnv([LENGTH], [(True, False)]),
+        Noting,
+        2,
+        1000,
+        latency=0.002,
+        backend="virtual",
+        features=FEATURES,
+    )
+    runner.run(episodes=1, on_frame=partial(switch, pauses=[(10, 15)]))
+    assert [start for start, first in firsts if first] == [0, 15]
+    assert len(firsts) > 20
