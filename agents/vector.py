@@ -34,7 +34,7 @@ from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import Decisions, Memory, Policy, PolicyCopies
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import Spec, check_at_least, refuse_memory_under_delay
+from async_wrappers.agents.spec import Spec, check_at_least
 from async_wrappers.agents.turn_based import Overlap
 
 __all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
@@ -265,11 +265,6 @@ class Rows:
         """Return what a policy with memory is given as its state; () for one without."""
         if not getattr(policy, "remembers", False):
             return ()
-        # A vector may delay by itself, of which only its rows tell.
-        realtime = shown.realtime
-        delay, interval = realtime["frame"] - realtime["start"], realtime["interval"]
-        for row in np.flatnonzero((delay >= interval) & ~shown.first)[:1]:
-            refuse_memory_under_delay(self._spec.name, int(delay[row]), int(interval[row]))
         if self._core is None:
             self._core = policy.initial_state(self.num_envs)  # type: ignore[attr-defined]
         action = np.zeros(len(shown.env_ids), np.int64) if self._action is None else self._action[at]

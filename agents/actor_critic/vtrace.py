@@ -530,12 +530,6 @@ class VTrace(Spec):
 
     # For the agent's surroundings: the runner, checkpoints, other processes.
 
-    def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
-        """Refuse to play with memory where a decision starts before the last one's action lands."""
-        network: Any = self.make_network()
-        if network.state_size or network.feed_previous:
-            refuse_memory_under_delay(self.name, delay, decision_interval)
-
     def identity(self, learner: Learner) -> dict[str, Any]:
         """Return the agent's name, its network's shapes, its sources' facts and its optimiser's name."""
         return {

@@ -244,7 +244,9 @@ class R2D2(DQN):
         Raises:
             ValueError: The network reads more than the observation, or `stack_size` is more than 1.
         """
-        self.check_delay(None, None)
+        network: Any = self.make_network()
+        if network.state_size or network.feed_previous:
+            refuse_memory_under_delay(self.name, None, None)
         return super().make_policy(number, workers)
 
     def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> RecurrentPolicy:
@@ -293,9 +295,3 @@ class R2D2(DQN):
 
     def make_actor_priorities(self, num_envs: int) -> None:
         """Return None: the replay finds the priorities, once a sequence is whole."""
-
-    def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
-        """Refuse to play with memory where a decision starts before the last one's action lands."""
-        network: Any = self.make_network()
-        if network.state_size or network.feed_previous:
-            refuse_memory_under_delay(self.name, delay, decision_interval)

@@ -15,7 +15,6 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
@@ -76,7 +75,7 @@ def hyperparameters(**arguments: Any) -> dict[str, Any]:
 class VTraceContract(AgentContract):
     network: Callable[..., torch.nn.Module]
 
-    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
+    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
     def world(self, request: pytest.FixtureRequest) -> World:
         return WORLDS[request.param]
 
@@ -95,10 +94,6 @@ class TestWithMemory(VTraceContract):
 
 class TestWithoutMemory(VTraceContract):
     network = staticmethod(without_memory)
-
-    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
 
 
 class TestOnADict(VTraceContract):
@@ -538,41 +533,8 @@ def test_a_spec_with_sources_of_gin_makes_learners_where_gin_is_empty() -> None:
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    ("delay", "noops", "refused"), [(0, 0, False), (2, 2, False), (2, 3, False), (1, 0, True), (4, 3, True)]
-)
-def test_memory_is_refused_where_decisions_overlap(delay: int, noops: int, refused: bool) -> None:
-    env = RealtimeDelay(DriftingEnv(noop=True), delay, noops)
-    TurnBasedAgent.playing(VTrace, env, **hyperparameters(network=without_memory))
-    for network in (lstm, tiny):
-        arguments = hyperparameters(network=network)
-        if not refused:
-            TurnBasedAgent.playing(VTrace, env, **arguments)
-            continue
-        with pytest.raises(ValueError) as caught:
-            TurnBasedAgent.playing(VTrace, env, **arguments)
-        assert str(caught.value) == (
-            "RealtimeDelay.delay must be <= RealtimeDelay.noops with agent 'vtrace', whose network reads what the "
-            f"decision before has left, got delay={delay} and noops={noops}: give it a network without core and "
-            "previous action (create_actor_critic.core = None and create_actor_critic.feed_previous = False)"
-        )
-
-
-@pytest.mark.parametrize(("delay", "noops", "refused"), [(1, 1, False), (2, 3, False), (1, 0, True), (3, 1, True)])
-def test_memory_is_refused_on_a_vector_that_delays_by_itself(delay: int, noops: int, refused: bool) -> None:
-    inner = SyncVectorEnv([lambda: DriftingEnv(noop=True, lengths=[30])] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
-    envs = VectorEnvs(VectorRealtimeDelay(inner, delay, noops))
-    agent = VectorAgent(VTrace(envs.observation_space, envs.action_space, **hyperparameters()), 3)
-    if not refused:
-        return rounds(agent, envs, 40)
-    with pytest.raises(ValueError, match=f"got delay={delay} and noops={noops}: give it a network without core"):
-        rounds(agent, envs, 40)
-
-
-def test_memory_is_refused_where_latencies_vary_and_live() -> None:
-    env = RealtimeDelay(DriftingEnv(noop=True), latency=0.01, fps=50)
-    with pytest.raises(ValueError, match="got latencies that vary: give it a network without core"):
-        TurnBasedAgent.playing(VTrace, env, **hyperparameters())
+def test_memory_is_refused_live() -> None:
+    env = DriftingEnv()
     spec = VTrace(env.observation_space, env.action_space, **hyperparameters(stack_size=1))
     with pytest.raises(ValueError, match="got latencies that vary: give it a network without core"):
         spec.make_policy()

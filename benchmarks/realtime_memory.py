@@ -1,0 +1,193 @@
+"""What a core at release and a chunk of actions are worth under delay, in the same CPU time.
+
+    python -m benchmarks.realtime_memory --base_dir DIR [--tasks delay_4 delay_6] [--env acrobot] [--seeds 5]
+        [--seconds 30] [--episodes 100]
+
+Tasks, each with ways to play that are compared:
+
+    delay_4     an action on every frame, 4 frames late: an LSTM at release; told nothing; told the actions on their way
+    delay_6     6 frames late: an LSTM at release; told nothing
+    prefix      one worker that never rests, 4 frames late: a chunk, told what the running chunk has fixed
+    interval_9  one action per 9 frames, 2 frames late: a chunk; the last action repeated
+
+Each trial trains V-trace in a process of its own until its CPU seconds, counted from the process's start, are over (at
+the end of an iteration, of which it has as many as fit, or all that its way asks for); then the final weights play
+greedily. It leaves DIR/TRIAL/trial.json, and is not played again. Prints a line per trial, then tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_ITERATIONS = 20
+_ROWS = 16 * 20  # of an update: unrolls and their rows, those of configs/vtrace/cartpole.gin
+
+_NOTHING = ("create_actor_critic.core = None", "create_actor_critic.feed_previous = False")
+_TOLD = (
+    *_NOTHING,
+    "create_gym_environment.wrappers = [@RealtimeDelay, @CommittedActions]",
+    "CommittedActions.known = False",
+    "CommittedActions.flat = True",
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to play a task.
+
+    Attributes:
+        config: Its gin file.
+        frames: Frames of its training, about as many as fit into 30 CPU seconds; the learning rate falls over them.
+        bindings: On top of the file.
+    """
+
+    config: str
+    frames: int
+    bindings: tuple[str, ...] = ()
+
+
+def _at(delay: int) -> tuple[str, ...]:
+    return (f"RealtimeDelay.delay = {delay}",)
+
+
+_LSTM = "vtrace/cartpole_delay_lstm"
+TASKS: dict[str, dict[str, Way]] = {
+    "delay_4": {
+        "LSTM at release": Way(_LSTM, 200_000, _at(4)),
+        "told nothing": Way(_LSTM, 300_000, (*_at(4), *_NOTHING)),
+        "told the actions on their way": Way(_LSTM, 300_000, (*_at(4), *_TOLD, "CommittedActions.length = 4")),
+    },
+    "delay_6": {
+        "LSTM at release": Way(_LSTM, 200_000, _at(6)),
+        "told nothing": Way(_LSTM, 300_000, (*_at(6), *_NOTHING)),
+    },
+}
+ENVIRONMENTS: dict[str, tuple[str, ...]] = {
+    "cartpole": (),
+    # Acrobot's actions are torques of -1, 0 and 1; 1 is none. It pays -1 per frame, for at most 500 of them.
+    "acrobot": ("create_gym_environment.environment_id = 'Acrobot-v1'", "RealtimeDelay.default_action = 1"),
+}
+
+
+def train(way: Way, env: str, interval: int, seed: int, seconds: float, episodes: int, directory: Path) -> None:
+    """Train one trial until its time is over, evaluate it, and write down what came out."""
+    import gin
+
+    import async_wrappers.configurables  # noqa: F401 - the gin names
+    from async_wrappers.agents.experiment.live import create_runner
+
+    gin.parse_config_files_and_bindings(
+        [f"configs/{way.config}.gin"],
+        [
+            f"Runner.num_iterations = {_ITERATIONS}",
+            f"Runner.training_steps = {way.frames // _ITERATIONS}",
+            "Runner.evaluation_episodes = 1",
+            f"VectorRunner.checkpoint_every = {_ITERATIONS}",
+            f"VTraceAgent.learning_rate_decay = {way.frames // (interval * _ROWS)}",
+            *ENVIRONMENTS[env],
+            *way.bindings,
+            f"Runner.seed = {seed}",
+        ],
+        print_includes_and_imports=False,
+    )
+    runner = create_runner(directory)
+    longest, done = 0.0, 0
+    while done < _ITERATIONS and time.process_time() + longest < seconds:
+        before, done = time.process_time(), done + 1
+        runner.num_iterations = done
+        runner.run_experiment()
+        longest = max(longest, time.process_time() - before)
+    trained = time.process_time()
+    scores = [episode.score for episode in runner.evaluation(runner.trained_agent(), episodes)]
+    facts = {"frames": done * (way.frames // _ITERATIONS), "updates": runner.agent.updates, "cpu_seconds": trained}
+    result = {**facts, "mean": statistics.fmean(scores), "scores": scores}
+    part = directory / "trial.part"
+    part.write_text(json.dumps(result))
+    part.rename(directory / "trial.json")
+
+
+def interval_of(bindings: Sequence[str]) -> int:
+    """Return the frames per decision that bindings ask for."""
+    noops = [int(binding.split("=")[1]) for binding in bindings if binding.startswith("RealtimeDelay.noops")]
+    return (noops[-1] if noops else 0) + 1
+
+
+def interval_95(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of independent values, by Student's t."""
+    from scipy import stats
+
+    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values) - half, statistics.fmean(values) + half
+
+
+def table(task: str, ways: dict[str, list[dict[str, float]]]) -> str:
+    """Return a task's results as a table, with the differences from its first way, seed by seed."""
+    seeds = max(map(len, ways.values()))
+    lines = [f"| {task} | {' | '.join(f'seed {seed}' for seed in range(seeds))} | median | frames | CPU seconds |"]
+    lines.append("|" + "---|" * (seeds + 4))
+    for name, trials in ways.items():
+        means = [f"{trial['mean']:.1f}" for trial in trials] + [""] * (seeds - len(trials))
+        median = f"{statistics.median(trial['mean'] for trial in trials):.1f}" if trials else ""
+        frames, seconds = ([trial[key] for trial in trials] or [0] for key in ("frames", "cpu_seconds"))
+        spans = f"{min(frames):,.0f} to {max(frames):,.0f} | {min(seconds):.0f} to {max(seconds):.0f}"
+        lines.append(f"| {name} | {' | '.join(means)} | {median} | {spans} |")
+    (first, own), *others = ways.items()
+    for name, trials in others:
+        differences = [one["mean"] - other["mean"] for one, other in zip(own, trials, strict=False)]
+        if len(differences) > 1:
+            low, high = interval_95(differences)
+            mean = statistics.fmean(differences)
+            lines += ["", f"{first} less {name}: {mean:.1f}, 95 % interval {low:.1f} to {high:.1f}."]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Play what is missing, one trial after another, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base_dir", type=Path, required=True)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--env", choices=ENVIRONMENTS, default="cartpole")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--trial", nargs=3, metavar=("TASK", "WAY", "SEED"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.trial is not None:
+        task, name, seed = arguments.trial
+        way = TASKS[task][name]
+        length = arguments.seconds, arguments.episodes, arguments.base_dir
+        train(way, arguments.env, interval_of(way.bindings), int(seed), *length)
+        return
+    results: dict[str, dict[str, list[dict[str, float]]]] = {
+        task: {name: [] for name in TASKS[task]} for task in arguments.tasks
+    }
+    for seed in range(arguments.seeds):  # all ways of a seed before the next: an interrupted run compares something too
+        for task in arguments.tasks:
+            for name in TASKS[task]:
+                trial = f"{arguments.env}_{task}_{name.replace(' ', '_')}_{seed}"
+                directory = (arguments.base_dir / trial).resolve()
+                if not (directory / "trial.json").is_file():
+                    shutil.rmtree(directory, ignore_errors=True)  # of a trial that was interrupted
+                    own = ["--env", arguments.env, "--trial", task, name, str(seed), "--base_dir", str(directory)]
+                    lengths = ["--seconds", str(arguments.seconds), "--episodes", str(arguments.episodes)]
+                    command = [sys.executable, "-m", "benchmarks.realtime_memory", *own, *lengths]
+                    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=3600)
+                result = json.loads((directory / "trial.json").read_text())
+                results[task][name].append(result)
+                print(f"{trial}: {result['mean']:.1f} after {result['cpu_seconds']:.1f} CPU s", flush=True)
+    for task, ways in results.items():
+        print("\n" + table(task, ways))
+
+
+if __name__ == "__main__":
+    main()
