@@ -28,7 +28,7 @@ import gin
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import nn
 
 from async_wrappers.agents.policy import Decision, OneRow, Policy
@@ -47,6 +47,7 @@ __all__ = [
     "check_flags",
     "check_numbers",
     "check_shares",
+    "chunk_actions",
     "discrete_actions",
     "own_seed",
     "reader_of",
@@ -360,6 +361,23 @@ def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:
             )
         raise ValueError(f"agent {agent!r} needs Discrete actions, got {space}: {remedy}")
     return int(space.start), int(space.n)
+
+
+def chunk_actions(space: gym.Space[Any], agent: str) -> tuple[int, int, int | None]:
+    """Return (first action, number of actions A, actions of a decision H) of a Discrete space or a chunk of such.
+
+    A chunk is a MultiDiscrete ``[A] * H``, as ``RealtimeDelay(default_action="chunk")`` makes it; for Discrete actions
+    H is None.
+
+    Raises:
+        ValueError: The space is another one.
+    """
+    if not isinstance(space, MultiDiscrete):
+        return *discrete_actions(space, agent), None
+    first, counts = np.unique(space.start), np.unique(space.nvec)
+    if space.nvec.ndim != 1 or len(first) != 1 or len(counts) != 1:
+        raise ValueError(f"agent {agent!r} needs Discrete actions, or a chunk of them that are alike, got {space}")
+    return int(first[0]), int(counts[0]), len(space.nvec)
 
 
 def refuse_memory_under_delay(agent: str, delay: int | None, decision_interval: int | None) -> None:

@@ -28,6 +28,7 @@ from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import Decision, EpisodeClock, Memory, Outcome, Policy, frames_per_decision
 from async_wrappers.agents.replay.replay import Replay
+from async_wrappers.agents.replay.sequences import EXECUTED
 from async_wrappers.agents.schema import batch_of_one, copied, stacked
 from async_wrappers.agents.spec import Spec
 
@@ -66,8 +67,9 @@ class TurnBasedAgent:
         self._training_steps = 0
         self._closed: deque[tuple[int, dict[str, Any]]] = deque()  # (frame on which it was complete, transition)
         self._observation: Any = self._blank
-        self._action: Any = 0
+        self._action: Any = np.zeros(shape, np.int64) if (shape := spec.action_space.shape) else 0
         self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
+        self._keeps_executed = spec.extras is not None and EXECUTED in spec.extras.spaces
         self._core: Any = None  # what a policy with memory remembers, [1, S]; None where an episode begins
         self._reward = 0.0  # of the last decision
         self._demonstrated = 0
@@ -95,6 +97,7 @@ class TurnBasedAgent:
         """Return the next action; `reward` is the last decision's."""
         decision, outcome = self._clock.advance(realtime)
         observation = self._copied(observation)
+        self._note_executed(realtime)
         self._close(reward, outcome, observation)
         self._reward = reward
         return self._decide(observation, decision)
@@ -110,6 +113,7 @@ class TurnBasedAgent:
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         final = self._blank if observation is None else self._copied(observation)
+        self._note_executed(realtime)
         self._close(reward, self._clock.end(realtime), final, terminal, truncated=not terminal)
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self._join()
@@ -138,6 +142,12 @@ class TurnBasedAgent:
         core = self.policy.initial_state(1) if first else self._core  # type: ignore[attr-defined]
         action, reward = np.array([self._action]), np.array([self._reward], np.float32)
         return Memory(core, action, reward, np.array([first]))
+
+    def _note_executed(self, realtime: Mapping[str, Any] | None) -> None:
+        """Put which entries of the last decision's chunk were applied among its extras: all where nobody delays."""
+        if self._keeps_executed:
+            executed = (realtime or {}).get("executed", np.ones(np.shape(self._action), bool))
+            self._extras["extras"][EXECUTED] = executed
 
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False

@@ -33,6 +33,7 @@ from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import Decisions, Memory, Policy, PolicyCopies
 from async_wrappers.agents.replay.entering import ActorPriorities
+from async_wrappers.agents.replay.sequences import EXECUTED
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_at_least
 from async_wrappers.agents.turn_based import Overlap
@@ -79,7 +80,7 @@ class ShownRows(Protocol):
 
     @property
     def realtime(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Arrays [R]: start, frame, interval, applied, unreported_episodes."""
+        """Arrays [R]: start, frame, interval, applied, unreported_episodes; executed [R, H] where chunks are played."""
 
 
 class Ended(NamedTuple):
@@ -171,6 +172,7 @@ class Rows:
         self._action: npt.NDArray[Any] | None = None
         self._core: Any = None  # what a policy with memory remembers of each environment, [N, S]
         self._extras: dict[str, npt.NDArray[Any]] = {}  # of the last decisions
+        self._keeps_executed = spec.extras is not None and EXECUTED in spec.extras.spaces
 
     @property
     def frames_of_all(self) -> int:
@@ -202,6 +204,10 @@ class Rows:
         }
         if self._extras:
             columns["extras"] = {name: values[at] for name, values in self._extras.items()}
+        if self._keeps_executed:
+            executed = shown.realtime.get("executed")
+            all_of_them = np.ones(columns["action"].shape, bool)
+            columns["extras"][EXECUTED] = all_of_them if executed is None else executed[rows]
         return _Block(columns, shown.realtime["frame"][rows])
 
     def note(self, shown: ShownRows) -> list[Ended]:
@@ -267,7 +273,9 @@ class Rows:
             return ()
         if self._core is None:
             self._core = policy.initial_state(self.num_envs)  # type: ignore[attr-defined]
-        action = np.zeros(len(shown.env_ids), np.int64) if self._action is None else self._action[at]
+        # Before the first decisions there is none, in the shape of the action space.
+        none = np.zeros((len(shown.env_ids), *(self._spec.action_space.shape or ())), np.int64)
+        action = none if self._action is None else self._action[at]
         return Memory(self._core[at], action, shown.reward.astype(np.float32), shown.first)
 
     def state_dict(self) -> dict[str, list[int]]:

@@ -44,6 +44,9 @@ replayed                    float32 [B], 1 where the sequence was drawn from a r
 
 An extra named "version", int64 [T, B], is the number of updates that the weights had which made the decision; it is
 there where the policy is asked for it.
+
+Where a decision gives a chunk of H actions, action and previous_action have one more dimension, H. An extra named
+"executed", [T, B, H], then says which of them were applied; it is known where the transition is complete.
 """
 
 from __future__ import annotations
@@ -61,10 +64,11 @@ from torch import Tensor
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.schema import Column, TransitionSchema, each_array
 
-__all__ = ["MAX_VALUE", "STATE", "VALUE", "VERSION", "Assembly", "sequence_tensors", "without_state"]
+__all__ = ["EXECUTED", "MAX_VALUE", "STATE", "VALUE", "VERSION", "Assembly", "sequence_tensors", "without_state"]
 
 STATE = "state"  # the name of what a policy with memory remembers after its decision, among its extras
 VERSION = "version"  # the name of the number of updates that its weights have, among these too
+EXECUTED = "executed"  # the name of which entries of a chunk were applied, where whoever plays puts it among them
 VALUE, MAX_VALUE = "value", "max_value"  # the names of the values that it has computed to act
 
 Rows = npt.NDArray[Any]
@@ -88,6 +92,7 @@ class Assembly:
         discount_by: what `gamma` discounts, a "decision" or a "frame".
         with_values: whether `emit` is given the policy's values too, which transitions may have among their extras:
             `VALUE` `[M, L]` and `MAX_VALUE` `[M, L + 1]`, NaN where there are none.
+        chunk: actions of a decision, H, where it gives several at once; None for one.
 
     Attributes:
         columns: shape and dtype of each array of a sequence, by name.
@@ -112,6 +117,7 @@ class Assembly:
         gamma: float = 0.99,
         discount_by: Literal["decision", "frame"] = "decision",
         with_values: bool = False,
+        chunk: int | None = None,
     ) -> None:
         """See the class."""
         for name, value in {"num_envs": num_envs, "length": length, "stack_size": stack_size}.items():
@@ -138,16 +144,19 @@ class Assembly:
         sizes: dict[str, tuple[int, Column]] = {
             name: (frames, column) for name, column in self.schema.observation.columns.items()
         }
-        sizes["previous_action"] = rows, Column((), np.dtype(np.int64))
+        action = Column(() if chunk is None else (chunk,), np.dtype(np.int64))
+        sizes["previous_action"] = rows, action
         sizes["previous_reward"] = rows, Column((), np.dtype(np.float32))
         sizes["age"] = rows, Column((), np.dtype(np.int64))
         if self._state_size is not None:
             sizes[STATE] = rows, Column((self._state_size,), np.dtype(np.float32))
-        sizes["action"] = steps, Column((), np.dtype(np.int64))
+        sizes["action"] = steps, action
         for name in ("reward", "discount", "mask"):
             sizes[name] = steps, Column((), np.dtype(np.float32))
         if self.schema.extras:
             sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
+        if chunk is not None:
+            self._facts["chunk"] = chunk
         self._with_values = with_values
         if with_values:
             self._facts["with_values"] = True
@@ -167,7 +176,8 @@ class Assembly:
             self.columns[STATE] = sizes[STATE][1]
         # Of each environment: rows of the running sequence, observations of the running episode, and the last step.
         self._position, self._age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self._last_action, self._last_reward = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.float32)
+        self._last_action = np.zeros((num_envs, *action.shape), np.int64)
+        self._last_reward = np.zeros(num_envs, np.float32)
         self._last_state = np.zeros((num_envs, self._state_size or 0), np.float32)
         self.add_count = 0
 
@@ -257,7 +267,8 @@ class Assembly:
         for name, array in zip(self.observation_names, observation, strict=True):
             self._buffers[name][env_ids, at[1] + self.stack_size - 1] = array
         self._buffers["age"][at] = age
-        self._buffers["previous_action"][at] = np.where(begins, -1, self._last_action[env_ids])
+        self._buffers["previous_action"][at] = self._last_action[env_ids]
+        self._buffers["previous_action"][env_ids[begins], at[1][begins]] = -1
         self._buffers["previous_reward"][at] = np.where(begins, 0.0, self._last_reward[env_ids])
         if self._state_size is not None:
             self._buffers[STATE][at] = np.where(begins[:, None], 0.0, self._last_state[env_ids])
