@@ -27,6 +27,7 @@ import gymnasium as gym
 
 from async_wrappers.version import __version__
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
+from async_wrappers.wrappers.chunk import TemporalEnsemble
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ __all__ = [
     "SimulatedSchedule",
     "Spikes",
     "Stagger",
+    "TemporalEnsemble",
     "Tickets",
     "TimingReport",
     "Trace",

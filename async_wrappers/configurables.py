@@ -20,6 +20,7 @@ from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spike
 from async_wrappers.live import AsyncRunner
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
+from async_wrappers.wrappers.chunk import TemporalEnsemble
 from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.vector import VectorRealtimeDelay
 
@@ -42,7 +43,10 @@ _STRATEGIES = (ExpectedTime, MaxTime, NoStagger, Sequential, Tickets)
 # In the order of the alphabet, in which a message names several of them.
 CONFIGURABLES = tuple(
     sorted(
-        (*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES, AsyncRunner, VectorRealtimeDelay),
+        (
+            *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES),
+            *(AsyncRunner, TemporalEnsemble, VectorRealtimeDelay),
+        ),
         key=attrgetter("__name__"),
     )
 )

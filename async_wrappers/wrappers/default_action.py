@@ -97,7 +97,10 @@ class _Random(DefaultAction):
 
 
 def make_default_action(
-    default_action: Any, env: gym.Env[Any, Any], call: str = "RealtimeDelay(env, delay=8, {})"
+    default_action: Any,
+    env: gym.Env[Any, Any],
+    call: str = "RealtimeDelay(env, delay=8, {})",
+    name: str = "default_action",
 ) -> DefaultAction:
     """Return the default action that `default_action` describes, for `env`.
 
@@ -107,6 +110,7 @@ def make_default_action(
             its own), an element of the action space, or a function of (newest observation, last agent action or None).
         env: The environment that will receive the actions.
         call: The caller's line with a place for the default action, for the message where there is no no-op.
+        name: The caller's argument, for messages.
 
     Raises:
         ValueError: An unknown name, an action outside the action space, or "noop" where the environment has none.
@@ -114,7 +118,7 @@ def make_default_action(
     space = env.action_space
     if isinstance(default_action, str):
         if default_action == "noop":
-            return _Fixed(own_copy(_noop_or_error(env, call)))
+            return _Fixed(own_copy(_noop_or_error(env, call, name)))
         if default_action == "repeat":
             noop = find_noop(env)
             return _Repeat(create_zero_array(space) if noop is None else noop)
@@ -126,10 +130,11 @@ def make_default_action(
         return DefaultAction(default_action)
     elif (action := _element(space, default_action)) is not None:
         return _Fixed(own_copy(action))
-    close = get_close_matches(default_action, NAMES, n=1) if isinstance(default_action, str) else []
+    names = (*NAMES, "chunk") if name == "default_action" else NAMES
+    close = get_close_matches(default_action, names, n=1) if isinstance(default_action, str) else []
     hint = f"; did you mean {close[0]!r}?" if close else ""
     raise ValueError(
-        f"default_action must be one of {', '.join(map(repr, NAMES))}, a function of (observation, last_action) or "
+        f"{name} must be one of {', '.join(map(repr, names))}, a function of (observation, last_action) or "
         f"an element of {space}, got {default_action!r}{hint}"
     )
 
@@ -184,13 +189,13 @@ def _said_of_actions(env: gym.Env[Any, Any], name: str) -> Any | None:
     return getattr(layer, name) if layer.action_space is env.action_space else None
 
 
-def _noop_or_error(env: gym.Env[Any, Any], call: str) -> Any:
+def _noop_or_error(env: gym.Env[Any, Any], call: str, name: str) -> Any:
     noop = find_noop(env)
     if noop is None:
-        some = f" (default_action={env.action_space.start})" if isinstance(env.action_space, Discrete) else ""
-        line = call.format("default_action='repeat'")
+        some = f" ({name}={env.action_space.start})" if isinstance(env.action_space, Discrete) else ""
+        line = call.format(f"{name}='repeat'")
         raise ValueError(
-            f"default_action='noop' needs an environment with a no-op, but {_name(env)} with actions "
+            f"{name}='noop' needs an environment with a no-op, but {_name(env)} with actions "
             f"{env.action_space} has none: write `{line}`, which lets the last action go "
             f"on, or give 'random', an action{some} or a function, or let the environment say which action does "
             "nothing (an attribute noop_action)"

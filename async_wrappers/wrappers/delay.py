@@ -11,6 +11,7 @@ from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import flag, whole_frames
 from async_wrappers.schedule.plain import PlainSchedule
+from async_wrappers.wrappers.chunk import Chunks, executed_entries, make_chunk_rule
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
@@ -60,6 +61,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     After ``reset`` it holds ``frame``, ``start`` and ``observation_info``.
 
+    With ``default_action="chunk"`` the policy gives the actions of `chunk_length` frames at once, from the frame of its
+    observation on: frame k receives ``chunk[k - start]`` until the next chunk lands (`async_wrappers.wrappers.chunk`).
+    `action_space` is of chunks, and after a step ``info["realtime"]`` also holds ``executed``, bool [chunk_length]:
+    which entries of this step's chunk are of the frames from its effect to the next one's (or to the end of the
+    episode), which is where they were applied. The log-probability of a step is the sum of its executed entries'.
+    ``default_frames`` then counts the frames on which `after_chunk` acted.
+
     With `report_effect` it also holds, after a step, what the environment showed on the frame on which the action
     landed: ``effect_observation``, and its info as ``effect_info``; both None where ``applied`` is False. The policy
     could not know this when it chose the action, so it is for a teacher, not for a policy.
@@ -86,7 +94,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         delay: Age of the observation behind an action, in frames.
         noops: Frames between two actions, filled by the default action.
         default_action: ``"noop"``, ``"repeat"``, ``"random"``, an action, or a function of (newest observation, last
-            agent action or None). Looked up only when an action can be late or missing.
+            agent action or None). Looked up only when an action can be late or missing. Or ``"chunk"``: the policy's
+            own, several at once.
         latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
         workers: With a latency: how many infer at a time, 1 if not given.
         fps: With a latency: frames per second.
@@ -94,13 +103,23 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         playout: With a latency and tickets: frames, or a quantile of the latency such as ``"p99"``.
         slot: With a latency and tickets: least distance between two starts, in frames.
         report_effect: Report the observation on which each action landed; otherwise it is not even copied.
+        chunk_length: With chunks: H, the frames that a chunk is for. With constants ``delay + noops + 1`` if not given;
+            must be given with a latency.
+        after_chunk: With chunks: the default action before an episode's first chunk lands and after a chunk's end,
+            ``"noop"`` if not given.
+        chunk_mean: With chunks of real actions: how the chunks that cover a frame are weighed. One of LeRobot's
+            ``"weighted_average"`` (a newer chunk weighs .7, the mean of the older ones .3), ``"average"`` (.5, .5) and
+            ``"conservative"`` (.3, .7), or a `TemporalEnsemble`; None, or ``"latest_only"``: the newest wins. A mean is
+            for acting alone: no entry is applied as it was drawn, so its log-probability says nothing.
 
     Attributes:
         report_effect: As given; it may be changed between two episodes.
+        chunk_rule: The `async_wrappers.wrappers.chunk.ChunkRule` of chunks; None without.
 
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
-            none, constants and a latency at the same time, or what needs a latency without one.
+            none, constants and a latency at the same time, what needs a latency without one, a chunk that is shorter
+            than delay + interval, or chunks of actions of which there are none.
     """
 
     def __init__(
@@ -117,11 +136,15 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         playout: int | str = "p99",
         slot: int | None = None,
         report_effect: bool = False,
+        chunk_length: int | None = None,
+        after_chunk: Any = None,
+        chunk_mean: Any = None,
     ) -> None:
         """See the class."""
         report_effect = flag("report_effect", report_effect)
         constants = {"delay": delay, "noops": noops}
         of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
+        of_chunks = {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
         gym.utils.RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=True,
@@ -130,6 +153,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             latency=latency,
             **of_a_latency,
             **({"report_effect": True} if report_effect else {}),
+            **{name: value for name, value in of_chunks.items() if value is not None},
         )
         gym.Wrapper.__init__(self, env)
         self.report_effect = report_effect
@@ -154,10 +178,18 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot)
             given = {"latency": latency, **of_a_latency}
         self._schedule: PlainSchedule | SimulatedSchedule = self._simulated or PlainSchedule(**frames)
+        needed = None if self._simulated else (frames["delay"], frames["noops"] + 1)
+        self.chunk_rule = rule = make_chunk_rule(default_action, chunk_length, after_chunk, chunk_mean, needed)
+        self._chunks = None if rule is None else Chunks(rule, env.action_space)
+        name = "default_action"
+        if rule is not None:
+            self.action_space = rule.policy_space(env.action_space)
+            name, default_action = "after_chunk", rule.after
+            given = {**given, "default_action": "chunk"} if self._simulated or frames["delay"] else {}
         self._default_action: DefaultAction | None = None
         if given:
             line = written_call("RealtimeDelay", "env", **given)
-            self._default_action = make_default_action(default_action, env, line)
+            self._default_action = make_default_action(default_action, env, line, name)
         self._running = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -170,6 +202,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         observation, info = self.env.reset(seed=seed, options=options)
         if self._default_action is not None:
             self._default_action.reset(seed)
+        if self._chunks is not None:
+            self._chunks.clear()
         self._schedule_frames = self._schedule.frames(seed)
         self._start, effect = self._schedule.first()  # of the decision that the agent makes next
         self._delay = effect - self._start
@@ -220,8 +254,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed = self._now() if self.report_effect and applied else (effect, None, None)
         if applied:
-            self._last_action = action if type(action) is int else own_copy(action)
-            self._step_frame(action)
+            if self._chunks is None:
+                self._last_action = action if type(action) is int else own_copy(action)
+                self._step_frame(action)
+            else:
+                self._chunks.forget(effect)
+                self._chunks.add(start, effect, action)
+                self._step_default()
             while self._due is None and not self._over:
                 self._step_default()
         frame, due, reward = self._frame, self._due, self._reward
@@ -245,6 +284,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "finished": finished,
             "observation_info": info_then,
         }
+        if self.chunk_rule is not None:
+            executed = executed_entries(self.chunk_rule.length, start, effect, frame)
+            realtime["default_frames"] = frame - first - int(executed.sum())
+            realtime["executed"] = executed
         if self.report_effect:
             realtime |= {"effect_observation": landed[1], "effect_info": landed[2]}
         return observation, reward, terminated, truncated, {**info, "realtime": realtime}
@@ -275,6 +318,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._schedule_frames = self._schedule.frames_from(self._frame + (not self._over))
 
     def _step_default(self) -> None:
+        """Run one frame with the running chunk's action, or else the default action."""
+        if self._chunks is not None and (action := self._chunks.at(self._frame)) is not None:
+            self._last_action = own_copy(action)
+            self._step_frame(action)
+            return
         assert self._default_action is not None  # looked up unless every frame receives an action
         self._step_frame(self._default_action(self._newest[0], self._last_action))
 

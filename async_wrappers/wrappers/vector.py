@@ -10,10 +10,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole_frames
+from async_wrappers.wrappers.chunk import ChunkBatch, make_chunk_rule
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row, rows, with_row
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
@@ -51,6 +53,7 @@ class _Report:
     __slots__ = (
         "applied",
         "default_frames",
+        "executed",
         "finals",
         "interval",
         "rewards",
@@ -70,6 +73,7 @@ class _Report:
         self.unreported_episodes = np.zeros(num_envs, np.int64)
         self.unreported_reward = np.zeros(num_envs)
         self.finals: list[_Finals] = []
+        self.executed: NDArray[np.bool_] | None = None  # of chunks
 
 
 if TYPE_CHECKING:
@@ -150,6 +154,10 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     the returned observation; those of the ended one are in ``info["final_info"]["realtime"]``. After ``reset`` there
     are ``deciding``, ``frame``, ``start`` and ``observation_info``.
 
+    With ``default_action="chunk"`` the action of each sub-environment is a chunk of `chunk_length` actions, as in
+    `RealtimeDelay`; then there also is ``executed``, bool [num_envs, chunk_length]: which entries of this step's chunk
+    the sub-environment received.
+
     ``reset(options={"reset_mask": ...})`` cuts the chosen episodes short where the wrapped environment can do that;
     rewards that they carried are dropped.
 
@@ -171,21 +179,41 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         default_action: As in `RealtimeDelay`, of a single sub-environment: ``"noop"``, ``"repeat"``, ``"random"`` (each
             sub-environment has a generator, seeded by ``reset(seed=)`` like the sub-environment), an action of
             ``single_action_space``, or a function of (newest observation, last agent action or None), called for
-            each sub-environment by itself.
+            each sub-environment by itself. Or ``"chunk"``.
+        chunk_length: As in `RealtimeDelay`.
+        after_chunk: As in `RealtimeDelay`: the default action until an episode's first chunk lands.
+        chunk_mean: As in `RealtimeDelay`.
 
     Raises:
         ValueError: `env` is not a vector environment in lockstep with an autoreset mode in its metadata, negative or
-            fractional frames, an unknown default action, or ``"noop"`` where the environment has none.
+            fractional frames, an unknown default action, ``"noop"`` where the environment has none, a chunk that is
+            shorter than delay + interval, or chunks of actions of which there are none.
     """
 
-    def __init__(self, env: VectorEnv, delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
+    def __init__(
+        self,
+        env: VectorEnv,
+        delay: int = 0,
+        noops: int = 0,
+        default_action: Any = "noop",
+        *,
+        chunk_length: int | None = None,
+        after_chunk: Any = None,
+        chunk_mean: Any = None,
+    ) -> None:
         """See the class."""
         if not isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.vector.VectorEnv, got {env}: use RealtimeDelay")
         if (batch_size := getattr(env.unwrapped, "batch_size", env.num_envs)) != env.num_envs:
             raise ValueError(f"env must step all {env.num_envs} sub-environments at once, got batch_size={batch_size}")
+        of_chunks = {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
         gym.utils.RecordConstructorArgs.__init__(
-            self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action
+            self,
+            _disable_deepcopy=True,
+            delay=delay,
+            noops=noops,
+            default_action=default_action,
+            **{name: value for name, value in of_chunks.items() if value is not None},
         )
         gym.vector.VectorWrapper.__init__(self, env)
         self._delay, self._interval = whole_frames("delay", delay), whole_frames("noops", noops) + 1
@@ -200,9 +228,20 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self.metadata = {**env.metadata, "autoreset_mode": self._mode}
         self._steps_without_report = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that reports an end
         self._lockstep = _Lockstep(env, inner, resets=self._delayed)
-        given = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
+        given: Info = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
+        self.chunk_rule = rule = make_chunk_rule(
+            default_action, chunk_length, after_chunk, chunk_mean, (self._delay, self._interval)
+        )
+        self._chunks = None if rule is None else ChunkBatch(rule, env.single_action_space, env.num_envs)
+        name = "default_action"
+        if rule is not None:
+            self.single_action_space = rule.policy_space(env.single_action_space)
+            self.action_space = batch_space(self.single_action_space, env.num_envs)
+            self._entries = np.arange(rule.length)
+            name, default_action = "after_chunk", rule.after
+            given = {**given, "default_action": "chunk"}
         line = written_call("VectorRealtimeDelay", "env", **given)
-        self._default_actions = _default_actions(default_action, env, line) if self._delayed else []
+        self._default_actions = _default_actions(default_action, env, line, name) if self._delayed else []
         self._sees_observations = callable(default_action)
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
         self._delays = np.full(env.num_envs, self._delay)
@@ -265,10 +304,17 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         while self._frame < self._effect:
             self._step_frame(None)
         report.applied = self._first <= np.array(self._step)
-        self._step_frame(actions)
-        while self._frame < self._effect + self._interval:
-            self._step_frame(None)
+        if self._chunks is None:
+            self._step_frame(actions)
+            while self._frame < self._effect + self._interval:
+                self._step_frame(None)
+        else:
+            self._chunks.add(self._step, self._step * self._interval, actions)
+            while self._frame < self._effect + self._interval:
+                self._step_frame(self._chunks.at(self._frame, self._first))
         self._close()
+        if self._chunks is not None:
+            report.executed = self._execute()
         self._step += 1
         while self._seen[0].boundary < self._step:
             self._seen.popleft()
@@ -278,6 +324,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     def _forget(self) -> None:
         """Begin to count frames."""
         n = self.num_envs
+        if self._chunks is not None:
+            self._chunks.clear()
         self._frame, self._now = 0, np.array(0)  # NumPy is twice as fast with an array as with an int
         self._step = 0  # the boundary whose observations the agent has
         self._seen: deque[_Sight] = deque()  # from that boundary on
@@ -334,7 +382,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         rules = [default_action.rule() for default_action in self._default_actions]
         if any(rule is None for rule in rules):
             return None
-        standing = batch(self.single_action_space, [rule.action for rule in rules if rule is not None])
+        standing = batch(self.env.single_action_space, [rule.action for rule in rules if rule is not None])
         self._repeats = all(rule.repeats for rule in rules if rule is not None)
         return standing if type(standing) is np.ndarray and not standing.dtype.hasobject else None
 
@@ -349,7 +397,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             if not given.shape or len(given) != self.num_envs:
                 got = len(given) if given.shape else "none"
                 raise ValueError(f"actions must be one for each of {self.num_envs} sub-environments, got {got}")
-            applied = self._report.applied
+            applied = self._receiving()
             mask = applied if given.ndim == 1 else applied.reshape(-1, *(1,) * (given.ndim - 1))
             if self._repeats:
                 np.copyto(defaults, given, where=mask)
@@ -367,11 +415,11 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         n = self.num_envs
         applied = np.zeros(n, bool)
         if actions is not None:
-            given = rows(self.action_space, own_copy(actions))
+            given = rows(self.env.action_space, own_copy(actions))
             if len(given) != n:
                 raise ValueError(f"actions must be one for each of {n} sub-environments, got {len(given)}")
             # A row without an action of the agent's keeps its last one, for "repeat"; it receives the default action.
-            applied = self._report.applied
+            applied = self._receiving()
             for i in np.flatnonzero(applied).tolist():
                 self._last_actions[i] = given[i]
             if applied.all():
@@ -387,7 +435,12 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
                 sent.append(self._default_actions[i](observations[i], last_action))
             else:
                 sent.append(self._ignored_action)
-        return batch(self.single_action_space, sent)
+        return batch(self.env.single_action_space, sent)
+
+    def _receiving(self) -> NDArray[np.bool_]:
+        """Return whose action, or entry of a chunk, lands on this frame."""
+        # A chunk goes on after its effect, but not into the next episode.
+        return self._report.applied if self._chunks is None else self._first <= np.array(self._step)
 
     def _see(self, observations: Any, info: Info) -> None:
         """Keep this frame, on which decisions start."""
@@ -463,6 +516,14 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
                     observations[place] = observation
         return observations
 
+    def _execute(self) -> NDArray[np.bool_]:
+        """Return which entries of each chunk were received, bool [num_envs, chunk_length], and count them out."""
+        report, entries = self._report, self._entries
+        ends = np.array(self._delay) + report.interval
+        report.default_frames = report.default_frames + report.applied - report.interval
+        executed: NDArray[np.bool_] = (entries >= self._delay) & (entries < ends[:, None])
+        return executed
+
     def _close(self) -> None:
         """Credit the rewards of the frames since the last report to decisions of episodes that go on."""
         report = self._report
@@ -512,6 +573,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             "unreported_episodes": report.unreported_episodes,
             "unreported_reward": report.unreported_reward,
         }
+        if report.executed is not None:
+            realtime["executed"] = report.executed
         info = {**self._newest.info}
         if self._mode is AutoresetMode.SAME_STEP:
             self._add_finals(info, realtime)
@@ -538,6 +601,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             for place, i in enumerate(finals.which.tolist()):
                 of_the_observation, last = finals.infos[place] if finals.infos else ({}, {})
                 ended: Info = {key: realtime[key][i].item() for key in keys}
+                if self._report.executed is not None:
+                    ended["executed"] = self._report.executed[i].copy()
                 ended |= {"frame": int(finals.frames[place]), "start": int(finals.starts[place])}
                 final_info = {**last, "realtime": {**ended, "observation_info": of_the_observation}}
                 self._add_info(info, {"final_obs": finals.observations[place], "final_info": final_info}, i)
@@ -582,13 +647,13 @@ class _SubEnvironment(gym.Env[Any, Any]):
 _NEED_MEANINGS = ("noop", "repeat")
 
 
-def _default_actions(default_action: Any, env: VectorEnv, line: str) -> list[DefaultAction]:
-    """Return the default action of each sub-environment; `line` is the caller's, for a message."""
+def _default_actions(default_action: Any, env: VectorEnv, line: str, name: str) -> list[DefaultAction]:
+    """Return the default action of each sub-environment; `line` and `name` are the caller's, for a message."""
     base: Any = env.unwrapped
     n = env.num_envs
 
     def made(sub_environments: Iterable[Any]) -> list[DefaultAction]:
-        return [make_default_action(default_action, each, line) for each in sub_environments]
+        return [make_default_action(default_action, each, line, name) for each in sub_environments]
 
     # A wrapper with another action space gives the actions another meaning: the base's no-op may be none of them.
     if env.single_action_space is not base.single_action_space:

@@ -83,9 +83,9 @@ def info_of(info: dict[str, Any], i: int) -> dict[str, Any]:
     return single
 
 
-def wrapped(world: World, default_action: Any) -> tuple[VectorRealtimeDelay, list[RecordingEnv]]:
+def wrapped(world: World, default_action: Any, **chunk: Any) -> tuple[VectorRealtimeDelay, list[RecordingEnv]]:
     reuse = world.reuse and world.mode is not SAME_STEP  # Gymnasium resets over the final info that it hands out
     recorders = [sub.make(reuse) for sub in world.subs]
     makers = [lambda recorder=recorder: recorder for recorder in recorders]
     vector = SyncVectorEnv(makers, copy=not world.reuse, autoreset_mode=world.mode)
-    return VectorRealtimeDelay(vector, world.delay, world.noops, default_action), recorders
+    return VectorRealtimeDelay(vector, world.delay, world.noops, default_action, **chunk), recorders

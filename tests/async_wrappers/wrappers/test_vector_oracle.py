@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tests.worlds.hashing_policy import DEFAULTS, Default, policy
+from tests.worlds.recording_env import MEANINGS, mixed
 from tests.worlds.schedule_cases import CASES
 from tests.worlds.vector_world import DISABLED, NEXT_STEP, SAME_STEP, WORLDS, Sub, World, info_of, plain, wrapped
 
@@ -37,8 +39,18 @@ class Played:
         return self.begin + len(self.rewards)
 
 
-def play_one(world: World, sub: Sub, default: Default) -> tuple[list[Any], list[Played], list[list[int]]]:
-    """Return what one sub-environment showed at the beginning of each frame, its episodes and what it received."""
+def chunk_of(observation: Any, length: int) -> NDArray[np.int64]:
+    """Return a chunk that depends on all that the observation does."""
+    return np.array([mixed(policy(observation), i) % len(MEANINGS) for i in range(length)])
+
+
+def play_one(
+    world: World, sub: Sub, default: Default, length: int = 0
+) -> tuple[list[Any], list[Played], list[list[int]]]:
+    """Return what one sub-environment showed at the beginning of each frame, its episodes and what it received.
+
+    With a `length`, decisions are chunks of so many actions.
+    """
     env, m, d = sub.make(), world.noops + 1, world.delay
     sights = [plain(env.reset())]
     episode, reported_in, resetting, last_action = Played(0, 0), -9, False, None
@@ -51,8 +63,12 @@ def play_one(world: World, sub: Sub, default: Default) -> tuple[list[Any], list[
             continue
         read = frame - d
         if read >= episode.first and read % m == 0:
-            action = last_action = policy(np.array(sights[read][0]))
+            sight = np.array(sights[read][0])
+            action = last_action = chunk_of(sight, length)[d] if length else policy(sight)
             episode.landed.append(frame)
+        elif length and episode.landed:
+            effect = episode.landed[-1]
+            action = chunk_of(np.array(sights[effect - d][0]), length)[frame - (effect - d)]
         else:
             action = default(frame, np.array(sights[frame][0]), last_action)
         observation, reward, terminated, truncated, info = env.step(action)
@@ -76,8 +92,8 @@ def play_one(world: World, sub: Sub, default: Default) -> tuple[list[Any], list[
     return sights, episodes, env.episodes
 
 
-def expected_steps(world: World, sights: list[Any], episodes: list[Played]) -> list[dict[str, Any]]:
-    """Return what each step returns of one sub-environment."""
+def expected_steps(world: World, sights: list[Any], episodes: list[Played], length: int = 0) -> list[dict[str, Any]]:
+    """Return what each step returns of one sub-environment; with chunks if there is a `length`."""
     m, d = world.noops + 1, world.delay
     returned = []
     for step in range(world.steps):
@@ -114,6 +130,9 @@ def expected_steps(world: World, sights: list[Any], episodes: list[Played]) -> l
             "unreported_episodes": len(unreported),
             "unreported_reward": sum(sum(episode.rewards) for episode in unreported),
         }
+        if length:
+            realtime["executed"] = [d <= i < d + interval for i in range(length)]
+            realtime["default_frames"] -= interval - (acting is not None)
         observation, info = sights[boundary][0], dict(sights[stop][1])
         if reported:
             shown = min(boundary if acting else reported.first + m, reported.end)
@@ -124,7 +143,7 @@ def expected_steps(world: World, sights: list[Any], episodes: list[Played]) -> l
                 "observation_info": final_info,
             }
             if world.own_mode is SAME_STEP:
-                keys = ("delay", "applied", "interval", "default_frames")
+                keys = {"delay", "applied", "interval", "default_frames", "executed"} & realtime.keys()
                 of_the_end = {**{key: realtime[key] for key in keys}, **of_the_end}
                 info["final_obs"] = final
                 info["final_info"] = {**reported.last[1], "realtime": of_the_end}
@@ -142,15 +161,20 @@ def expected_steps(world: World, sights: list[Any], episodes: list[Played]) -> l
     return returned
 
 
-def by_the_wrapper(world: World, default_action: Any) -> tuple[list[list[dict[str, Any]]], list[list[list[int]]]]:
+def by_the_wrapper(
+    world: World, default_action: Any, length: int = 0
+) -> tuple[list[list[dict[str, Any]]], list[list[list[int]]]]:
     """Return, for each sub-environment, what each step returned of it, and the actions that it received."""
-    env, recorders = wrapped(world, default_action)
+    if length:
+        env, recorders = wrapped(world, "chunk", after_chunk=default_action, chunk_length=length)
+    else:
+        env, recorders = wrapped(world, default_action)
     assert env.metadata["autoreset_mode"] is world.own_mode
     returned: list[list[dict[str, Any]]] = [[] for _ in world.subs]
     observations, info = env.reset()
     kept = []
     for _ in range(world.steps):
-        actions = np.array([policy(observation) for observation in observations])
+        actions = np.array([chunk_of(each, length) if length else policy(each) for each in observations])
         observations, rewards, terminated, truncated, info = env.step(actions)
         kept.append((observations, observations.copy()))
         for i, steps in enumerate(returned):
@@ -182,3 +206,19 @@ def test_each_sub_environment_lives_by_the_three_rules_between_common_boundaries
         unreported = sum(step["info"]["realtime"]["unreported_reward"] for step in steps)
         carried = steps[-1]["info"]["realtime"]["carried_reward"]
         assert reported + unreported + carried == sum(sum(episode.rewards) for episode in episodes)
+
+
+@settings(max_examples=CASES // 3, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(world=WORLDS, name=st.sampled_from(list(DEFAULTS)), more=st.integers(0, 3))
+def test_each_sub_environment_plays_its_own_chunks_and_none_of_an_episode_that_is_over(
+    world: World, name: str, more: int
+) -> None:
+    default_action, rule = DEFAULTS[name]
+    length = world.delay + world.noops + 1 + more
+    if world.own_mode is DISABLED:
+        world = World(world.delay, world.noops, world.subs, SAME_STEP, world.steps, world.reuse)
+    returned, received = by_the_wrapper(world, default_action, length)
+    for sub, steps, actions in zip(world.subs, returned, received, strict=True):
+        sights, episodes, expected_actions = play_one(world, sub, rule, length)
+        assert actions == expected_actions
+        assert steps == expected_steps(world, sights, episodes, length)

@@ -1,0 +1,304 @@
+"""A chunk as the default action: the policy gives H actions at once, and they fill the frames between two decisions.
+
+Decision j reads ``o_{s_j}`` and answers ``chunk_j``: entry i is meant for frame ``s_j + i``. It lands on frame ``e_j``;
+from then on, until the next one lands, frame k receives ``chunk_j[k - s_j]``. The first ``e_j - s_j`` entries are for
+frames that have passed by then, and are skipped::
+
+    frame             s_j             e_j                     e_{j+1}
+    chunk_j      0    1    2    3      4      5      6    7     8    ...   H - 1
+                 skipped: too late     executed ............    the next chunk's frames
+
+A constant delay and interval need ``H >= delay + interval``. With random latencies a chunk may end before the next one
+lands: then the base default action acts. Where the chunks of several decisions cover a frame, the newest wins; of real
+actions a weighted mean may be taken instead.
+
+Queues of timed actions: LeRobot's asynchronous inference (Cadene et al., 2024), whose aggregate functions are offered
+here. Temporal ensembling: Zhao et al., "Learning Fine-Grained Bimanual Manipulation with Low-Cost Hardware" (ACT),
+arXiv 2304.13705, Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from numpy.typing import NDArray
+
+from async_wrappers.checks import number, whole
+
+__all__ = ["ChunkBatch", "ChunkRule", "Chunks", "TemporalEnsemble", "executed_entries", "make_chunk_rule"]
+
+_LONGEST = 100_000  # entries of a chunk
+
+# LeRobot's aggregate functions: what a newer chunk weighs where it meets the mean of the older ones.
+_NEWER = {"weighted_average": 0.7, "latest_only": 1.0, "average": 0.5, "conservative": 0.3}
+
+
+@dataclass(frozen=True)
+class TemporalEnsemble:
+    """ACT's temporal ensembling: the i-th of the chunks that cover a frame weighs ``exp(-m i)``.
+
+    Args:
+        m: How fast weights fall; 0 gives the plain mean.
+        first: Which chunk is number 0 and weighs most: ``"oldest"``, as in ACT, or ``"newest"``.
+
+    Raises:
+        ValueError: `m` is negative or not finite, or `first` is another word.
+    """
+
+    m: float = 0.01
+    first: Literal["oldest", "newest"] = "oldest"
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        object.__setattr__(self, "m", number("m", self.m, "a finite number >= 0", lambda m: 0 <= m < math.inf))
+        if not isinstance(self.first, str) or self.first not in ("oldest", "newest"):
+            raise ValueError(f"first must be 'oldest' or 'newest', got {self.first!r}")
+
+    def weights(self, chunks: int) -> list[float]:
+        """Return the weights of so many chunks, oldest first; their sum is 1."""
+        falling = [math.exp(-self.m * i) for i in range(chunks)]
+        total = sum(falling)
+        falling = [weight / total for weight in falling]
+        return falling if self.first == "oldest" else falling[::-1]
+
+
+@dataclass(frozen=True)
+class _Aggregate:
+    """LeRobot's: the mean so far and each newer chunk in turn, ``(1 - newer) mean + newer chunk``."""
+
+    name: str
+
+    def weights(self, chunks: int) -> list[float]:
+        newer = _NEWER[self.name]
+        older = 1 - newer
+        return [older ** (chunks - 1), *(newer * older ** (chunks - 1 - i) for i in range(1, chunks))]
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+
+@dataclass(frozen=True)
+class ChunkRule:
+    """How chunks fill frames.
+
+    Attributes:
+        length: H, entries of a chunk; one entry is for one frame.
+        after: The base default action: before an episode's first chunk lands, and after a chunk's end.
+        mean: How the chunks that cover a frame are weighed; None: the newest wins.
+    """
+
+    length: int
+    after: Any
+    mean: TemporalEnsemble | _Aggregate | None
+
+    def policy_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """Return the policy's action space, of chunks of actions of `space`.
+
+        Discrete actions give ``MultiDiscrete([A] * H)`` with the same numbers, a Box gives a Box ``[H, *shape]``.
+
+        Raises:
+            ValueError: `space` is another one, or a mean is asked of actions that are no real numbers.
+        """
+        if not isinstance(space, Discrete | Box):
+            raise ValueError(f"default_action='chunk' needs Discrete or Box actions, got {space}")
+        if self.mean is not None and not (isinstance(space, Box) and np.issubdtype(space.dtype, np.floating)):
+            raise ValueError(
+                f"chunk_mean needs a Box of real actions, got {self.mean} for {space}: leave it None, and the "
+                "newest chunk wins"
+            )
+        if isinstance(space, Discrete):
+            counts, start = np.full(self.length, space.n), np.full(self.length, space.start)
+            return MultiDiscrete(counts, dtype=space.dtype.type, start=start)
+        low, high = (np.tile(bound, (self.length, *[1] * bound.ndim)) for bound in (space.low, space.high))
+        return Box(low, high, dtype=space.dtype.type)
+
+
+def make_chunk_rule(
+    default_action: Any, chunk_length: Any, after_chunk: Any, chunk_mean: Any, needed: tuple[int, int] | None
+) -> ChunkRule | None:
+    """Return the rule that a wrapper's or a runner's arguments describe; None if the default action is no chunk.
+
+    Args:
+        default_action: ``"chunk"``, or another default action.
+        chunk_length: Frames; None for as many as are needed, where that is known.
+        after_chunk: The base default action; None for ``"noop"``.
+        chunk_mean: None, one of LeRobot's names, or a `TemporalEnsemble`.
+        needed: The constants delay and interval, in frames; None if they vary.
+
+    Raises:
+        ValueError: An argument that needs ``default_action="chunk"``, a length that is too short or missing, or an
+            unknown mean.
+    """
+    if not (isinstance(default_action, str) and default_action == "chunk"):
+        given = {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"{name}={value!r} needs default_action='chunk', got {default_action!r}")
+        return None
+    if chunk_length is None and needed is None:
+        raise ValueError("chunk_length must be given where delays vary, in frames, got None")
+    length = sum(needed or ()) if chunk_length is None else whole("chunk_length", chunk_length, 1, _LONGEST)
+    if needed is not None and length < sum(needed):
+        raise ValueError(
+            f"chunk_length must be >= delay + interval = {needed[0]} + {needed[1]} = {sum(needed)} frames, got {length}"
+        )
+    return ChunkRule(length, "noop" if after_chunk is None else after_chunk, _mean(chunk_mean))
+
+
+def _mean(chunk_mean: Any) -> TemporalEnsemble | _Aggregate | None:
+    if chunk_mean is None or isinstance(chunk_mean, TemporalEnsemble):
+        return chunk_mean
+    if not isinstance(chunk_mean, str) or chunk_mean not in _NEWER:
+        names = ", ".join(map(repr, _NEWER))
+        raise ValueError(f"chunk_mean must be None, one of {names}, or a TemporalEnsemble, got {chunk_mean!r}")
+    return None if chunk_mean == "latest_only" else _Aggregate(chunk_mean)
+
+
+def executed_entries(length: int, start: int, effect: int, end: int) -> NDArray[np.bool_]:
+    """Return which entries of a chunk, bool [length], belong to frames `effect` .. `end` - 1; entry i to start + i."""
+    executed = np.zeros(length, bool)
+    executed[effect - start : end - start] = True
+    return executed
+
+
+class Landed(NamedTuple):
+    """A chunk, the frame whose observation it was computed from, and the frame from which on it counts."""
+
+    start: int
+    effect: int
+    chunk: NDArray[Any]
+
+
+class Chunks:
+    """The chunks of one episode, in the order of their starts: which action a frame receives.
+
+    Args:
+        rule: How they fill frames.
+        space: The environment's action space.
+
+    Raises:
+        ValueError: Chunks cannot be made of `space`; see `ChunkRule.policy_space`.
+    """
+
+    def __init__(self, rule: ChunkRule, space: gym.Space[Any]) -> None:
+        """See the class."""
+        policy_space = rule.policy_space(space)
+        assert policy_space.shape is not None
+        self._shape, self._space, self._rule = policy_space.shape, space, rule
+        self._landed: list[Landed] = []
+
+    def clear(self) -> None:
+        """Begin an episode."""
+        self._landed.clear()
+
+    def add(self, start: int, effect: int, chunk: Any) -> None:
+        """Take in a copy of a chunk that is newer than all others.
+
+        Raises:
+            ValueError: It has another shape than the policy's action space.
+        """
+        copy = np.array(chunk)
+        if copy.shape != self._shape:
+            raise ValueError(f"action must be a chunk of shape {list(self._shape)}, got shape {list(copy.shape)}")
+        self._landed.append(Landed(start, effect, copy))
+
+    def forget(self, frame: int) -> None:
+        """Drop the chunks that no frame from `frame` on asks for."""
+        if self._rule.mean is None:
+            newest = sum(landed.effect <= frame for landed in self._landed) - 1
+            del self._landed[: max(newest, 0)]
+        else:
+            self._landed = [landed for landed in self._landed if frame < landed.start + self._rule.length]
+
+    def newest(self, frame: int) -> int:
+        """Return the start of the newest chunk that has landed by `frame`; -1 if there is none."""
+        return next((landed.start for landed in reversed(self._landed) if landed.effect <= frame), -1)
+
+    def at(self, frame: int) -> Any | None:
+        """Return a copy of the action that a frame receives; None before the first chunk and after the last one's end.
+
+        An older chunk ends first, so a frame after the newest chunk's end is covered by none.
+        """
+        length = self._rule.length
+        entries = [
+            landed.chunk[frame - landed.start]
+            for landed in self._landed
+            if landed.effect <= frame < landed.start + length
+        ]
+        if not entries:
+            return None
+        return entries[-1].copy() if self._rule.mean is None else mean_of(self._rule.mean, entries, self._space)
+
+
+class ChunkBatch:
+    """The chunks [N, H, ...] of environments that go in lockstep: which actions they receive on a frame.
+
+    Args:
+        rule: How they fill frames.
+        space: The action space of one environment.
+
+    Raises:
+        ValueError: Chunks cannot be made of `space`; see `ChunkRule.policy_space`.
+    """
+
+    def __init__(self, rule: ChunkRule, space: gym.Space[Any], num_envs: int) -> None:
+        """See the class."""
+        policy_space = rule.policy_space(space)
+        assert policy_space.shape is not None
+        self._shape, self._space, self._rule = (num_envs, *policy_space.shape), space, rule
+        self._landed: list[tuple[int, int, NDArray[Any]]] = []  # step, start, chunks
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._landed.clear()
+
+    def add(self, step: int, start: int, chunks: Any) -> None:
+        """Take in a copy of a step's chunks, whose entries 0 are for frame `start`.
+
+        Raises:
+            ValueError: They have another shape than the policy's action space.
+        """
+        copy = np.array(chunks)
+        if copy.shape != self._shape:
+            raise ValueError(f"actions must be chunks of shape {list(self._shape)}, got shape {list(copy.shape)}")
+        ends = start if self._rule.mean is not None else math.inf
+        self._landed = [landed for landed in self._landed if landed[1] + self._rule.length > ends]
+        self._landed.append((step, start, copy))
+
+    def at(self, frame: int, first: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the actions [N, ...] of a frame that the newest chunks cover.
+
+        Args:
+            frame: From the newest chunks' effect on.
+            first: The first step of each environment's running episode; older chunks are of an episode that is over.
+        """
+        covering = [landed for landed in self._landed if frame < landed[1] + self._rule.length]
+        entries = [chunks[:, frame - start] for _, start, chunks in covering]
+        newest = entries[-1].copy()
+        if self._rule.mean is None:
+            return newest
+        counts = np.sum([first <= step for step, *_ in covering], axis=0)
+        for count in range(1, len(entries) + 1):
+            which = np.flatnonzero(counts == count)
+            if len(which):
+                newest[which] = mean_of(self._rule.mean, [each[which] for each in entries[-count:]], self._space)
+        return newest
+
+
+def mean_of(
+    mean: TemporalEnsemble | _Aggregate, entries: Sequence[NDArray[Any]], space: gym.Space[Any]
+) -> NDArray[Any]:
+    """Return the weighted mean of actions [...] of a Box, oldest first, in its type; summed in double precision."""
+    assert isinstance(space, Box)
+    total = np.zeros(np.shape(entries[0]))
+    for weight, entry in zip(mean.weights(len(entries)), entries, strict=True):
+        total += weight * np.asarray(entry, np.float64)
+    # Rounding may carry a mean of equal numbers past a bound that they lie on.
+    bounded: NDArray[Any] = np.clip(total.astype(space.dtype), space.low, space.high)
+    return bounded
