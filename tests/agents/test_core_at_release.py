@@ -30,6 +30,7 @@ from tests.worlds.latency_models import FAST
 ROWS = 5  # of a sequence
 MEMORY = ("previous_action", "previous_reward", "first")
 CONSTANTS = [{"delay": 4}, {"delay": 6, "noops": 1}, {"delay": 3, "noops": 3}, {"delay": 1, "noops": 2}]
+CHUNKS = {"latency": LogNormal(0.05, 0.5), "fps": 60, "default_action": "chunk", "chunk_length": 9}
 LATENCIES = [
     {"latency": LogNormal(0.05, 0.5), "workers": 3, "fps": 60},
     {"latency": LogNormal(0.05, 0.8), "workers": 2, "fps": 60, "stagger": "none"},
@@ -46,8 +47,8 @@ def spec_of(kind: Any, env: Any, seed: int = 0) -> Any:
         made_by, of_kind = create_recurrent_q_network, {"burn_in": 0, "state_period": ROWS, "unroll_length": ROWS}
         of_kind |= {"min_replay_history": 1000, "replay_capacity": 5000, "batch_size": 2}
 
-    def network(shape: Any, actions: int) -> torch.nn.Module:
-        return made_by(shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=lambda size: LSTMCore(size, 4))
+    def network(shape: Any, actions: int, **chunk: int) -> torch.nn.Module:
+        return made_by(shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=lambda size: LSTMCore(size, 4), **chunk)
 
     arguments = {"network": network, "optimizer": frozen, "stack_size": 1, "device": "cpu", "seed": seed, **of_kind}
     return kind(env.observation_space, env.action_space, **arguments)
@@ -62,10 +63,10 @@ def lived(agent: TurnBasedAgent, env: gym.Env[Any, Any], seeds: range) -> list[d
         output = act(inputs, memory, of)
         first = bool(memory.first[0])
         given = {"observation": inputs[0, 0].copy(), "first": first}
-        given["previous_action"] = -1 if first else int(memory.previous_action[0])
+        given["previous_action"] = np.where(first, -1, memory.previous_action[0])
         given["previous_reward"] = 0.0 if first else float(memory.previous_reward[0])
         state = np.zeros(8, np.float32) if first else np.asarray(memory.core[0])
-        decisions.append({**given, "state": state, "extras": output.extras, "action": int(output.action[0])})
+        decisions.append({**given, "state": state, "extras": output.extras, "action": output.action[0]})
         return output
 
     agent.policy.act = watched  # type: ignore[method-assign]
@@ -96,8 +97,10 @@ def watch(learner: Any) -> list[dict[str, Any]]:
     return drawn
 
 
-@pytest.mark.parametrize("kind", [VTrace, R2D2])
-@pytest.mark.parametrize("delay", [*CONSTANTS, *LATENCIES])
+@pytest.mark.parametrize(
+    ("kind", "delay"),
+    [*((kind, delay) for kind in (VTrace, R2D2) for delay in (*CONSTANTS, *LATENCIES)), (VTrace, CHUNKS)],
+)
 def test_sequences_hold_what_the_policy_was_given_at_release(kind: Any, delay: dict[str, Any]) -> None:
     env = RealtimeDelay(DriftingEnv(noop=True), **delay)
     spec = spec_of(kind, env)
@@ -150,7 +153,7 @@ def test_the_previous_reward_is_what_was_paid_from_one_effect_to_the_next(
             begins = 0 if number <= 1 else effects[number - 1]
             previous = (life.actions[effects[number - 1]], sum(life.rewards[begins:effect])) if number else (-1, 0.0)
             wanted.append((number == 0, *previous))
-    given = [(each["first"], each["previous_action"], each["previous_reward"]) for each in decisions]
+    given = [(each["first"], int(each["previous_action"]), each["previous_reward"]) for each in decisions]
     assert given == wanted
 
 
@@ -167,6 +170,8 @@ def make_vector(name: str, num_envs: int) -> Any:
 VECTORS: dict[str, dict[str, Any]] = {
     "delay 4": {"delay": 4},
     "latencies": LATENCIES[0],
+    "chunks": CHUNKS,
+    "lockstep, chunks": {"delay": 3, "noops": 1, "default_action": "chunk"},
     "lockstep": {"delay": 4},
     "lockstep, noops": {"delay": 5, "noops": 2},
     "lockstep, next step": {"delay": 4},

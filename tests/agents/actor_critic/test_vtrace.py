@@ -15,6 +15,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from async_wrappers import RealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
@@ -44,15 +45,15 @@ def no_bindings() -> Iterator[None]:
     gin.clear_config()
 
 
-def tiny(shape: Any, actions: int, core: Any = None, feed_previous: bool = True) -> torch.nn.Module:
+def tiny(shape: Any, actions: int, core: Any = None, feed_previous: bool = True, **chunk: int) -> torch.nn.Module:
     made = None if core is None else lambda size: LSTMCore(size, 4)
     return create_actor_critic(
-        shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=made, feed_previous=feed_previous
+        shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=made, feed_previous=feed_previous, **chunk
     )
 
 
-def lstm(shape: Any, actions: int) -> torch.nn.Module:
-    return tiny(shape, actions, "lstm")
+def lstm(shape: Any, actions: int, **chunk: int) -> torch.nn.Module:
+    return tiny(shape, actions, "lstm", **chunk)
 
 
 def without_memory(shape: Any, actions: int) -> torch.nn.Module:
@@ -105,6 +106,37 @@ class TestOnADict(VTraceContract):
 
     def make_environment(self, **arguments: Any) -> Any:
         return DictEnv(picture=False, **arguments)
+
+
+class Chunked(RealtimeDelay):
+    """An environment that takes chunks of actions."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(DriftingEnv(**arguments), 2, 3, "chunk")
+
+    @property
+    def lives(self) -> Any:
+        """Those of the environment inside."""
+        inside: Any = self.unwrapped
+        return inside.lives
+
+
+class TestOnChunks(VTraceContract):
+    network = staticmethod(lstm)
+
+    @pytest.fixture
+    def world(self) -> World:
+        return WORLDS["turn-based"]
+
+    def make_environment(self, **arguments: Any) -> Any:
+        return Chunked(**arguments)
+
+    @pytest.mark.parametrize("eval_mode", [False, True])
+    @pytest.mark.parametrize("first", [0, 5, -3])
+    def test_actions_are_whole_numbers_of_the_space(self, world: World, first: int, eval_mode: bool) -> None:
+        env = self.make_environment(actions=4, first_action=first, noop=True)
+        chosen = [np.array(a) for actions in play(self.make_agent(env, 0), env, range(8), eval_mode) for a in actions]
+        assert all(env.action_space.contains(action) for action in chosen)
 
 
 # Many environments.
