@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 _ITERATIONS = 20
-_ROWS = 16 * 20  # of an update: unrolls and their rows, those of configs/vtrace/cartpole.gin
 
 _NOTHING = ("create_actor_critic.core = None", "create_actor_critic.feed_previous = False")
 _TOLD = (
@@ -48,15 +47,15 @@ class Way:
 
     Attributes:
         config: Its gin file.
-        frames: Frames of its training, about as many as fit into 30 CPU seconds; the learning rate falls over them.
+        frames: Of its training, about as many as fit into 30 CPU seconds.
         bindings: On top of the file.
-        interval: Frames per decision, the file's.
+        updates: Of its training, over which the learning rate falls.
     """
 
     config: str
     frames: int
+    updates: int
     bindings: tuple[str, ...] = ()
-    interval: int = 1
 
 
 def _at(delay: int) -> tuple[str, ...]:
@@ -70,18 +69,18 @@ _LATER = (*_at(6), "RealtimeDelay.default_action = 'random'")
 _REPEAT = ("RealtimeDelay.default_action = 'repeat'", "RealtimeDelay.after_chunk = None")
 TASKS: dict[str, dict[str, Way]] = {
     "delay_4": {
-        "LSTM at release": Way(_LSTM, 300_000, _at(4)),
-        "told nothing": Way(_LSTM, 500_000, (*_at(4), *_NOTHING)),
-        "told the actions on their way": Way(_LSTM, 500_000, (*_at(4), *_TOLD, "CommittedActions.length = 4")),
+        "LSTM at release": Way(_LSTM, 300_000, 930, _at(4)),
+        "told nothing": Way(_LSTM, 500_000, 1560, (*_at(4), *_NOTHING)),
+        "told the actions on their way": Way(_LSTM, 500_000, 1560, (*_at(4), *_TOLD, "CommittedActions.length = 4")),
     },
     "delay_6": {
-        "LSTM at release": Way(_LSTM, 300_000, _LATER),
-        "told nothing": Way(_LSTM, 500_000, (*_LATER, *_NOTHING)),
+        "LSTM at release": Way(_LSTM, 300_000, 930, _LATER),
+        "told nothing": Way(_LSTM, 500_000, 1560, (*_LATER, *_NOTHING)),
     },
-    "prefix": {"chunk, told its prefix": Way(_PREFIX, 900_000, interval=4)},
+    "prefix": {"chunk, told its prefix": Way(_PREFIX, 900_000, 1400)},
     "interval_9": {
-        "chunk": Way(_CHUNK, 1_100_000, interval=9),
-        "repeat": Way(_CHUNK, 1_100_000, _REPEAT, interval=9),
+        "chunk": Way(_CHUNK, 1_200_000, 1000),
+        "repeat": Way(_CHUNK, 1_200_000, 1000, _REPEAT),
     },
 }
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
@@ -105,7 +104,7 @@ def train(way: Way, env: str, seed: int, seconds: float, episodes: int, director
             f"Runner.training_steps = {way.frames // _ITERATIONS}",
             "Runner.evaluation_episodes = 1",
             f"VectorRunner.checkpoint_every = {_ITERATIONS}",
-            f"VTraceAgent.learning_rate_decay = {way.frames // (way.interval * _ROWS)}",
+            f"VTraceAgent.learning_rate_decay = {way.updates}",
             *ENVIRONMENTS[env],
             *way.bindings,
             f"Runner.seed = {seed}",
