@@ -50,12 +50,15 @@ class Way:
         frames: Of its training, about as many as fit into 30 CPU seconds.
         bindings: On top of the file.
         updates: Of its training, over which the learning rate falls.
+        noop: The parameter of `RealtimeDelay` that an environment's no-op is given to; None where the last action goes
+            on.
     """
 
     config: str
     frames: int
     updates: int
     bindings: tuple[str, ...] = ()
+    noop: str | None = "default_action"
 
 
 def _at(delay: int) -> tuple[str, ...]:
@@ -69,25 +72,23 @@ _LATER = (*_at(6), "RealtimeDelay.default_action = 'random'")
 _REPEAT = ("RealtimeDelay.default_action = 'repeat'", "RealtimeDelay.after_chunk = None")
 TASKS: dict[str, dict[str, Way]] = {
     "delay_4": {
-        "LSTM at release": Way(_LSTM, 300_000, 930, _at(4)),
-        "told nothing": Way(_LSTM, 500_000, 1560, (*_at(4), *_NOTHING)),
-        "told the actions on their way": Way(_LSTM, 500_000, 1560, (*_at(4), *_TOLD, "CommittedActions.length = 4")),
+        "LSTM at release": Way(_LSTM, 300_000, 937, _at(4)),
+        "told nothing": Way(_LSTM, 500_000, 1_562, (*_at(4), *_NOTHING)),
+        "told the actions on their way": Way(_LSTM, 500_000, 1_562, (*_at(4), *_TOLD, "CommittedActions.length = 4")),
     },
     "delay_6": {
-        "LSTM at release": Way(_LSTM, 300_000, 930, _LATER),
-        "told nothing": Way(_LSTM, 500_000, 1560, (*_LATER, *_NOTHING)),
+        "LSTM at release": Way(_LSTM, 300_000, 937, _LATER),
+        "told nothing": Way(_LSTM, 500_000, 1_562, (*_LATER, *_NOTHING)),
     },
-    "prefix": {"chunk, told its prefix": Way(_PREFIX, 900_000, 1400)},
+    "prefix": {"chunk, told its prefix": Way(_PREFIX, 900_000, 1_400, noop="after_chunk")},
     "interval_9": {
-        "chunk": Way(_CHUNK, 1_200_000, 1000),
-        "repeat": Way(_CHUNK, 1_200_000, 1000, _REPEAT),
+        "chunk": Way(_CHUNK, 1_200_000, 1_000, noop="after_chunk"),
+        "repeat": Way(_CHUNK, 1_200_000, 1_000, _REPEAT, noop=None),
     },
 }
-ENVIRONMENTS: dict[str, tuple[str, ...]] = {
-    "cartpole": (),
-    # Acrobot's actions are torques of -1, 0 and 1; 1 is none. It pays -1 per frame, for at most 500 of them.
-    "acrobot": ("create_gym_environment.environment_id = 'Acrobot-v1'", "RealtimeDelay.default_action = 1"),
-}
+# Names and no-ops. CartPole has no no-op. Acrobot's actions are torques of -1, 0 and 1; it pays -1 per frame, for at
+# most 500 of them.
+ENVIRONMENTS: dict[str, tuple[str, int | None]] = {"cartpole": ("CartPole-v1", None), "acrobot": ("Acrobot-v1", 1)}
 
 
 def train(way: Way, env: str, seed: int, seconds: float, episodes: int, directory: Path) -> None:
@@ -97,6 +98,8 @@ def train(way: Way, env: str, seed: int, seconds: float, episodes: int, director
     import async_wrappers.configurables  # noqa: F401 - the gin names
     from async_wrappers.agents.experiment.live import create_runner
 
+    environment_id, noop = ENVIRONMENTS[env]
+    of_noop = () if noop is None or way.noop is None else (f"RealtimeDelay.{way.noop} = {noop}",)
     gin.parse_config_files_and_bindings(
         [f"configs/{way.config}.gin"],
         [
@@ -105,8 +108,9 @@ def train(way: Way, env: str, seed: int, seconds: float, episodes: int, director
             "Runner.evaluation_episodes = 1",
             f"VectorRunner.checkpoint_every = {_ITERATIONS}",
             f"VTraceAgent.learning_rate_decay = {way.updates}",
-            *ENVIRONMENTS[env],
+            f"create_gym_environment.environment_id = '{environment_id}'",
             *way.bindings,
+            *of_noop,
             f"Runner.seed = {seed}",
         ],
         print_includes_and_imports=False,

@@ -130,7 +130,7 @@ def test_sequences_hold_what_the_policy_was_given_at_release(kind: Any, delay: d
                 np.testing.assert_array_equal(outputs[0][0, 0].numpy(), decision["extras"]["logits"][0])
                 np.testing.assert_array_equal(sequence["extras"]["logits"][t, 0], decision["extras"]["logits"][0])
             compared += 1
-    assert compared > 40
+    assert compared > 30
 
 
 @settings(FAST, max_examples=25)
