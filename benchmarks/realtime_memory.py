@@ -91,12 +91,12 @@ TASKS: dict[str, dict[str, Way]] = {
 ENVIRONMENTS: dict[str, tuple[str, int | None]] = {"cartpole": ("CartPole-v1", None), "acrobot": ("Acrobot-v1", 1)}
 
 
-def train(way: Way, env: str, seed: int, seconds: float, episodes: int, directory: Path) -> None:
-    """Train one trial until its time is over, evaluate it, and write down what came out."""
+def load(way: Way, env: str, seed: int) -> None:
+    """Give gin the values of a trial."""
     import gin
 
+    import async_wrappers.agents.experiment.live
     import async_wrappers.configurables  # noqa: F401 - the gin names
-    from async_wrappers.agents.experiment.live import create_runner
 
     environment_id, noop = ENVIRONMENTS[env]
     of_noop = () if noop is None or way.noop is None else (f"RealtimeDelay.{way.noop} = {noop}",)
@@ -115,6 +115,13 @@ def train(way: Way, env: str, seed: int, seconds: float, episodes: int, director
         ],
         print_includes_and_imports=False,
     )
+
+
+def train(way: Way, env: str, seed: int, seconds: float, episodes: int, directory: Path) -> None:
+    """Train one trial until its time is over, evaluate it, and write down what came out."""
+    from async_wrappers.agents.experiment.live import create_runner
+
+    load(way, env, seed)
     runner = create_runner(directory)
     longest, done = 0.0, 0
     while done < _ITERATIONS and time.process_time() + longest < seconds:
