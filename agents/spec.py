@@ -51,7 +51,6 @@ __all__ = [
     "discrete_actions",
     "own_seed",
     "reader_of",
-    "refuse_memory_under_delay",
     "seeded",
     "with_gin_values",
 ]
@@ -149,6 +148,8 @@ class Spec:
         learns_once: Whether the learner takes what it learns from out of a queue, so that no step is learnt twice.
         extras: What the policy leaves for the learner beside its action, a Dict space; None for nothing, which then
             takes no byte anywhere.
+        features: Of an agent with memory, the space of what its policy's `encode` returns in a worker, for its
+            `release` (`async_wrappers.policy.SplitPolicy`); None where `make_policy` makes a policy with `act`.
     """
 
     name: ClassVar[str] = "agent"
@@ -158,6 +159,7 @@ class Spec:
     summary_writing_frequency: int = 500
     learns_once: bool = False
     extras: gym.spaces.Dict | None = None
+    features: gym.Space[Any] | None = None
 
     def __init__(
         self,
@@ -378,27 +380,6 @@ def chunk_actions(space: gym.Space[Any], agent: str) -> tuple[int, int, int | No
     if space.nvec.ndim != 1 or len(first) != 1 or len(counts) != 1:
         raise ValueError(f"agent {agent!r} needs Discrete actions, or a chunk of them that are alike, got {space}")
     return int(first[0]), int(counts[0]), len(space.nvec)
-
-
-def refuse_memory_under_delay(agent: str, delay: int | None, decision_interval: int | None) -> None:
-    """Refuse that a decision starts before the last one's action lands: what was remembered until then is not known.
-
-    Args:
-        agent: The agent's name.
-        delay: Frames from a decision's start to its effect; None where they vary.
-        decision_interval: Frames from one decision to the next; None where they vary.
-
-    Raises:
-        ValueError: As said.
-    """
-    if delay is None or decision_interval is None or delay >= decision_interval:
-        vary = delay is None or decision_interval is None
-        got = "latencies that vary" if vary else f"delay={delay} and noops={(decision_interval or 1) - 1}"
-        raise ValueError(
-            f"RealtimeDelay.delay must be <= RealtimeDelay.noops with agent {agent!r}, whose network reads what the "
-            f"decision before has left, got {got}: give it a network without core and previous action "
-            "(create_actor_critic.core = None and create_actor_critic.feed_previous = False)"
-        )
 
 
 # What a spec makes its networks and readers with.

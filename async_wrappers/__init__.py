@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from async_wrappers.live.report import TimingReport
     from async_wrappers.live.run_spec import RunFailed
     from async_wrappers.live.runner import AsyncRunner
-    from async_wrappers.policy import Decision, Policy
+    from async_wrappers.policy import Decision, Memory, Policy, SplitPolicy
     from async_wrappers.schedule.plain import PlainSchedule
     from async_wrappers.schedule.simulated import SimulatedSchedule
     from async_wrappers.schedule.stagger import (
@@ -96,6 +96,7 @@ __all__ = [
     "Latency",
     "LogNormal",
     "MaxTime",
+    "Memory",
     "NoStagger",
     "PlainSchedule",
     "Plan",
@@ -108,6 +109,7 @@ __all__ = [
     "Shown",
     "SimulatedSchedule",
     "Spikes",
+    "SplitPolicy",
     "Stagger",
     "TemporalEnsemble",
     "Tickets",
@@ -180,7 +182,9 @@ _LAZY = {
     "live.runner": ("AsyncRunner",),
     "policy": (
         "Decision",
+        "Memory",
         "Policy",
+        "SplitPolicy",
     ),
     "schedule.plain": ("PlainSchedule",),
     "schedule.simulated": ("SimulatedSchedule",),

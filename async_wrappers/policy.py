@@ -1,11 +1,25 @@
-"""What a policy is asked, and what it answers: the contract of everything here that runs one."""
+"""What a policy is asked, and what it answers: the contract of everything here that runs one.
+
+A policy without memory has `act` (`Policy`). One with memory, a recurrent network or one that reads the previous action
+and reward, is in two halves (`SplitPolicy`), because staggered workers start decision j before decision j - 1 has
+ended, when nobody knows yet what there is to remember::
+
+    encode    the slow half, in a worker: features of the observation o_{s_j}, and of nothing else
+    release   the light half, in the environment loop, on the frame e_j on which the action is due, in the order of
+              starts:
+
+              action_j, h_j = release(features_j, (a_{j-1}, r_{j-1}, h_{j-1}))
+
+a_{j-1} and h_{j-1} are those of the decision applied last: one that is dropped is never released, so it leaves no
+trace. The chain of states is then that of the decisions which took effect, whatever the workers and latencies.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Decision", "Policy", "as_act"]
+__all__ = ["Decision", "Memory", "Policy", "SplitPolicy", "as_act"]
 
 
 class Decision(NamedTuple):
@@ -38,15 +52,69 @@ class Policy(Protocol):
         ...
 
 
-def as_act(policy: Any) -> Callable[[Any, Decision], Any]:
-    """Return ``act`` of a policy, or of a plain function of the observation.
+class Memory(NamedTuple):
+    """What a decision with memory may read of the one applied before it, in the same episode.
+
+    Attributes:
+        previous_action: The environment's action of that decision; None for an episode's first.
+        previous_reward: What it was paid: the sum over its frames, from its effect to the one before this decision's
+            effect. Rewards before an episode's first decision took effect belong to that one. 0 for the first.
+        first: Whether this is the first decision of its episode to take effect.
+        state: What that decision's `SplitPolicy.release` left as its state; None for the first.
+    """
+
+    previous_action: Any
+    previous_reward: float
+    first: bool
+    state: Any
+
+
+class SplitPolicy(Protocol):
+    """A policy with memory: workers encode, the environment loop releases. Both halves are pure functions.
+
+    Workers and the loop make one each, of the same ``make_policy``. One whose weights are learnt has ``load_weights``
+    as `Policy` has it; each half reads the newest weights of its own moment.
+    """
+
+    def encode(self, observation: Any, decision: Decision) -> Any:
+        """Return the features of an observation, an element of the space that is declared for them."""
+        ...
+
+    def release(self, features: Any, memory: Memory, decision: Decision) -> Any:
+        """Return an object with the attributes ``action``, ``state`` and, where they are declared, ``extras``.
+
+        The state is given to the episode's next decision as it is; neither `features` nor `memory` may be changed.
+        """
+        ...
+
+
+def as_act(policy: Any, splits: bool = False) -> Callable[[Any, Decision], Any]:
+    """Return what a worker calls: ``act`` of a policy, or of a plain function of the observation.
+
+    Args:
+        policy: What ``make_policy`` has returned.
+        splits: Whether the policy's features are declared; then it is ``encode`` of a `SplitPolicy`.
 
     Raises:
-        ValueError: `policy` is neither.
+        ValueError: `policy` is none of these.
     """
+    is_split = hasattr(policy, "encode") and hasattr(policy, "release")
+    if splits:
+        if not is_split:
+            raise ValueError(
+                "make_policy must return a policy with encode(observation, decision) and release(features, memory, "
+                f"decision) where features are declared, got {policy!r}"
+            )
+        encode: Callable[[Any, Decision], Any] = policy.encode
+        return encode
     if hasattr(policy, "act"):
         act: Callable[[Any, Decision], Any] = policy.act
         return act
+    if is_split:
+        raise ValueError(
+            "features must be declared for a policy with encode and release, as in AsyncRunner(features=Box(...)), "
+            f"got None for {policy!r}"
+        )
     if callable(policy):
         return lambda observation, decision: policy(observation)
     raise ValueError(f"make_policy must return a policy with act(observation, decision) or a function, got {policy!r}")

@@ -28,11 +28,11 @@ from async_wrappers.agents.losses.actor_critic import (
     vtrace,
 )
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
-from async_wrappers.agents.policy import Decisions, RecurrentPolicy, WorkerPolicy
+from async_wrappers.agents.policy import Decisions, RecurrentPolicy, one_row
 from async_wrappers.agents.replay.elite import NetworkEncoder
 from async_wrappers.agents.replay.mixture import Mixture, checked_sources
 from async_wrappers.agents.replay.queue import WHEN_FULL, UnrollQueue
-from async_wrappers.agents.replay.sequences import EXECUTED, STATE, VERSION, sequence_tensors
+from async_wrappers.agents.replay.sequences import EXECUTED, STATE, TORSO_VERSION, VERSION, sequence_tensors
 from async_wrappers.agents.schema import Compute, each_array
 from async_wrappers.agents.spec import (
     ReadyMade,
@@ -46,7 +46,6 @@ from async_wrappers.agents.spec import (
     chunk_actions,
     own_seed,
     reader_of,
-    refuse_memory_under_delay,
     seeded,
     with_gin_values,
 )
@@ -363,7 +362,9 @@ class VTrace(Spec):
         if self.kl_threshold is not None:
             metrics["Accepted"] = masked_mean(accepted, mask)
         if self.store_version:
-            metrics["Lag"] = masked_mean(updates - batch["extras"]["version"].float(), mask)
+            metrics["Lag"] = masked_mean(updates - batch["extras"][VERSION].float(), mask)
+            if TORSO_VERSION in batch["extras"]:
+                metrics["TorsoLag"] = masked_mean(updates - batch["extras"][TORSO_VERSION].float(), mask)
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
     @torch.no_grad()
@@ -402,8 +403,9 @@ class VTrace(Spec):
     def extras(self) -> Dict:  # type: ignore[override]
         """What the policy leaves beside its action: the logits [A], and what else is asked for.
 
-        The core's state [S] if there is one, the value where it is cloned, and with `store_version` the updates made.
-        Of chunks the logits are [H, A], and whoever plays adds which entries were executed, [H].
+        The core's state [S] if there is one, the value where it is cloned, and with `store_version` the updates that
+        the weights had; of a policy with memory those of its torso's weights, too. Of chunks the logits are [H, A], and
+        whoever plays adds which entries were executed, [H].
         """
         spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, self._logits_shape, np.float32)}
         if self.chunk is not None:
@@ -411,25 +413,34 @@ class VTrace(Spec):
         if self.value_cloning_cost:
             spaces["value"] = Box(-np.inf, np.inf, (), np.float32)
         if self.store_version:
-            spaces[VERSION] = Box(0, np.iinfo(np.int64).max, (), np.int64)
+            count = Box(0, np.iinfo(np.int64).max, (), np.int64)
+            spaces |= {VERSION: count, TORSO_VERSION: count} if self._remembers else {VERSION: count}
         if self.state_size:
             spaces[STATE] = Box(-np.inf, np.inf, (self.state_size,), np.float32)
         return Dict(spaces)
 
-    def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
-        """Make the policy of a worker, with weights of its own.
+    @cached_property
+    def features(self) -> gym.Space[Any] | None:  # type: ignore[override]
+        """What a worker's policy hands on in the place of actions, where the network reads more than observations."""
+        return getattr(self.make_policy(), "features", None) if self._remembers else None
+
+    @cached_property
+    def _remembers(self) -> bool:
+        network: Any = self.make_network()
+        return bool(network.feed_previous or network.state_size)
+
+    def make_policy(self, number: int = 0, workers: int = 1) -> Any:  # with `act`, or where it remembers in halves
+        """Make the policy of a worker, with weights of its own; in two halves where the network remembers.
 
         Raises:
-            ValueError: `stack_size` is more than 1, or the network reads more than the observation.
+            ValueError: `stack_size` is more than 1, or a network that remembers is not in two halves.
         """
         if self.stack_size > 1:
             raise ValueError(
                 f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
             )
         policy = self._make_policy(self.make_network().requires_grad_(False), lambda: 0)
-        if policy.remembers:
-            refuse_memory_under_delay(self.name, None, None)
-        return WorkerPolicy(policy, self.reader.without_tuples)
+        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples)
 
     def make_policy_of(self, learner: Any) -> RecurrentPolicy:
         """Make the policy of a turn-based agent, which reads the learner's network in place."""

@@ -204,6 +204,7 @@ class LiveRunner(Runner):
             make_learner=self._spec.make_learner,
             seed=self.seed,
             extras=self._spec.extras,
+            features=self._spec.features,
             **terms,
         )
 

@@ -2,7 +2,7 @@
 
     observation [T, B, ...] -> encode -> features [T, B, F]
     features, previous action, previous reward -> core, which carries a state from row to row -> [T, B, C]
-    -> head -> outputs [T, B, ...]
+    -> head -> outputs [T, B, ...]                                                           (`decide`, core and head)
 
 The core's state starts afresh, as zeros, on each row that is the ``first`` of an episode. So a sequence may hold the
 end of one episode and the beginning of another, and acting, which is a sequence of one row, is the same function.
@@ -250,6 +250,18 @@ class SequenceNetwork(nn.Module):
         """
         rows = tuple(first_array(observation).shape[:2])
         features = self.encode(each_array(lambda tensor: tensor.flatten(0, 1), observation))
+        return self.decide(features.view(*rows, -1), previous_action, previous_reward, first, state)
+
+    def decide(
+        self, features: Tensor, previous_action: Tensor, previous_reward: Tensor, first: Tensor, state: Tensor
+    ) -> tuple[Any, Tensor]:
+        """Compute the outputs of T rows of B sequences from what `encode` gives of them, `[T, B, F]`: core and head.
+
+        Under delay this half is computed when an action is due, `encode` when its decision starts. See `forward` for
+        the other arguments and what is returned.
+        """
+        rows = tuple(features.shape[:2])
+        features = features.flatten(0, 1)
         if self.feed_previous:
             actions = torch.arange(self.num_actions, device=features.device)
             chosen = (previous_action.reshape(len(features), -1, 1) == actions).flatten(1).to(features.dtype)
@@ -380,7 +392,8 @@ def check_sequence_fit(
         chunk: Actions of a decision where it gives several, H.
 
     Raises:
-        ValueError: The network is none over sequences, raises an error, or gives something else.
+        ValueError: The network is none over sequences, raises an error, gives something else, or does not begin its
+            memory afresh where `first` is.
     """
     kind, training = type(network).__name__, network.training
     if not hasattr(network, "initial_state"):
@@ -390,9 +403,14 @@ def check_sequence_fit(
     rows = torch.zeros((1, 1))
     action = rows.long() - 1
     arguments = action if chunk is None else action.unsqueeze(2).expand(1, 1, chunk), rows, rows == 0
+    carries = False
     try:
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), observation)
-        outputs, _ = network.eval()(stacks, *arguments, network.initial_state(1))  # type: ignore[operator]
+        begin: Tensor = network.initial_state(1)  # type: ignore[operator]
+        outputs, _ = network.eval()(stacks, *arguments, begin)
+        if begin.numel():
+            afresh, after = (network(stacks, *arguments, state) for state in (begin, torch.ones_like(begin)))
+            carries = any(not torch.equal(one, other) for one, other in zip(_flat(afresh), _flat(after), strict=True))
     except Exception as error:  # a user's network may raise anything
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"network must take sequences of observations, and {kind} does not: {what}") from error
@@ -403,3 +421,14 @@ def check_sequence_fit(
         raise ValueError(
             f"network must give {wanted} to agent {agent!r} for a sequence of one observation, got {given} from {kind}"
         )
+    if carries:
+        raise ValueError(
+            f"network must begin its memory afresh where `first` is True with agent {agent!r}, and what {kind} gives "
+            "there depends on the state before: let its core mask the state on those rows"
+        )
+
+
+def _flat(given: tuple[Any, Tensor]) -> list[Tensor]:
+    """Return what a network gives, and the state after it, in one list."""
+    outputs, state = given
+    return [*(outputs if isinstance(outputs, tuple) else (outputs,)), state]

@@ -43,7 +43,8 @@ replayed                    float32 [B], 1 where the sequence was drawn from a r
 ==========================  =============================================================================
 
 An extra named "version", int64 [T, B], is the number of updates that the weights had which made the decision; it is
-there where the policy is asked for it.
+there where the policy is asked for it. Of a policy with memory "torso_version" is that of the features: live they are
+computed before core and head are (`async_wrappers.policy`).
 
 Where a decision gives a chunk of H actions, action and previous_action have one more dimension, H. An extra named
 "executed", [T, B, H], then says which of them were applied; it is known where the transition is complete.
@@ -64,10 +65,21 @@ from torch import Tensor
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.schema import Column, TransitionSchema, each_array
 
-__all__ = ["EXECUTED", "MAX_VALUE", "STATE", "VALUE", "VERSION", "Assembly", "sequence_tensors", "without_state"]
+__all__ = [
+    "EXECUTED",
+    "MAX_VALUE",
+    "STATE",
+    "TORSO_VERSION",
+    "VALUE",
+    "VERSION",
+    "Assembly",
+    "sequence_tensors",
+    "without_state",
+]
 
 STATE = "state"  # the name of what a policy with memory remembers after its decision, among its extras
 VERSION = "version"  # the name of the number of updates that its weights have, among these too
+TORSO_VERSION = "torso_version"  # the same of the weights of its torso, which under delay are older than its core's
 EXECUTED = "executed"  # the name of which entries of a chunk were applied, where whoever plays puts it among them
 VALUE, MAX_VALUE = "value", "max_value"  # the names of the values that it has computed to act
 

@@ -17,7 +17,13 @@ from torch import Tensor, nn
 from async_wrappers.agents.learner import Batch, LossOutput, Networks, linear_decay
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
-from async_wrappers.agents.policy import Decisions, Epsilon, RecurrentPolicy, WorkerPolicy, per_actor_epsilon
+from async_wrappers.agents.policy import (
+    Decisions,
+    Epsilon,
+    RecurrentPolicy,
+    one_row,
+    per_actor_epsilon,
+)
 from async_wrappers.agents.replay.prefetch import PrefetchedReplay
 from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
 from async_wrappers.agents.replay.sequences import MAX_VALUE, STATE, VALUE, sequence_tensors
@@ -27,7 +33,6 @@ from async_wrappers.agents.spec import (
     check_flags,
     check_numbers,
     check_shares,
-    refuse_memory_under_delay,
 )
 from async_wrappers.agents.value_based.dqn import DQN
 
@@ -238,16 +243,21 @@ class R2D2(DQN):
             return None
         return Dict({STATE: Box(-np.inf, np.inf, (self.state_size,), np.float32)})
 
-    def make_policy(self, number: int = 0, workers: int = 1) -> WorkerPolicy:
-        """Make the policy of worker `number` of `workers`; see `DQN.make_policy`.
+    @cached_property
+    def features(self) -> gym.Space[Any] | None:  # type: ignore[override]
+        """What a worker's policy hands on in the place of actions, where the network reads more than observations."""
+        network: Any = self.make_network()
+        remembers = network.feed_previous or network.state_size
+        return getattr(self.make_policy(), "features", None) if remembers else None
+
+    def make_policy(self, number: int = 0, workers: int = 1) -> Any:  # with `act`, or where it remembers in halves
+        """Make the policy of worker `number` of `workers`, in two halves where the network remembers.
 
         Raises:
-            ValueError: The network reads more than the observation, or `stack_size` is more than 1.
+            ValueError: `stack_size` is more than 1, or a network that remembers is not in two halves.
         """
-        network: Any = self.make_network()
-        if network.state_size or network.feed_previous:
-            refuse_memory_under_delay(self.name, None, None)
-        return super().make_policy(number, workers)
+        policy: Any = super().make_policy(number, workers).policy
+        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples)
 
     def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> RecurrentPolicy:
         return RecurrentPolicy(

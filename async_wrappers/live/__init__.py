@@ -2,6 +2,6 @@
 
 from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.live.runner import AsyncRunner
-from async_wrappers.policy import Decision, Policy
+from async_wrappers.policy import Decision, Memory, Policy, SplitPolicy
 
-__all__ = ["AsyncRunner", "Decision", "Policy", "RunFailed"]
+__all__ = ["AsyncRunner", "Decision", "Memory", "Policy", "RunFailed", "SplitPolicy"]

@@ -60,10 +60,10 @@ def as_action(space: gym.Space[Any], answer: Any) -> Any:
         raise
 
 
-def refusal(worker: int, answer: Any, space: gym.Space[Any], reason: RefusedAction) -> str:
+def refusal(who: str, answer: Any, space: gym.Space[Any], reason: RefusedAction, what: str = "action") -> str:
     """Return the sentence about a refused action: who, what, of which type and space, and why."""
     return (
-        f"worker {worker} answered {_short(repr(answer))} ({_described(answer)}), which is no action of "
+        f"{who} answered {_short(repr(answer))} ({_described(answer)}), which is no {what} of "
         f"{_short(str(space))}: {reason}"
     )
 

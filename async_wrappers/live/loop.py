@@ -24,6 +24,9 @@
 #    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
 #    the default action. The loop waits for nobody: an environment that does not wait is what it stands for.
+#    Of a policy with memory the worker has sent features. The loop makes the action of them here, between the choice
+#    and the step (`release.py`): only now is it known which decision comes next after the one applied last, and all
+#    that this one was paid. What takes effect then has the newest memory, and what is dropped is never computed.
 # 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
 #    of the one before is complete, and is appended to the journal (`Transitions`).
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
@@ -82,6 +85,7 @@ from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_
 from async_wrappers.live.inference.transport import Ready, Transport, VirtualTransport
 from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
 from async_wrappers.live.memory.journal import Journal, Transitions
+from async_wrappers.live.release import Release
 from async_wrappers.live.report import EpisodeTiming, Measurements, Span
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
 from async_wrappers.live.workers import Inference, WorkerPool
@@ -113,6 +117,8 @@ class EnvironmentLoop:
         warns: Called once, when an answer of the policy's is refused, with a sentence.
         simulation: The transport and clock of a simulated run; None on a real clock. Then no time passes but what
             frames and inferences take, a reset discards what is in flight, and nothing is measured before.
+        release: Makes actions of the features that workers send, where the policy has memory; None where they send
+            actions.
     """
 
     def __init__(
@@ -126,10 +132,11 @@ class EnvironmentLoop:
         now: Callable[[], int] = time.monotonic_ns,
         warns: Callable[[str], None] | None = None,
         simulation: VirtualTransport | None = None,
+        release: Release | None = None,
     ) -> None:
         """See the class."""
         refuse_oracles(env)
-        self._simulation = simulation
+        self._simulation, self._release = simulation, release
         self._env, self._transport, self._config = env, transport, config
         self._journal, self._controls, self._stops, self._now = journal, controls, stops, now
         self._clock, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
@@ -212,7 +219,7 @@ class EnvironmentLoop:
             self._listen(0)
             self._start_workers()
             due = self._dispatcher.choose()
-            decision = None if due is None else self._pool.take(due)
+            decision = None if due is None else self._released(self._pool.take(due), transitions.paid)
             if decision is None or decision.refused:
                 action = self._default_action(observation, last_action)
             else:
@@ -258,6 +265,8 @@ class EnvironmentLoop:
             self._begin_simulated(self._simulation, seed, played)
         self._first = self._number + 1
         self._pool.begin_episode()
+        if self._release is not None:
+            self._release.begin_episode()
         if not self._record.episodes:
             self._record.begin = self._since = self._begin
         self._dispatcher.begin(self._pool.free)
@@ -269,7 +278,9 @@ class EnvironmentLoop:
             # in evaluation mode, as exploring may need no inference
             infer = partial(self._pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
             calibration_time = config.calibration_time if config.latency is None else 0.0
-            self._pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
+            answer = self._pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
+            if self._release is not None and answer is not None:
+                self._release.warm_up(answer)
         if drains:
             for event, running in self._pool.drain(config.start_timeout, self._stops):
                 self._note(event, running)
@@ -327,6 +338,25 @@ class EnvironmentLoop:
         self._take_turns()
         simulation.advance(deadline)
 
+    def _released(self, decision: Inference, paid: float) -> Inference:
+        """Make the action of a decision that takes effect now, if the policy has memory and its worker sent features.
+
+        Args:
+            decision: What is due; its action, extras and version become those of the release.
+            paid: What the decision applied before has been paid.
+        """
+        if self._release is None or decision.refused:
+            return decision
+        fate, action, decision.extras, decision.version = self._release.decide(decision.action, decision.ticket, paid)
+        decision.action, decision.refused = action, fate != Fate.DONE
+        if fate == Fate.DONE:
+            self._record.accepted += 1
+            return decision
+        self._record.fates[fate.name.lower()] += 1
+        if fate == Fate.REFUSED:
+            self._refuse(action)
+        return decision
+
     def _discard(self, simulation: VirtualTransport) -> None:
         """End the episode for all inferences in flight, which count as far as they have come."""
         for event, inference in self._pool.take_in(simulation.discard()):
@@ -375,7 +405,7 @@ class EnvironmentLoop:
             return
         simulated = self._simulation is not None
         if event.fate == Fate.DONE:
-            self._record.accepted += 1
+            self._record.accepted += self._release is None  # features are not yet an action
         else:
             self._record.fates[event.fate.name.lower()] += 1
         if event.fate == Fate.DONE or simulated:

@@ -88,6 +88,7 @@ class RunSpec:
         pin: Whether each worker stays on one core.
         learner_latency: On the virtual clock, how long an update takes.
         extras: What the policy leaves for the learner beside an action; None for nothing.
+        features: What workers answer in the place of actions, where the policy has memory; None for one without.
     """
 
     make_env: Callable[[], gym.Env[Any, Any]]
@@ -100,11 +101,20 @@ class RunSpec:
     pin: bool = False
     learner_latency: Latency | None = None
     extras: gym.spaces.Dict | None = None
+    features: gym.Space[Any] | None = None
 
     def layout(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> SharedLayout:
         """Return the layout of the memory that the parts share; that of the weights comes from the learners."""
         workers, learners = self.config.workers, self.learners
-        return SharedLayout(observation_space, action_space, workers, learners, self.journal, extras=self.extras)
+        return SharedLayout(
+            observation_space,
+            action_space,
+            workers,
+            learners,
+            self.journal,
+            extras=self.extras,
+            features=self.features,
+        )
 
 
 class Backend(Protocol):

@@ -85,6 +85,10 @@ class AsyncRunner:
         extras: What the policy leaves for the learner beside each action, such as its log-probability: a
             ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and
             a transition has the extras of its decision. None: ``act`` returns the action, and nothing is kept.
+        features: Of a policy with memory, in two halves (`async_wrappers.policy.SplitPolicy`): the space of what its
+            ``encode`` returns, for workers to hand on in the place of actions. The environment loop, in whose process
+            `make_policy` is called too, makes actions of them when they are due, with ``release``, in the order of
+            starts. None: the policy has ``act``, and no memory.
 
     Raises:
         ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
@@ -124,6 +128,7 @@ class AsyncRunner:
         updates_per_transition: float | None = None,
         pin: bool = False,
         extras: gym.spaces.Dict | None = None,
+        features: gym.Space[Any] | None = None,
     ) -> None:
         """See the class."""
         function("make_env", make_env, "makes the environment")
@@ -164,6 +169,7 @@ class AsyncRunner:
             pin,
             update_latency,
             _extras(extras),
+            _features(features),
         )
         if config.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
@@ -445,6 +451,16 @@ def _extras(extras: Any) -> gym.spaces.Dict | None:
         raise ValueError(f"extras must be a gymnasium.spaces.Dict with at least one entry, or None, got {extras!r}")
     Codec("extras", extras)
     return extras
+
+
+def _features(features: Any) -> gym.Space[Any] | None:
+    """Return what workers answer in the place of actions, if memory can hold it."""
+    if features is None:
+        return None
+    if not isinstance(features, gym.Space):
+        raise ValueError(f"features must be a gymnasium.Space, what encode returns, or None, got {features!r}")
+    Codec("features", features)
+    return features
 
 
 def _cores() -> int:

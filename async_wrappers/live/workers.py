@@ -30,11 +30,11 @@ class Inference:
         ticket: What was ordered.
         sent: When, in nanoseconds of the loop's clock.
         observation: A copy of what the policy reads, for the learners; None where nothing is learnt.
-        action: What it came to, once it has ended well.
+        action: What it came to, once it has ended well; of a policy with memory features, until they are released.
         extras: What the policy left for the learner beside the action.
-        version: Of the weights behind the action.
+        version: Of the weights behind the action; of a policy with memory those of its release, once it is released.
         refused: Whether the policy's answer was no action. In a simulation its frame then receives the default action;
-            on a real clock such an inference is never applied.
+            on a real clock such an inference is never applied, unless it was refused when it was released.
     """
 
     number: int
@@ -149,8 +149,8 @@ class WorkerPool:
 
     def warm_up(
         self, infer: Callable[[int], None], start_timeout: float, calibration_time: float, stops: Callable[[], bool]
-    ) -> None:
-        """Let each worker infer once; then measure response times while all are at work.
+    ) -> Any:
+        """Let each worker infer once; then measure response times while all are at work. Return an answer, if any.
 
         Args:
             infer: Starts an inference of a worker.
@@ -162,6 +162,7 @@ class WorkerPool:
             NoWorkers: None has.
         """
         warm: set[int] = set()
+        answer = None
         deadline = self._now() + nanoseconds(start_timeout)
         while len(warm) < self._workers and not stops():
             if self._now() > deadline:
@@ -172,9 +173,11 @@ class WorkerPool:
                     infer(event.worker)
                 elif event.fate != Fate.LOST:
                     warm.add(event.worker)
+                    answer = event.action if event.fate == Fate.DONE else answer
         self.responses.clear()
         if calibration_time > 0:
             self._calibrate(infer, calibration_time, start_timeout, stops)
+        return answer
 
     def drain(self, timeout: float, stops: Callable[[], bool]) -> Iterator[tuple[Ready | Finished, Inference | None]]:
         """Yield what happens until no inference goes on; name those that go on after so many seconds."""

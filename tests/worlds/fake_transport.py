@@ -152,6 +152,7 @@ class Stage:
         controls: Any = None,
         journal: Any = None,
         stops: Callable[[], bool] = lambda: False,
+        release: Any = None,
         **terms: Any,
     ) -> None:
         self.env = Timed(length, **(env or {}))
@@ -164,7 +165,7 @@ class Stage:
         self.env.transport = self.transport
         self.config = LoopConfig(workers, fps, make_stagger(stagger), **{"calibration_time": 0.0, **terms})
         self.loop = EnvironmentLoop(
-            self.env, self.transport, self.config, journal, controls, stops, now=self.transport.now
+            self.env, self.transport, self.config, journal, controls, stops, now=self.transport.now, release=release
         )
 
     def play(self, **phase: Any) -> Measurements:

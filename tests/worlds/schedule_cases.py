@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS
 
-__all__ = ["CASES", "RATES", "Case", "cases"]
+__all__ = ["CASES", "RATES", "STRATEGIES", "Case", "cases"]
 
 # Of each property that holds two computations of the same schedule against each other.
 CASES = int(os.environ.get("HYPOTHESIS_CASES", "300"))

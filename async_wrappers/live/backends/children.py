@@ -26,6 +26,7 @@ from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
+from async_wrappers.live.release import Release
 
 __all__ = ["as_child", "ignore_signals", "run_environment", "run_learner", "run_worker", "signals_blocked"]
 
@@ -34,9 +35,17 @@ _GRACE = 3.0  # seconds that a child has to end by itself when its parent is gon
 
 
 def run_environment(
-    payload: bytes, memory: SharedMemory, inboxes: Sequence[socket], outbox: socket, supervisor: connection.Connection
+    payload: bytes,
+    policy: Block | None,
+    memory: SharedMemory,
+    inboxes: Sequence[socket],
+    outbox: socket,
+    supervisor: connection.Connection,
 ) -> None:
-    """Run the environment's process: make the environment, send its spaces, then play each phase."""
+    """Run the environment's process: make the environment, send its spaces, then play each phase.
+
+    Where the policy has memory its light half runs here, and with it whatever library it computes with.
+    """
     gone = threading.Event()
     with as_child(supervisor, gone.set):
         make_env, config = cloudpickle.loads(payload)
@@ -47,6 +56,7 @@ def run_environment(
             controls = layout.controls(memory)
             transport = SharedTransport(layout, memory, inboxes, outbox)
             number, journal = 0, layout.journal(memory)
+            release = None if policy is None else _made_release(policy, layout, memory)
 
             def stops() -> bool:
                 return controls.stop >= number or gone.is_set()
@@ -54,12 +64,19 @@ def run_environment(
             def warns(sentence: str) -> None:
                 supervisor.send(("warning", number, sentence))
 
-            loop = EnvironmentLoop(env, transport, config, journal, controls, stops, warns=warns)
+            loop = EnvironmentLoop(env, transport, config, journal, controls, stops, warns=warns, release=release)
             while (order := supervisor.recv()) is not None:
                 number, phase = order[0], cloudpickle.loads(order[1])
                 supervisor.send(("record", number, loop.play(phase)))
         finally:
             env.close()
+
+
+def _made_release(payload: Block, layout: SharedLayout, memory: SharedMemory) -> Release:
+    _one_thread()
+    policy = _loaded(payload)()
+    _one_thread()
+    return Release(policy, layout.action_space, layout.extras, layout.board(memory), layout.workers)
 
 
 def run_worker(

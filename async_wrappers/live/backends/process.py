@@ -228,7 +228,8 @@ class ProcessBackend:
             inbox, tickets = map(self._keep, socket.socketpair())
             self._inboxes.append(inbox)
             self._tickets.append(tickets)
-        takes = self._environment_payload, self._memory, self._inboxes, messages
+        policy = None if self._spec.features is None else self._policy_payload  # its release half, for one with memory
+        takes = self._environment_payload, policy, self._memory, self._inboxes, messages
         self._environment = environment = self._child(self._spawn, "the environment", run_environment, *takes)
         self._close_inboxes()
         messages.close()

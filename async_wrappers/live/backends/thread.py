@@ -16,6 +16,7 @@ from async_wrappers.live.inference.transport import SharedTransport
 from async_wrappers.live.inference.worker import Worker
 from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.layout import SharedMemory
+from async_wrappers.live.release import Release
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
@@ -45,7 +46,12 @@ class ThreadBackend:
             self._messages, self._outbox = pairs.pop()
             self._inboxes = [ours for ours, _ in pairs]
             transport = SharedTransport(self._layout, self._memory, self._inboxes, self._messages)
-            self._loop = EnvironmentLoop(self._env, transport, spec.config, stops=lambda: bool(self._errors))
+            release = None
+            if spec.features is not None:
+                release = Release(spec.make_policy(), self._env.action_space, spec.extras)
+            self._loop = EnvironmentLoop(
+                self._env, transport, spec.config, stops=lambda: bool(self._errors), release=release
+            )
             self._threads = [
                 threading.Thread(target=self._work, args=(worker, spec, theirs), name=f"worker {worker}", daemon=True)
                 for worker, (_, theirs) in enumerate(pairs)

@@ -15,6 +15,7 @@ from async_wrappers.live.loop import EnvironmentLoop
 from async_wrappers.live.memory.exchange import Controls
 from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import WeightsLayout
+from async_wrappers.live.release import Release
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.run_spec import PhaseSpec, RunSpec
 
@@ -58,9 +59,20 @@ class VirtualBackend:
                 memory = SharedMemory.private()
                 layout = self._make_learners(spec, env, memory, held)
                 journal, board = layout.journal(memory), layout.board(memory)
-            transport = VirtualTransport(policies, env.action_space, config.latency, self._updating, board, spec.extras)
+            beside = self._updating, board, spec.extras, spec.features
+            transport = VirtualTransport(policies, env.action_space, config.latency, *beside)
+            release = None
+            if spec.features is not None:
+                release = Release(spec.make_policy(), env.action_space, spec.extras, board, config.workers)
             self._loop = EnvironmentLoop(
-                env, transport, config, journal, self._controls, now=transport.now, simulation=transport
+                env,
+                transport,
+                config,
+                journal,
+                self._controls,
+                now=transport.now,
+                simulation=transport,
+                release=release,
             )
             self._held = held.pop_all()
 

@@ -173,6 +173,7 @@ class VirtualTransport:
         learners: That work beside the workers; None if nobody learns.
         board: Where the newest weights are; None if nobody learns.
         extras: What policies leave for the learner beside an action; None for nothing.
+        features: What policies with memory answer in the place of actions; None for those without.
 
     Raises:
         ValueError: A policy that is none, or that cannot load the weights that are learnt.
@@ -186,11 +187,13 @@ class VirtualTransport:
         learners: VirtualLearners | None = None,
         board: WeightsBoard | None = None,
         extras: gym.spaces.Dict | None = None,
+        features: gym.Space[Any] | None = None,
     ) -> None:
         """See the class."""
-        self._extras = extras
-        self._act = [as_act(policy) for policy in policies]
-        self._action_space, self._latency, self._learners = action_space, latency, learners
+        self._extras, self._encodes = extras, features is not None
+        self._act = [as_act(policy, self._encodes) for policy in policies]
+        self._answers = action_space if features is None else features
+        self._latency, self._learners = latency, learners
         self._loaders = [] if board is None else [WeightsLoader(policy, board) for policy in policies]
         self._now = 0
         self._draw: Callable[[], int] = latency.stream(0).draw
@@ -223,7 +226,7 @@ class VirtualTransport:
         version = self._loaders[worker].load() if self._loaders else 0
         try:
             act, shown = self._act[worker], deepcopy(self._shown)
-            answer = infer(worker, ticket, shown, act, self._action_space, self._now, self._extras)
+            answer = infer(worker, ticket, shown, act, self._answers, self._now, self._extras, self._encodes)
         except Exception as error:
             error.add_note(f"raised in worker {worker}")
             raise

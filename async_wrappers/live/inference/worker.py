@@ -19,7 +19,7 @@ from async_wrappers.live.memory.layout import SharedLayout, SharedMemory
 from async_wrappers.live.memory.weights import Reading, WeightsBoard
 from async_wrappers.policy import Decision, as_act
 
-__all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer"]
+__all__ = ["MESSAGE", "TICKET", "WeightsLoader", "Worker", "infer", "inference_mode", "with_extras"]
 
 TICKET = struct.Struct("<qqqqq?7x")  # a Ticket
 MESSAGE = struct.Struct("<HHI")  # worker, its incarnation (modulo 2**16), one of the two below
@@ -34,6 +34,7 @@ def infer(
     action_space: gym.Space[Any],
     began: int | None = None,
     extras: gym.spaces.Dict | None = None,
+    encodes: bool = False,
 ) -> Finished:
     """Return what comes of a ticket: the action, or why it was refused.
 
@@ -46,24 +47,27 @@ def infer(
         began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
         extras: What the policy leaves for the learner beside the action: its answer has the attributes ``action`` and
             ``extras``. None: its answer is the action.
+        encodes: Whether the answer is features in the place of an action, and `action_space` their space: extras come
+            when they are released.
 
     Raises:
         ValueError: The answer has not the extras that are declared.
     """
     began = time.monotonic_ns() if began is None else began
-    with _inference_mode():
+    with inference_mode():
         answer = act(observation, Decision(ticket.episode, ticket.start, ticket.frame, ticket.eval_mode))
         left = None
-        if extras is not None:
-            answer, left = _with_extras(answer, extras)
+        if extras is not None and not encodes:
+            answer, left = with_extras(answer, extras)
         try:
             fate, action = Fate.DONE, as_action(action_space, answer)  # on the host: then the inference has ended
         except RefusedAction as reason:
-            fate, action = Fate.REFUSED, refusal(worker, answer, action_space, reason)
+            what = "element" if encodes else "action"
+            fate, action = Fate.REFUSED, refusal(f"worker {worker}", answer, action_space, reason, what)
     return Finished(worker, ticket.number, began, time.monotonic_ns(), fate, action, 0, left)
 
 
-def _with_extras(answer: Any, extras: gym.spaces.Dict) -> tuple[Any, Any]:
+def with_extras(answer: Any, extras: gym.spaces.Dict) -> tuple[Any, Any]:
     """Return the action and the extras of a policy's answer, the latter as an element of their space."""
     if not (hasattr(answer, "action") and hasattr(answer, "extras")):
         raise ValueError(
@@ -112,7 +116,7 @@ class Worker:
         worker: Its number.
         incarnation: How many were there before it under that number.
         policy: A `Policy`, or a function of the observation.
-        layout: Of the memory; what the policy answers is converted to its action space, or refused.
+        layout: Of the memory; what the policy answers is converted to the space of its actions or features, or refused.
         memory: Frames are there, its actions go there, and the newest weights are there if anybody learns.
         inbox: Tickets come from here; its end ends the worker.
         outbox: Messages go here.
@@ -129,8 +133,9 @@ class Worker:
         outbox: socket.socket,
     ) -> None:
         """See the class."""
-        self._worker, self._incarnation, self._act = worker, incarnation, as_act(policy)
-        self._action_space, self._extras = layout.action_space, layout.extras
+        self._encodes = layout.features is not None
+        self._worker, self._incarnation, self._act = worker, incarnation, as_act(policy, self._encodes)
+        self._answers, self._extras = layout.answers, layout.extras
         self._ring, self._slots, self._board = layout.ring(memory), layout.slots(memory), layout.board(memory)
         self._inbox, self._outbox = inbox, outbox
         board = self._board
@@ -158,7 +163,8 @@ class Worker:
         except LookupError:
             return Finished(self._worker, ticket.number, began, began, Fate.PASSED, None, self._version())
         reading = self._load_weights()
-        finished = infer(self._worker, ticket, observation, self._act, self._action_space, began, self._extras)
+        answered = self._act, self._answers, began, self._extras, self._encodes
+        finished = infer(self._worker, ticket, observation, *answered)
         if reading is not None and self._board is not None and not self._board.end_reading(self._worker, reading):
             finished = finished._replace(fate=Fate.DISCARDED)
         return finished._replace(version=self._version())
@@ -181,7 +187,7 @@ def _return_freed_memory() -> None:
         trim(0)
 
 
-def _inference_mode() -> AbstractContextManager[Any]:
+def inference_mode() -> AbstractContextManager[Any]:
     """Return torch's inference mode, if the policy has brought torch."""
     torch = sys.modules.get("torch")
     return nullcontext() if torch is None else torch.inference_mode()

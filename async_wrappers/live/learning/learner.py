@@ -309,7 +309,8 @@ class VirtualLearners:
     On the time line of a frame k, which begins at t_k::
 
         t_k    updates that end by now flip the weights; inferences that end by now are collected; workers start;
-               an action is chosen, which completes a transition; learners that are free begin an update
+               an action is chosen (of a policy with memory it is released, by the newest weights), which completes a
+               transition; learners that are free begin an update
         ...    an update ends: it flips the weights, and its learner begins the next one
                an inference ends: its worker may start again, with the newest weights
         t_k+1  the environment has stepped; ...

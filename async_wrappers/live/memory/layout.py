@@ -45,21 +45,36 @@ class SharedLayout:
     journal_capacity: int
     weights: WeightsLayout | None = None
     extras: gym.spaces.Dict | None = None
+    features: gym.Space[Any] | None = None
+
+    @property
+    def answers(self) -> gym.Space[Any]:
+        """The space of what workers answer: actions, or features that the environment loop makes actions of."""
+        return self.action_space if self.features is None else self.features
+
+    @property
+    def readers(self) -> int:
+        """How many read the weights: the workers and, where they answer features, the environment loop."""
+        return self.workers + (self.features is not None)
 
     def resize(self, memory: SharedMemory) -> None:
         """Size all blocks but those of weights."""
         memory.ring.resize(FrameRing.size(self.observation_space, _RING_DEPTH))
-        memory.slots.resize(ActionSlots.size(self.action_space, self.workers, self.extras))
+        memory.slots.resize(ActionSlots.size(*self._slots))
         memory.controls.resize(Controls.size(self.workers, self.learners))
         if self.learners:
             memory.journal.resize(Journal.size(*self._entries))
 
     def with_weights(self, weights: WeightsLayout, memory: SharedMemory) -> SharedLayout:
         """Return the layout with weights, whose blocks are sized."""
-        memory.board.resize(WeightsBoard.size(weights, self.workers))
+        memory.board.resize(WeightsBoard.size(weights, self.readers))
         if self.learners > 1:
             memory.shared.resize(WeightsBoard.size(weights, 1))
         return replace(self, weights=weights)
+
+    @property
+    def _slots(self) -> tuple[gym.Space[Any], int, gym.spaces.Dict | None]:
+        return self.answers, self.workers, None if self.features is not None else self.extras
 
     @property
     def _entries(self) -> tuple[gym.Space[Any], gym.Space[Any], int, gym.spaces.Dict | None]:
@@ -71,7 +86,7 @@ class SharedLayout:
 
     def slots(self, memory: SharedMemory) -> ActionSlots:
         """Return the action slots."""
-        return ActionSlots(memory.slots, self.action_space, self.workers, self.extras)
+        return ActionSlots(memory.slots, *self._slots)
 
     def controls(self, memory: SharedMemory) -> Controls:
         """Return the controls."""
@@ -83,7 +98,7 @@ class SharedLayout:
 
     def board(self, memory: SharedMemory) -> WeightsBoard | None:
         """Return the weights that workers read, if anybody learns."""
-        return None if self.weights is None else WeightsBoard(memory.board, self.weights, self.workers)
+        return None if self.weights is None else WeightsBoard(memory.board, self.weights, self.readers)
 
     def shared(self, memory: SharedMemory) -> WeightsBoard | None:
         """Return the weights that several learners share."""

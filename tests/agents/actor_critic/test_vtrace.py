@@ -487,8 +487,8 @@ def test_a_run_begins_warm_under_new_settings(tmp_path: Path) -> None:
 # Live, on the virtual clock.
 
 
-def live(base_dir: Path, *bindings: str) -> list[Any]:
-    """The learners that a live run ends with."""
+def live(name: str, base_dir: Path, *bindings: str) -> list[Any]:
+    """The learners that a live run of a file ends with."""
     from async_wrappers.agents.experiment.live import create_runner
 
     every = (
@@ -500,7 +500,7 @@ def live(base_dir: Path, *bindings: str) -> list[Any]:
         "Runner.training_steps = 200",
         "Runner.evaluation_steps = 20",
     )
-    load_gin("configs/live/cartpole_vtrace.gin", bindings=[*every, *bindings])
+    load_gin(f"configs/live/{name}.gin", bindings=[*every, *bindings])
     runner = create_runner(base_dir)
     runner.resume()
     runner.run_experiment()
@@ -508,11 +508,12 @@ def live(base_dir: Path, *bindings: str) -> list[Any]:
     return learners
 
 
-def test_without_memory_it_learns_live_and_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    whole = live(tmp_path / "whole", "Runner.num_iterations = 2")
-    first = live(tmp_path / "pieces", "Runner.num_iterations = 1")
+@pytest.mark.parametrize("name", ["cartpole_vtrace", "cartpole_vtrace_lstm"])
+def test_it_learns_live_and_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+    whole = live(name, tmp_path / "whole", "Runner.num_iterations = 2")
+    first = live(name, tmp_path / "pieces", "Runner.num_iterations = 1")
     assert 3 < first[0]["updates"] < whole[0]["updates"]
-    assert_identical(live(tmp_path / "pieces", "Runner.num_iterations = 2"), whole)
+    assert_identical(live(name, tmp_path / "pieces", "Runner.num_iterations = 2"), whole)
 
 
 # Sources.
@@ -563,13 +564,6 @@ def test_a_spec_with_sources_of_gin_makes_learners_where_gin_is_empty() -> None:
 
 
 # What is refused.
-
-
-def test_memory_is_refused_live() -> None:
-    env = DriftingEnv()
-    spec = VTrace(env.observation_space, env.action_space, **hyperparameters(stack_size=1))
-    with pytest.raises(ValueError, match="got latencies that vary: give it a network without core"):
-        spec.make_policy()
 
 
 def test_a_replay_ratio_is_refused(tmp_path: Path) -> None:

@@ -121,6 +121,16 @@ def test_agents_without_memory_refuse_a_network_over_sequences() -> None:
         check_fit(made("lstm"), (torch.rand(1, 1, 2),), (ACTIONS,), "dqn")
 
 
+class Unmasked(GRUCore):
+    """Carries its state over the end of an episode."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, 4)
+
+    def forward(self, features: torch.Tensor, state: torch.Tensor, first: torch.Tensor) -> Any:
+        return super().forward(features, state, torch.zeros_like(first))
+
+
 @pytest.mark.parametrize(
     ("network", "message"),
     [
@@ -129,6 +139,10 @@ def test_agents_without_memory_refuse_a_network_over_sequences() -> None:
         (
             lambda: SequenceNetwork((1, 2), ACTIONS, lambda shape: MLPTorso(shape, (5,)), LinearHead),
             "network must give [(1, 1, 3), (1, 1)] to agent 'vtrace' for a sequence of one observation, got [(1, 1, 3)",
+        ),
+        (
+            lambda: made(Unmasked),
+            "network must begin its memory afresh where `first` is True with agent 'vtrace', and what SequenceNetwork ",
         ),
     ],
 )

@@ -259,13 +259,6 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tu
     assert differs(before, whole._agent.learner.state_dict()["network"])
 
 
-def test_memory_is_refused_live() -> None:
-    env = DriftingEnv()
-    spec = R2D2(env.observation_space, env.action_space, **hyperparameters(stack_size=1))
-    with pytest.raises(ValueError, match="got latencies that vary"):
-        spec.make_policy()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
