@@ -3,6 +3,7 @@
 * `RealtimeDelay`: simulate inference latency on any environment, with constants or with a latency model.
 * `VectorRealtimeDelay`: the same, with constants, on a vector environment that goes in lockstep.
 * `AppliedActions`, `CommittedActions`: show the policy which actions were applied, and which are on their way.
+* `CommittedPrefix`: shows a policy of chunks which actions are fixed until its next chunk lands.
 * `DecisionDelay`: shows the policy how late its actions land.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
@@ -28,6 +29,7 @@ import gymnasium as gym
 from async_wrappers.version import __version__
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.chunk import TemporalEnsemble
+from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ __all__ = [
     "BatchedEnvs",
     "ClipReward",
     "CommittedActions",
+    "CommittedPrefix",
     "Constant",
     "Correlated",
     "Decision",

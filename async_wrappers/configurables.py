@@ -21,13 +21,14 @@ from async_wrappers.live import AsyncRunner
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
 from async_wrappers.wrappers.chunk import TemporalEnsemble
+from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.delay import RealtimeDelay
 from async_wrappers.wrappers.vector import VectorRealtimeDelay
 
 __all__ = ["CONFIGURABLES", "WRAPPERS"]
 
 _ENVIRONMENTS = (create_atari_environment, create_atari_vector, create_gym_environment, create_gym_vector)
-_WRAPPERS = (AppliedActions, CommittedActions, DecisionDelay, KeepEntries, RealtimeDelay)
+_WRAPPERS = (AppliedActions, CommittedActions, CommittedPrefix, DecisionDelay, KeepEntries, RealtimeDelay)
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
 # All of Gymnasium's for one environment. `DelayObservation` delays by decisions; `ClipReward` is not the one that

@@ -270,6 +270,26 @@ class Dispatcher:
         self._stagger.applied(self._frame)
         return _new_due((-best[0], best[2]))
 
+    def coming(self, now: int) -> list[tuple[int, int, int]]:
+        """Return (due frame, start, worker) of the actions to be applied whose inferences have ended by `now`."""
+        future = self
+        if any(kind == _FINISH and time <= now for time, kind, *_ in self._events):  # the next `starts` lets them end
+            future = self.copy()
+            future._advance(now)
+        waiting = [(due, start, worker) for due, start, _, worker, _ in future._due]
+        held = [
+            (max(self._clock.frame_at(time), start + (self._stagger.playout or 0)), start, worker)
+            for time, kind, worker, start, _ in future._events
+            if kind == _RELEASE
+        ]
+        coming: list[tuple[int, int, int]] = []
+        newest = self._applied
+        for due, start, worker in sorted(waiting + held, key=lambda each: (each[0], -each[1])):
+            if start > newest:  # else a newer one comes on the same frame or before
+                newest = start
+                coming.append((due, start, worker))
+        return coming
+
     def in_flight(self, running: Iterable[int]) -> int | None:
         """Return the start of the decision that would be applied next, None if there is none.
 

@@ -91,6 +91,21 @@ class PlainSchedule:
         following = after + self.noops + 1
         return following if following < end else None
 
+    def unfinished(self, frame: int, landed: int = -1) -> list[tuple[int, int]]:
+        """Return the decisions begun before `frame` of whose actions nobody knows as it begins when they land.
+
+        Args:
+            frame: As an episode goes on, ever later ones.
+            landed: Start of the newest action that lands by `frame`; older ones do not matter.
+
+        Returns:
+            For each (start, first frame on which its action may land), oldest first.
+        """
+        interval = self.noops + 1
+        oldest = max(0, landed + 1, frame - self.delay + 1)
+        starts = range(-(-oldest // interval) * interval, frame, interval)
+        return [(start, start + self.delay) for start in starts]
+
     def decisions(self) -> Iterator[tuple[int, int]]:
         """Yield ``(s_j, e_j) = (j (noops + 1), s_j + delay)``, without end."""
         return ((start, start + self.delay) for start in count(0, self.noops + 1))

@@ -16,7 +16,7 @@ from async_wrappers.checks import whole
 from async_wrappers.latency import Latency, LatencyStream, as_latency, nanoseconds
 from async_wrappers.schedule.dispatch import Dispatcher
 from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.schedule.stagger import Conditions, Stagger, Tickets, make_stagger
+from async_wrappers.schedule.stagger import Conditions, Stagger, Tickets, keeps_playout, make_stagger
 
 __all__ = ["MOST_WORKERS", "Counts", "Inference", "SimulatedSchedule", "modelled_conditions", "worker_count"]
 
@@ -157,6 +157,11 @@ class SimulatedSchedule:
         return self.stagger.playout
 
     @property
+    def keeps_playout(self) -> bool:
+        """See `async_wrappers.schedule.stagger.keeps_playout`."""
+        return keeps_playout(self.stagger)
+
+    @property
     def decision_interval(self) -> None:
         """See `PlainSchedule.decision_interval`."""
         return None
@@ -170,6 +175,20 @@ class SimulatedSchedule:
         """Keep every inference from now on in a list, and return that list."""
         self._simulation.log = []
         return self._simulation.log
+
+    def unfinished(self, frame: int, landed: int = -1) -> list[tuple[int, int]]:
+        """See `PlainSchedule.unfinished`; `keep_log` comes first, and what does not matter any more leaves the log.
+
+        The log must hold the running episode alone.
+        """
+        log = self._simulation.log
+        assert log is not None
+        log[:] = [each for each in log if each.start > landed]
+        if not self.keeps_playout:
+            return [(each.start, frame + 1) for each in log if each.start < frame]
+        begin, playout = self.clock.begin(frame), self.stagger.playout or 0
+        going_on = (each for each in log if each.start < frame and each.finished > begin)
+        return [(each.start, max(each.start + playout, frame + 1)) for each in going_on]
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; see `PlainSchedule.frames`."""

@@ -33,7 +33,17 @@ from async_wrappers.checks import whole_frames
 from async_wrappers.latency import nanoseconds, seconds_of
 from async_wrappers.schedule.frames import FrameClock
 
-__all__ = ["Conditions", "ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Stagger", "Tickets", "make_stagger"]
+__all__ = [
+    "Conditions",
+    "ExpectedTime",
+    "MaxTime",
+    "NoStagger",
+    "Sequential",
+    "Stagger",
+    "Tickets",
+    "keeps_playout",
+    "make_stagger",
+]
 
 # Nanoseconds after a frame's beginning at which crowded starts lag; see the cases above `_Offsets`. Rounding the
 # latency down may take one of them, so one would not be enough.
@@ -402,6 +412,15 @@ class Tickets(Stagger):
     def taken(self, frame: int) -> None:
         """Count the slot from this frame."""
         self._last = frame
+
+
+def keeps_playout(stagger: Stagger) -> bool:
+    """Return whether an action that is computed by the frame on which it is due is applied on that frame for certain.
+
+    Of tickets it is. Elsewhere the strategy may hold it back, and a newer one may overtake it meanwhile; and so it may
+    if a subclass changes a rule.
+    """
+    return type(stagger) is Tickets
 
 
 STRATEGIES: dict[str, Callable[[], Stagger]] = {

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import flag, whole
 from async_wrappers.wrappers.delay import RealtimeDelay
 
-__all__ = ["AppliedActions", "CommittedActions", "DecisionDelay"]
+__all__ = ["AppliedActions", "CommittedActions", "DecisionDelay", "delay_inside", "encoder", "one_of"]
 
 
 _LONGEST = 100_000  # actions that an observation shows
@@ -69,8 +69,8 @@ class _ActionsShown(_Shown):
 
     def __init__(self, env: gym.Env[Any, Any], key: str, length: int, flat: bool, pending: bool = False) -> None:
         length, flat = whole("length", length, 1, _LONGEST), flag("flat", flat)
-        self._encode_raw, low, high = _encoder(env.action_space)
-        one = _one_of(env.observation_space) if flat else np.float32(1)
+        self._encode_raw, low, high = encoder(env.action_space)
+        one = one_of(env.observation_space) if flat else np.float32(1)
         if isinstance(env.action_space, Box) and np.issubdtype(one.dtype, np.integer):
             raise ValueError(f"flat=True cannot put Box actions into {one.dtype} observations: use flat=False")
         if pending:
@@ -157,7 +157,7 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         gym.utils.RecordConstructorArgs.__init__(self, length=length, known=known, flat=flat)
         known = flag("known", known)
         _ActionsShown.__init__(self, env, "committed_actions", length, flat, pending=True)
-        _delay_inside("CommittedActions", env)
+        delay_inside("CommittedActions", env)
         self.known = known
         self._chosen: deque[tuple[int, int, NDArray[Any]]] = deque()  # (effect, frame by which it was known, row)
 
@@ -232,7 +232,7 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
         if not isinstance(of, str) or of not in ("last", "playout"):
             raise ValueError(f"of must be 'last' or 'playout', got {of!r}")
         self._longest = whole("longest", longest, 1, _SLOWEST, unit="frames")
-        playout = _delay_inside("DecisionDelay", env).playout
+        playout = delay_inside("DecisionDelay", env).playout
         if of == "playout" and playout is None:
             raise ValueError(
                 "of='playout' needs constants or tickets, got actions that are due when they are ready: use of='last'"
@@ -240,7 +240,7 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
         self._playout = playout if of == "playout" else None
         if self._playout is not None and self._playout > self._longest:
             raise ValueError(f"longest must be >= the playout, {self._playout} frames, got {self._longest}")
-        one = _one_of(env.observation_space, self._longest) if flat else np.float32(1)
+        one = one_of(env.observation_space, self._longest) if flat else np.float32(1)
         _Shown.__init__(self, env, "decision_delay", np.zeros(1), np.full(1, self._longest), flat, one)
         self._landing: deque[tuple[int, int]] = deque()  # (effect, delay)
 
@@ -267,7 +267,8 @@ class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):
         self._rows[:] = self._one * min(delay, self._longest)
 
 
-def _delay_inside(wrapper: str, env: gym.Env[Any, Any]) -> RealtimeDelay:
+def delay_inside(wrapper: str, env: gym.Env[Any, Any]) -> RealtimeDelay:
+    """Return the delay that `env` is or that lies inside of it; a ValueError names the `wrapper`."""
     layer: Any = env
     while not isinstance(layer, RealtimeDelay):
         if not isinstance(layer, gym.Wrapper):
@@ -276,7 +277,7 @@ def _delay_inside(wrapper: str, env: gym.Env[Any, Any]) -> RealtimeDelay:
     return layer
 
 
-def _one_of(space: gym.Space[Any], longest: int = 1) -> Any:
+def one_of(space: gym.Space[Any], longest: int = 1) -> Any:
     """Return how one is shown in a flat observation: as 1, or as the largest whole number ``// longest``."""
     if not isinstance(space, Box) or len(space.shape) != 1:
         raise ValueError(f"flat=True needs a vector observation, got {space}: use flat=False")
@@ -289,7 +290,7 @@ def _one_of(space: gym.Space[Any], longest: int = 1) -> Any:
     return number(largest // longest)
 
 
-def _encoder(space: gym.Space[Any]) -> tuple[Callable[[Any], NDArray[Any]], NDArray[Any], NDArray[Any]]:
+def encoder(space: gym.Space[Any]) -> tuple[Callable[[Any], NDArray[Any]], NDArray[Any], NDArray[Any]]:
     """Return the function from an action to a vector, and the vector's bounds as float32, for `space`."""
     if not isinstance(space, Discrete | MultiDiscrete | Box):
         raise ValueError(f"actions must be Discrete, MultiDiscrete or Box to be shown, got {space}")

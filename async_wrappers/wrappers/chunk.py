@@ -20,8 +20,9 @@ arXiv 2304.13705, Algorithm 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -31,9 +32,19 @@ from numpy.typing import NDArray
 
 from async_wrappers.checks import number, whole
 
-__all__ = ["ChunkBatch", "ChunkRule", "Chunks", "TemporalEnsemble", "executed_entries", "make_chunk_rule"]
+__all__ = [
+    "PENDING",
+    "ChunkBatch",
+    "ChunkRule",
+    "Chunks",
+    "Landed",
+    "TemporalEnsemble",
+    "executed_entries",
+    "make_chunk_rule",
+]
 
 _LONGEST = 100_000  # entries of a chunk
+_by_start = attrgetter("start")
 
 # LeRobot's aggregate functions: what a newer chunk weighs where it meets the mean of the older ones.
 _NEWER = {"weighted_average": 0.7, "latest_only": 1.0, "average": 0.5, "conservative": 0.3}
@@ -168,11 +179,22 @@ def executed_entries(length: int, start: int, effect: int, end: int) -> NDArray[
 
 
 class Landed(NamedTuple):
-    """A chunk, the frame whose observation it was computed from, and the frame from which on it counts."""
+    """A chunk: the frame whose observation it was computed from, that on which it lands, and by which it was known."""
 
     start: int
     effect: int
+    known: int
     chunk: NDArray[Any]
+
+
+class _Pending:
+    """Stands for an action that nobody can know yet."""
+
+    def __repr__(self) -> str:
+        return "PENDING"
+
+
+PENDING = _Pending()
 
 
 class Chunks:
@@ -197,8 +219,14 @@ class Chunks:
         """Begin an episode."""
         self._landed.clear()
 
-    def add(self, start: int, effect: int, chunk: Any) -> None:
+    def add(self, start: int, effect: int, chunk: Any, known: int = 0) -> None:
         """Take in a copy of a chunk that is newer than all others.
+
+        Args:
+            start: The frame that its decision read.
+            effect: The frame on which it lands.
+            chunk: The actions.
+            known: The first frame that began when it was certain that it would land, for `committed`.
 
         Raises:
             ValueError: It has another shape than the policy's action space.
@@ -206,7 +234,7 @@ class Chunks:
         copy = np.array(chunk)
         if copy.shape != self._shape:
             raise ValueError(f"action must be a chunk of shape {list(self._shape)}, got shape {list(copy.shape)}")
-        self._landed.append(Landed(start, effect, copy))
+        self._landed.append(Landed(start, effect, known, copy))
 
     def forget(self, frame: int) -> None:
         """Drop the chunks that no frame from `frame` on asks for."""
@@ -218,18 +246,45 @@ class Chunks:
 
     def newest(self, frame: int) -> int:
         """Return the start of the newest chunk that has landed by `frame`; -1 if there is none."""
-        return next((landed.start for landed in reversed(self._landed) if landed.effect <= frame), -1)
+        return max((landed.start for landed in self._landed if landed.effect <= frame), default=-1)
 
     def at(self, frame: int) -> Any | None:
         """Return a copy of the action that a frame receives; None before the first chunk and after the last one's end.
 
         An older chunk ends first, so a frame after the newest chunk's end is covered by none.
         """
+        return self._of(self._landed, frame)
+
+    def committed(
+        self, frame: int, length: int, unfinished: Sequence[tuple[int, int]], coming: Iterable[Landed] = ()
+    ) -> list[Any]:
+        """Return the actions of `length` frames as far as they are known when `frame` begins.
+
+        That is the frozen prefix of real-time chunking (Black, Galliker, Levine, arXiv 2506.07339): what will be
+        applied until a decision that starts now lands.
+
+        Args:
+            frame: The first of the frames.
+            length: How many frames.
+            unfinished: What `async_wrappers.schedule.plain.PlainSchedule.unfinished` returns.
+            coming: Chunks that will land for certain, if `add` was not told of them.
+
+        Returns:
+            For each frame a copy of the action; None where no chunk gives one, so that the base default action acts;
+            `PENDING` where an unfinished decision, newer than all that is known, may have landed by then.
+        """
+        known = sorted((*(landed for landed in self._landed if landed.known <= frame), *coming), key=_by_start)
+        actions = []
+        for each in range(frame, frame + length):
+            newest = max((landed.start for landed in known if landed.effect <= each), default=-1)
+            is_pending = any(start > newest and lands <= each for start, lands in unfinished)
+            actions.append(PENDING if is_pending else self._of(known, each))
+        return actions
+
+    def _of(self, chunks: Sequence[Landed], frame: int) -> Any | None:
         length = self._rule.length
         entries = [
-            landed.chunk[frame - landed.start]
-            for landed in self._landed
-            if landed.effect <= frame < landed.start + length
+            landed.chunk[frame - landed.start] for landed in chunks if landed.effect <= frame < landed.start + length
         ]
         if not entries:
             return None

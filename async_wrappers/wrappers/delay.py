@@ -157,6 +157,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         )
         gym.Wrapper.__init__(self, env)
         self.report_effect = report_effect
+        self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper tells what is committed
         self._simulated: SimulatedSchedule | None = None
         frames = {name: whole_frames(name, number) for name, number in constants.items()}
         given: dict[str, Any] = {name: number for name, number in frames.items() if number}
@@ -204,6 +205,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._default_action.reset(seed)
         if self._chunks is not None:
             self._chunks.clear()
+        if self._log is not None:
+            self._log.clear()
         self._schedule_frames = self._schedule.frames(seed)
         self._start, effect = self._schedule.first()  # of the decision that the agent makes next
         self._delay = effect - self._start
@@ -258,8 +261,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 self._last_action = action if type(action) is int else own_copy(action)
                 self._step_frame(action)
             else:
-                self._chunks.forget(effect)
-                self._chunks.add(start, effect, action)
+                self._chunks.forget(start)  # a decision that starts later is told of the frames from its start on
+                is_certain = self._simulated is None or self._simulated.keeps_playout
+                self._chunks.add(start, effect, action, finished if is_certain else effect)
                 self._step_default()
             while self._due is None and not self._over:
                 self._step_default()
@@ -306,6 +310,19 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     def counts(self) -> Counts | None:
         """Frames, actions and inferences so far, with a latency; None with constants."""
         return None if self._simulated is None else self._simulated.counts
+
+    def keep_committed(self) -> None:
+        """Keep from the next reset on what `committed` needs."""
+        if self._simulated is not None:
+            self._log = self._simulated.keep_log()
+
+    def committed(self, frame: int, length: int) -> list[Any]:
+        """Return the actions of `length` frames as far as they are known when `frame`, a returned start, begins.
+
+        With chunks alone, and after `keep_committed`; see `async_wrappers.wrappers.chunk.Chunks.committed`.
+        """
+        assert self._chunks is not None
+        return self._chunks.committed(frame, length, self._schedule.unfinished(frame, self._chunks.newest(frame)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy or a pickle: all but the iterator over the schedule's frames."""

@@ -184,6 +184,9 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         after_chunk: As in `RealtimeDelay`: the default action until an episode's first chunk lands.
         chunk_mean: As in `RealtimeDelay`.
 
+    Attributes:
+        chunk_rule: As in `RealtimeDelay`.
+
     Raises:
         ValueError: `env` is not a vector environment in lockstep with an autoreset mode in its metadata, negative or
             fractional frames, an unknown default action, ``"noop"`` where the environment has none, a chunk that is

@@ -29,7 +29,7 @@ def test_every_way_begins_in_every_environment(task: str, name: str, env: str, t
     load(TASKS[task][name], env, seed=3)
     runner = create_runner(tmp_path)
     assert runner.seed == 3 and runner.environment.unwrapped.spec.id == ENVIRONMENTS[env][0]
-    assert runner.agent.num_envs == 64
+    assert runner.agent.num_envs in (32, 64)
     assert runner.environment.get_wrapper_attr("playout") > 0
 
 

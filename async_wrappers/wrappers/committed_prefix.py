@@ -1,0 +1,159 @@
+"""The committed prefix: a policy that gives chunks is told what will be applied until its own chunk lands.
+
+At ``s_j`` the running chunk goes on until ``e_j``: the environment will receive its actions on frames
+``s_j .. e_j - 1`` whatever decision j comes to. Told of them, a policy can foresee where its own first action will
+land, and go on smoothly from there. Real-time chunking freezes them as a prefix (Black, Galliker, Levine, "Real-Time
+Execution of Action Chunking Flow Policies", arXiv 2506.07339); without chunks `CommittedActions` shows the same.
+
+Nothing is shown that depends on an inference which goes on at ``s_j``. Where one of those, newer than all that is
+known, may have landed by a frame, that frame's action is *pending*.
+
+* `CommittedPrefix`, `VectorCommittedPrefix`: around a `RealtimeDelay` or a `VectorRealtimeDelay`.
+* `PrefixRows`: what both show, and the runner with ``committed_prefix=``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Dict
+from numpy.typing import NDArray
+
+from async_wrappers.checks import flag, whole
+from async_wrappers.wrappers.action_history import delay_inside, encoder, one_of
+from async_wrappers.wrappers.chunk import PENDING
+
+__all__ = ["CommittedPrefix", "PrefixRows", "prefix_length"]
+
+_LONGEST = 100_000  # actions that an observation shows
+KEY = "committed_prefix"
+
+
+class PrefixRows:
+    """Joins actions to an observation, one row [width + 1] for each frame, as `CommittedActions` does.
+
+    A Discrete action is one-hot, a Box action its values. The last column is one where the action is pending; such a
+    row is otherwise zero, and so is one of a frame on which the base default action acts.
+
+    Args:
+        observation_space: Of the observations.
+        action_space: Of the environment: of one frame's action.
+        length: Frames shown.
+        flat: Whether rows are appended to a vector observation, or stand beside it in a dictionary.
+
+    Raises:
+        ValueError: The spaces cannot be used.
+    """
+
+    def __init__(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], length: int, flat: bool
+    ) -> None:
+        """See the class."""
+        self.length, self._flat = length, flat
+        self._encode, low, high = encoder(action_space)
+        self._one = one_of(observation_space) if flat else np.float32(1)
+        kind = self._one.dtype
+        if isinstance(action_space, Box) and np.issubdtype(kind, np.integer):
+            raise ValueError(f"flat=True cannot put Box actions into {kind} observations: use flat=False")
+        low, high = np.append(low, 0), np.append(high, 1)
+        self._width = len(low)
+        low, high = (np.tile(bound, (length, 1)).astype(kind) * self._one for bound in (low, high))
+        self.space: gym.Space[Any]
+        if flat:
+            assert isinstance(observation_space, Box)
+            low = np.concatenate([observation_space.low, low.ravel()])
+            self.space = Box(low, np.concatenate([observation_space.high, high.ravel()]), dtype=kind.type)
+        else:
+            self.space = Dict({"observation": observation_space, KEY: Box(low, high, dtype=np.float32)})
+
+    def join(self, observation: Any, actions: Sequence[Any]) -> Any:
+        """Return the observation with the actions of its frame and the following ones.
+
+        Args:
+            observation: Of the environment.
+            actions: What `async_wrappers.wrappers.chunk.Chunks.committed` returns.
+        """
+        rows = self.rows(actions)
+        return np.concatenate([observation, rows.ravel()]) if self._flat else {"observation": observation, KEY: rows}
+
+    def rows(self, actions: Sequence[Any]) -> NDArray[Any]:
+        """Return the rows [length, width + 1]; those of frames that are not given are zero."""
+        rows: NDArray[Any] = np.zeros((self.length, self._width), self._one.dtype)
+        for row, action in zip(rows, actions, strict=False):
+            if action is PENDING:
+                row[-1] = self._one
+            elif action is not None:
+                row[:-1] = self._encode(action).astype(rows.dtype) * self._one
+        return rows
+
+
+def prefix_length(name: str, length: Any, playout: int | None) -> int:
+    """Return how many frames are shown: `length`, or as many as it takes until an action lands.
+
+    Raises:
+        ValueError: `length` is not a positive number of frames, or is missing where the playout does not say it.
+    """
+    if length is None and not playout:
+        raise ValueError(
+            f"{name} must be given, in frames, where no delay or playout > 0 says how long the prefix is, got None"
+        )
+    return whole(name, playout if length is None else length, 1, _LONGEST, unit="frames")
+
+
+class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Adds the actions of the frames from the observation's on that are committed when it is read.
+
+    Put it *outside* a delay with chunks. Row i is of frame ``s + i``; see `PrefixRows` for what is shown.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers import CommittedPrefix, RealtimeDelay
+        >>> env = RealtimeDelay(gym.make("Pendulum-v1"), delay=2, noops=3, default_action="chunk")
+        >>> env = CommittedPrefix(env)
+        >>> observation, _ = env.reset(seed=0)
+        >>> observation, *_ = env.step([[0.0], [0.1], [0.2], [0.3], [0.4], [0.5]])  # for frames 0 to 5
+        >>> observation["committed_prefix"].tolist()  # on frames 4 and 5, while frame 4's chunk is computed
+        [[0.4000000059604645, 0.0], [0.5, 0.0]]
+
+    Args:
+        env: A `RealtimeDelay` with ``default_action="chunk"``, or wrappers around one.
+        length: Frames shown; the delay, or with tickets the playout, if not given.
+        flat: False gives ``Dict(observation=..., committed_prefix=Box [length, width + 1])``. True appends the rows to
+            a vector observation; where that is of whole numbers, a one is the type's largest number.
+
+    Raises:
+        ValueError: `length` is not a positive number of frames or missing, there is no `RealtimeDelay` with chunks
+            inside, or the spaces cannot be used.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], length: int | None = None, flat: bool = False) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self, length=length, flat=flat)
+        flat = flag("flat", flat)
+        self._delay = delay_inside("CommittedPrefix", env)
+        if self._delay.chunk_rule is None:
+            raise ValueError(
+                "CommittedPrefix needs chunks inside: give RealtimeDelay default_action='chunk', or use "
+                "CommittedActions"
+            )
+        self._length = prefix_length("length", length, self._delay.playout)
+        gym.Wrapper.__init__(self, env)
+        self._rows = PrefixRows(env.observation_space, self._delay.env.action_space, self._length, flat)
+        self.observation_space = self._rows.space
+        self._delay.keep_committed()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; nothing is committed yet."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        return self._told(observation, info), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Run one decision and show what is committed when the next one starts."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._told(observation, info), reward, terminated, truncated, info
+
+    def _told(self, observation: Any, info: dict[str, Any]) -> Any:
+        return self._rows.join(observation, self._delay.committed(info["realtime"]["start"], self._length))
