@@ -28,7 +28,6 @@ from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import Decision, EpisodeClock, Memory, Outcome, Policy, frames_per_decision
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.replay.sequences import EXECUTED
 from async_wrappers.agents.schema import batch_of_one, copied, stacked
 from async_wrappers.agents.spec import Spec
 
@@ -69,7 +68,6 @@ class TurnBasedAgent:
         self._observation: Any = self._blank
         self._action: Any = np.zeros(shape, np.int64) if (shape := spec.action_space.shape) else 0
         self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
-        self._keeps_executed = spec.extras is not None and EXECUTED in spec.extras.spaces
         self._core: Any = None  # what a policy with memory remembers, [1, S]; None where an episode begins
         self._reward = 0.0  # of the last decision
         self._demonstrated = 0
@@ -144,10 +142,9 @@ class TurnBasedAgent:
         return Memory(core, action, reward, np.array([first]))
 
     def _note_executed(self, realtime: Mapping[str, Any] | None) -> None:
-        """Put which entries of the last decision's chunk were applied among its extras: all where nobody delays."""
-        if self._keeps_executed:
-            executed = (realtime or {}).get("executed", np.ones(np.shape(self._action), bool))
-            self._extras["extras"][EXECUTED] = executed
+        """Keep which entries of the last decision's chunk were applied, where actions are chunks."""
+        if realtime is not None and "executed" in realtime:
+            self._extras["executed"] = realtime["executed"]
 
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False

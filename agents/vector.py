@@ -33,7 +33,6 @@ from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import Decisions, Memory, Policy, PolicyCopies
 from async_wrappers.agents.replay.entering import ActorPriorities
-from async_wrappers.agents.replay.sequences import EXECUTED
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_at_least
 from async_wrappers.agents.turn_based import Overlap
@@ -172,7 +171,6 @@ class Rows:
         self._action: npt.NDArray[Any] | None = None
         self._core: Any = None  # what a policy with memory remembers of each environment, [N, S]
         self._extras: dict[str, npt.NDArray[Any]] = {}  # of the last decisions
-        self._keeps_executed = spec.extras is not None and EXECUTED in spec.extras.spaces
 
     @property
     def frames_of_all(self) -> int:
@@ -204,10 +202,8 @@ class Rows:
         }
         if self._extras:
             columns["extras"] = {name: values[at] for name, values in self._extras.items()}
-        if self._keeps_executed:
-            executed = shown.realtime.get("executed")
-            all_of_them = np.ones(columns["action"].shape, bool)
-            columns["extras"][EXECUTED] = all_of_them if executed is None else executed[rows]
+        if "executed" in shown.realtime:  # of chunks
+            columns["executed"] = shown.realtime["executed"][rows]
         return _Block(columns, shown.realtime["frame"][rows])
 
     def note(self, shown: ShownRows) -> list[Ended]:

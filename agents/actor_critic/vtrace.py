@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 import torch
-from gymnasium.spaces import Box, Dict, MultiBinary
+from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
 from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks, create_optimizer, linear_decay
@@ -32,7 +32,7 @@ from async_wrappers.agents.policy import Decisions, RecurrentPolicy, one_row
 from async_wrappers.agents.replay.elite import NetworkEncoder
 from async_wrappers.agents.replay.mixture import Mixture, checked_sources
 from async_wrappers.agents.replay.queue import WHEN_FULL, UnrollQueue
-from async_wrappers.agents.replay.sequences import EXECUTED, STATE, TORSO_VERSION, VERSION, sequence_tensors
+from async_wrappers.agents.replay.sequences import STATE, TORSO_VERSION, VERSION, sequence_tensors
 from async_wrappers.agents.schema import Compute, each_array
 from async_wrappers.agents.spec import (
     ReadyMade,
@@ -68,7 +68,7 @@ class VTrace(Spec):
     In training an action is drawn from the policy, in evaluation it is the likeliest.
 
     Where the actions are chunks (``RealtimeDelay(default_action="chunk")``), a decision gives H of them, drawn
-    independently. Which of them were executed is known when its transition is complete, and lies beside the logits; the
+    independently. Which of them were executed is known when its transition is complete, and part of it; the
     log-probabilities, the entropy and the divergences of a decision are sums over these.
 
     Args:
@@ -317,7 +317,7 @@ class VTrace(Spec):
         logits, mask, reward, mu = logits[:-1], batch["mask"], batch["reward"], batch["extras"]["logits"]
         if self.max_abs_reward is not None:
             reward = reward.clamp(-self.max_abs_reward, self.max_abs_reward)
-        executed = batch["extras"].get(EXECUTED)
+        executed = batch.get("executed")  # of chunks
         log_pi = over_executed(log_prob(logits, batch["action"]), executed)
         log_mu = over_executed(log_prob(mu, batch["action"]), executed)
         log_rhos = (log_pi - log_mu).detach()
@@ -404,12 +404,9 @@ class VTrace(Spec):
         """What the policy leaves beside its action: the logits [A], and what else is asked for.
 
         The core's state [S] if there is one, the value where it is cloned, and with `store_version` the updates that
-        the weights had; of a policy with memory those of its torso's weights, too. Of chunks the logits are [H, A], and
-        whoever plays adds which entries were executed, [H].
+        the weights had; of a policy with memory those of its torso's weights, too. Of chunks the logits are [H, A].
         """
         spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, self._logits_shape, np.float32)}
-        if self.chunk is not None:
-            spaces[EXECUTED] = MultiBinary(self.chunk)
         if self.value_cloning_cost:
             spaces["value"] = Box(-np.inf, np.inf, (), np.float32)
         if self.store_version:

@@ -125,9 +125,9 @@ def over_executed(entries: Tensor, executed: Tensor | None) -> Tensor:
 
     Args:
         entries: Log-probabilities, entropies or divergences.
-        executed: Which entries were executed, `[..., H]`; None where decisions give one action, `entries` `[...]`.
+        executed: Which entries were executed, bool `[..., H]`; None where decisions give one action, `entries` `[...]`.
     """
-    return entries if executed is None else entries.masked_fill(executed == 0, 0.0).sum(dim=-1)
+    return entries if executed is None else entries.masked_fill(~executed, 0.0).sum(dim=-1)
 
 
 def implied_policy(logits: Tensor, behaviour_logits: Tensor, clip_rho: float = 1.0) -> Tensor:

@@ -46,8 +46,8 @@ An extra named "version", int64 [T, B], is the number of updates that the weight
 there where the policy is asked for it. Of a policy with memory "torso_version" is that of the features: live they are
 computed before core and head are (`async_wrappers.policy`).
 
-Where a decision gives a chunk of H actions, action and previous_action have one more dimension, H. An extra named
-"executed", [T, B, H], then says which of them were applied; it is known where the transition is complete.
+Where a decision gives a chunk of H actions, action and previous_action have one more dimension, H, and "executed", bool
+[T, B, H], says which of them were applied. A transition may say so under that name; else all were.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.schema import Column, TransitionSchema, each_array
 
 __all__ = [
-    "EXECUTED",
     "MAX_VALUE",
     "STATE",
     "TORSO_VERSION",
@@ -80,7 +79,6 @@ __all__ = [
 STATE = "state"  # the name of what a policy with memory remembers after its decision, among its extras
 VERSION = "version"  # the name of the number of updates that its weights have, among these too
 TORSO_VERSION = "torso_version"  # the same of the weights of its torso, which under delay are older than its core's
-EXECUTED = "executed"  # the name of which entries of a chunk were applied, where whoever plays puts it among them
 VALUE, MAX_VALUE = "value", "max_value"  # the names of the values that it has computed to act
 
 Rows = npt.NDArray[Any]
@@ -167,8 +165,10 @@ class Assembly:
             sizes[name] = steps, Column((), np.dtype(np.float32))
         if self.schema.extras:
             sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
+        self._of_chunks = () if chunk is None else ("executed",)
         if chunk is not None:
             self._facts["chunk"] = chunk
+            sizes["executed"] = steps, Column((chunk,), np.dtype(np.bool_))
         self._with_values = with_values
         if with_values:
             self._facts["with_values"] = True
@@ -204,6 +204,8 @@ class Assembly:
         block["env_ids"] = np.array([env_id])
         block["observation"] = each_array(lambda array: np.asarray(array)[None], transition["observation"])
         block["final"] = {env_id: transition["next_observation"]} if ended else {}
+        for name in self._of_chunks:
+            block[name] = np.asarray(transition.get(name, True))[None]
         if "extras" in transition:
             block["extras"] = each_array(lambda array: np.asarray(array)[None], transition["extras"])
         self.extend(block)
@@ -246,6 +248,8 @@ class Assembly:
             self._buffers[name][at] = array
         self._buffers["action"][at], self._buffers["reward"][at] = action, reward
         self._buffers["discount"][at], self._buffers["mask"][at] = np.where(terminal, 0.0, discount), 1.0
+        for name in self._of_chunks:
+            self._buffers[name][at] = block.get(name, True)
         for name, array in zip(self._extra_names, extras, strict=True):
             self._buffers[name][at] = array
         self._position[env_ids] += 1
@@ -267,7 +271,7 @@ class Assembly:
     def _append_final(self, env_ids: npt.NDArray[np.int64], observation: list[Rows]) -> None:
         self._begin_row(env_ids, observation)
         at = env_ids, self._position[env_ids]
-        for name in ("action", "reward", "discount", "mask", *self._extra_names):
+        for name in ("action", "reward", "discount", "mask", *self._of_chunks, *self._extra_names):
             self._buffers[name][at] = 0
         self._position[env_ids] += 1
         self._age[env_ids] = 0
@@ -315,6 +319,7 @@ class Assembly:
         """Return columns of B sequences, `[T, B, ...]` as the module's comment has them, with observations nested."""
         of_observation, of_extras = self.schema.observation, self.schema.extras
         names = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
+        names += self._of_chunks
         batch: dict[str, Any] = {"observation": of_observation.nest([columns[name] for name in self.observation_names])}
         batch |= {name: columns[name] for name in names}
         if of_extras is not None:
@@ -346,7 +351,7 @@ class Assembly:
         """
         for env_id in np.flatnonzero(self._age):
             row = self._position[env_id] - 1
-            for name in ("action", "reward", "discount", "mask", *self._extra_names):
+            for name in ("action", "reward", "discount", "mask", *self._of_chunks, *self._extra_names):
                 self._buffers[name][env_id, row] = 0
             self._age[env_id] = 0
 

@@ -61,7 +61,7 @@ TABLE = [
 def test_the_probability_of_a_chunk_is_the_product_over_what_was_executed(
     actions: tuple[int, ...], executed: tuple[int, ...], probability: float
 ) -> None:
-    found = over_executed(log_prob(LOGITS, torch.tensor(actions)), torch.tensor(executed))
+    found = over_executed(log_prob(LOGITS, torch.tensor(actions)), torch.tensor(executed) == 1)
     assert found.item() == pytest.approx(math.log(probability), abs=1e-6)
 
 
@@ -73,13 +73,14 @@ def loss_of(spec: VTrace, logits: torch.Tensor, values: torch.Tensor, batch: dic
 
 def scene(seed: int, length: int) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
     rng = np.random.default_rng(seed)
-    executed = torch.from_numpy(rng.integers(0, 2, (T, B, length)).astype(np.int8))
+    executed = torch.from_numpy(rng.integers(0, 2, (T, B, length)) == 1)
     batch = {
         "reward": torch.from_numpy(rng.normal(size=(T, B))),
         "action": torch.from_numpy(rng.integers(0, A, (T, B, length))),
         "discount": torch.full((T, B), 0.9, dtype=torch.float64),
         "mask": torch.ones(T, B, dtype=torch.float64),
-        "extras": {"logits": torch.from_numpy(rng.normal(size=(T, B, length, A))), "executed": executed},
+        "extras": {"logits": torch.from_numpy(rng.normal(size=(T, B, length, A)))},
+        "executed": executed,
     }
     logits = torch.from_numpy(rng.normal(size=(T + 1, B, length, A))).requires_grad_()
     return logits, torch.from_numpy(rng.normal(size=(T + 1, B))).requires_grad_(), batch
@@ -90,7 +91,7 @@ def scene(seed: int, length: int) -> tuple[torch.Tensor, torch.Tensor, dict[str,
 def test_ratio_entropy_and_divergence_are_of_executed_entries_alone(seed: int, length: int) -> None:
     logits, values, batch = scene(seed, length)
     output = loss_of(make(MultiDiscrete([A] * length)), logits, values, batch)
-    executed = batch["extras"]["executed"].double()
+    executed = batch["executed"].double()
     pi, mu = Categorical(logits=logits[:-1]), Categorical(logits=batch["extras"]["logits"])
     ratio = ((pi.log_prob(batch["action"]) - mu.log_prob(batch["action"])) * executed).sum(-1).exp()
     assert output.metrics["Rho"].item() == pytest.approx(ratio.mean().item())
@@ -110,8 +111,13 @@ def test_ratio_entropy_and_divergence_are_of_executed_entries_alone(seed: int, l
 @pytest.mark.parametrize("seed", range(3))
 def test_a_chunk_of_one_action_is_that_action(seed: int) -> None:
     logits, values, batch = scene(seed, 1)
-    batch["extras"]["executed"] = torch.ones(T, B, 1)
-    alone = {**batch, "action": batch["action"][..., 0], "extras": {"logits": batch["extras"]["logits"][..., 0, :]}}
+    batch["executed"] = torch.ones(T, B, 1, dtype=torch.bool)
+    alone = {
+        **batch,
+        "executed": None,
+        "action": batch["action"][..., 0],
+        "extras": {"logits": batch["extras"]["logits"][..., 0, :]},
+    }
     losses = (
         loss_of(make(MultiDiscrete([A])), logits, values, batch),
         loss_of(make(Discrete(A)), logits[:, :, 0], values, alone),
@@ -140,14 +146,14 @@ def watch(learner: Any) -> list[dict[str, Any]]:
     observe, extend = learner.observe, learner.extend
 
     def keep(transition: Any) -> None:
-        executed = np.asarray(transition["extras"]["executed"], bool)
+        executed = transition.get("executed", np.ones(len(transition["action"]), bool))
         ended = transition["terminal"] or transition["truncated"]
         stored.append({"env_id": 0, "ended": ended, "applied": np.asarray(transition["action"])[executed].tolist()})
         observe(transition)
 
     def keep_all(block: Any) -> None:
         for row, env_id in enumerate(block["env_ids"].tolist()):
-            executed = np.asarray(block["extras"]["executed"][row], bool)
+            executed = block["executed"][row]
             ended = block["terminal"][row] or block["truncated"][row]
             stored.append({"env_id": env_id, "ended": ended, "applied": block["action"][row][executed].tolist()})
         extend(block)
