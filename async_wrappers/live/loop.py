@@ -25,8 +25,8 @@
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
 #    the default action. The loop waits for nobody: an environment that does not wait is what it stands for.
 #    Of a policy with memory the worker has sent features. The loop makes the action of them here, between the choice
-#    and the step (`release.py`): only now is it known which decision comes next after the one applied last, and all
-#    that this one was paid. What takes effect then has the newest memory, and what is dropped is never computed.
+#    and the step (`release.py`): only now is it known which decision follows the one applied last, and all that was
+#    paid for that one. So memory is of what was applied, and for what is dropped no core is computed.
 # 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
 #    of the one before is complete, and is appended to the journal (`Transitions`).
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
