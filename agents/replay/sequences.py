@@ -318,7 +318,7 @@ class Assembly:
     def batch(self, columns: Mapping[str, Rows]) -> dict[str, Any]:
         """Return columns of B sequences, `[T, B, ...]` as the module's comment has them, with observations nested."""
         of_observation, of_extras = self.schema.observation, self.schema.extras
-        names = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
+        names: tuple[str, ...] = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
         names += self._of_chunks
         batch: dict[str, Any] = {"observation": of_observation.nest([columns[name] for name in self.observation_names])}
         batch |= {name: columns[name] for name in names}
