@@ -72,13 +72,13 @@ _LATER = (*_at(6), "RealtimeDelay.default_action = 'random'")
 _REPEAT = ("RealtimeDelay.default_action = 'repeat'", "RealtimeDelay.after_chunk = None")
 TASKS: dict[str, dict[str, Way]] = {
     "delay_4": {
-        "LSTM at release": Way(_LSTM, 350_000, 1_800, _at(4)),
-        "told nothing": Way(_LSTM, 600_000, 3_100, (*_at(4), *_NOTHING)),
-        "told the actions on their way": Way(_LSTM, 600_000, 3_100, (*_at(4), *_TOLD, "CommittedActions.length = 4")),
+        "LSTM at release": Way(_LSTM, 350_000, 2_200, _at(4)),
+        "told nothing": Way(_LSTM, 550_000, 3_450, (*_at(4), *_NOTHING)),
+        "told the actions on their way": Way(_LSTM, 550_000, 3_450, (*_at(4), *_TOLD, "CommittedActions.length = 4")),
     },
     "delay_6": {
-        "LSTM at release": Way(_LSTM, 350_000, 1_800, _LATER),
-        "told nothing": Way(_LSTM, 600_000, 3_100, (*_LATER, *_NOTHING)),
+        "LSTM at release": Way(_LSTM, 350_000, 2_200, _LATER),
+        "told nothing": Way(_LSTM, 550_000, 3_450, (*_LATER, *_NOTHING)),
     },
     "prefix": {"chunk, told its prefix": Way(_PREFIX, 900_000, 1_400, noop="after_chunk")},
     "interval_9": {
