@@ -508,7 +508,7 @@ def live(name: str, base_dir: Path, *bindings: str) -> list[Any]:
     return learners
 
 
-@pytest.mark.parametrize("name", ["cartpole_vtrace", "cartpole_vtrace_lstm"])
+@pytest.mark.parametrize("name", ["cartpole_chunk", "cartpole_vtrace", "cartpole_vtrace_lstm"])
 def test_it_learns_live_and_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     whole = live(name, tmp_path / "whole", "Runner.num_iterations = 2")
     first = live(name, tmp_path / "pieces", "Runner.num_iterations = 1")
