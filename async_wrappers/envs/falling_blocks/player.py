@@ -27,7 +27,7 @@ __all__ = ["best_place", "make_player", "merit", "press", "towards"]
 
 _NOOP, _A, _B, _LEFT, _RIGHT, _DOWN = range(len(ACTIONS))
 
-WEIGHTS = Landing(heights=-0.510066, holes=-0.35663, uneven=-0.184483, lines=0.760666)
+WEIGHTS = -0.510066, -0.35663, -0.184483, 0.760666
 
 
 @lru_cache(maxsize=8192)
