@@ -1,10 +1,11 @@
 """Lines of falling blocks under delay: a student of a hand-written player, asynchronous beside sequential.
 
-    python -m benchmarks.falling_blocks_lines --base_dir DIR [--seeds 3] [--delays 0 1 4 16] [--show] [--draw]
+    python -m benchmarks.falling_blocks_lines --base_dir DIR [--seeds 3] [--delays 0 1 4 16] [--rounds 4] [--draw]
 
 The game is ``async_wrappers/FallingBlocks-v0`` at its fastest level, shown as a vector. The teacher is the player of
 `async_wrappers.envs.falling_blocks.player`, which has no delay. A student under a delay of d frames learns by imitation
-what its teacher does on the frame on which the student's action lands (the label at the effect):
+what its teacher does on the frame on which the student's action lands (the label at the effect), and to press nothing
+for a piece that it could not see yet when it decided:
 
 1. From games of the teacher, who for a share of the pieces aims at a place drawn by chance, so that its student sees
    how it recovers. For each decision: what the student would have read, and what the teacher pressed d frames later.
@@ -47,7 +48,7 @@ from async_wrappers import CommittedActions, RealtimeDelay
 from async_wrappers.agents.experiment.episode import Phase, episode_seed
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.envs.falling_blocks.game import ACTIONS, COLUMNS, NO_PIECE, STRIDE, Biased, Game
+from async_wrappers.envs.falling_blocks.game import ACTIONS, COLUMNS, ENTRY, NO_PIECE, STRIDE, Biased, Game
 from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import Seen, Vector
 from async_wrappers.envs.falling_blocks.player import best_place, press, towards
@@ -132,16 +133,22 @@ NO_PLACE = -100  # what cross-entropy ignores
 UNSEEN = -50.0  # logit of a landing that is not shown
 
 
-def _place(started: Seen, landed: Seen) -> int:
-    """Return the landing that the teacher aims at on one frame, as seen on an earlier one."""
-    if started.piece == NO_PIECE or (started.field, started.piece) != (landed.field, landed.piece):
-        return NO_PLACE
+def taught(started: Seen, landed: Seen) -> tuple[int, int]:
+    """Return the action that is taught of a decision, and the landing aimed at, as seen on the frame on which it began.
+
+    The teacher says what it would do on the frame on which the action lands; but for a piece, or a field, that the
+    student could not see when it decided: wait.
+    """
+    if started.piece == NO_PIECE:
+        started = started._replace(piece=started.preview, turn=0, position=ENTRY)  # what `Landings` shows
+    if (started.field, started.piece) != (landed.field, landed.piece):
+        return NOOP, NO_PLACE
     place = best_place(*landed[:4])
     if place is None:
-        return NO_PLACE
+        return NOOP, NO_PLACE
     _, columns, _ = Landings.SHAPE
     turn, column = (place[0] - started.turn) % 4, place[1] - started.position % STRIDE + columns // 2
-    return turn * columns + column
+    return press(landed, drops=False), turn * columns + column
 
 
 # The teacher's games.
@@ -153,7 +160,6 @@ class Recording(NamedTuple):
     Attributes:
         observations: What a player sees, uint8 [F, 681].
         pressed: The action that the game received [F].
-        labels: What the teacher would do, -1 where no action lands [F].
         kept: Whether a decision that lands here is learnt from [F].
         frame: Counted from the beginning of the game [F].
         seen: What the teacher read [F].
@@ -161,7 +167,6 @@ class Recording(NamedTuple):
 
     observations: Numbers
     pressed: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
     kept: npt.NDArray[np.bool_]
     frame: npt.NDArray[np.int64]
     seen: list[Seen]
@@ -172,8 +177,8 @@ class Recording(NamedTuple):
         effects = np.flatnonzero(self.kept & (self.frame >= delay))
         told = _ROWS[self.pressed[effects[:, None] - delay + np.arange(interaction.told)]]
         observations = np.hstack([self.observations[effects - delay], told.reshape(len(effects), -1)])
-        places = np.array([_place(self.seen[effect - delay], self.seen[effect]) for effect in effects])
-        return Decisions(observations, self.labels[effects], places)
+        labels, places = np.array([taught(self.seen[effect - delay], self.seen[effect]) for effect in effects]).T
+        return Decisions(observations, labels, places)
 
 
 # A row of `CommittedActions` for each action: one-hot, and a column for actions that are not known yet.
@@ -188,7 +193,7 @@ def record(noops: int, seed: int) -> Recording:
     """
     random, sees = np.random.default_rng(seed), Landings()
     observations = np.zeros((TAUGHT, Landings.SIZE), np.uint8)
-    pressed, labels, frames = (np.zeros(TAUGHT, np.int64) for _ in range(3))
+    pressed, frames = (np.zeros(TAUGHT, np.int64) for _ in range(2))
     kept = np.zeros(TAUGHT, np.bool_)
     chances = random.random(TAUGHT)
     game, over, seen = Game(LEVEL, Biased(random)), True, list[Seen]()
@@ -203,14 +208,14 @@ def record(noops: int, seed: int) -> Recording:
         now = Seen(game.field, piece, game.turn, game.position, game.preview, held)
         seen.append(now)
         if frame % (noops + 1) == noops:  # the first action lands after `delay` frames, which are as many
-            action = labels[row] = press(now, drops=False)
+            action = press(now, drops=False)
             kept[row] = chances[row] < KEPT[_kind(now, action)]
             if aim is not None and piece != NO_PIECE:
                 action = towards(now, *aim, drops=False)
         game.step(BUTTONS[action])
         pressed[row] = held = action
         frame, over = frame + 1, game.over
-    return Recording(observations, pressed, labels, kept, frames, seen)
+    return Recording(observations, pressed, kept, frames, seen)
 
 
 # The student.
@@ -277,16 +282,16 @@ def play(policy: Policy, environments: Sequence[gym.Env[Any, Any]], seeds: Seque
     return lines
 
 
-def train(interaction: Interaction, seed: int) -> tuple[StudentNetwork, dict[str, Any]]:
+def train(interaction: Interaction, seed: int, rounds: int) -> tuple[StudentNetwork, dict[str, Any]]:
     """Return a student's network, and what its training took."""
     begin = time.process_time()
     torch.manual_seed(seed)
     random = np.random.default_rng((seed, 1))
     environments = [interaction.environment() for _ in range(ROUND_GAMES)]
-    taught = record(interaction.noops, seed).decisions(interaction)
-    network = StudentNetwork(taught.observations.shape[1])
+    given = record(interaction.noops, seed).decisions(interaction)
+    network = StudentNetwork(given.observations.shape[1])
     optimizer = torch.optim.Adam(network.parameters(), RATE)
-    updates, done = FIRST_UPDATES + ROUNDS * UPDATES, 0
+    updates, done = FIRST_UPDATES + rounds * UPDATES, 0
 
     def learn(count: int, *sources: Decisions) -> None:
         nonlocal done
@@ -303,11 +308,11 @@ def train(interaction: Interaction, seed: int) -> tuple[StudentNetwork, dict[str
             optimizer.step()
             done += 1
 
-    learn(FIRST_UPDATES, taught)
+    learn(FIRST_UPDATES, given)
     observations = [each.reset(seed=episode_seed(seed, Phase.TRAIN, n))[0] for n, each in enumerate(environments)]
     own: list[tuple[Numbers, int, int]] = []
     agreed = list[float]()
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         same = count = 0
         for _ in range(ROUND_STEPS):
             read = np.stack(observations)
@@ -316,16 +321,15 @@ def train(interaction: Interaction, seed: int) -> tuple[StudentNetwork, dict[str
                 realtime = info["realtime"]
                 if realtime["applied"]:
                     seen = Vector.read(realtime["effect_observation"][: Vector.SIZE])
-                    label = press(seen, drops=False)
+                    label, place = taught(Vector.read(read[number][: Vector.SIZE]), seen)
                     same, count = same + (label == action), count + 1
                     if random.random() < KEPT[_kind(seen, label)]:
-                        place = _place(Vector.read(read[number][: Vector.SIZE]), seen)
                         own.append((read[number], label, place))
                 if over:
                     observations[number] = environment.reset()[0]
         agreed.append(same / count)
-        learn(UPDATES, taught, Decisions(*map(np.array, zip(*own, strict=True))))
-    facts = {"taught": len(taught.labels), "own": len(own), "agreed": agreed}
+        learn(UPDATES, given, Decisions(*map(np.array, zip(*own, strict=True))))
+    facts = {"taught": len(given.labels), "own": len(own), "agreed": agreed}
     return network, {**facts, "cpu_seconds": time.process_time() - begin}
 
 
@@ -335,11 +339,12 @@ STUDENT, TEACHER, AT_ONCE, RANDOM = "student", "player", "player at once", "rand
 
 
 class Trial(NamedTuple):
-    """One row of lines: who plays, how, and from which seed."""
+    """One row of lines: who plays, how, from which seed, and after how many rounds of its own games."""
 
     player: str
     interaction: Interaction
     seed: int
+    rounds: int
 
     @property
     def name(self) -> str:
@@ -352,7 +357,7 @@ class Trial(NamedTuple):
         facts: dict[str, Any] = {}
         policy: Policy
         if self.player == STUDENT:
-            network, facts = train(self.interaction, self.seed)
+            network, facts = train(self.interaction, self.seed, self.rounds)
             policy = network.act
         elif self.player in (TEACHER, AT_ONCE):  # under delay it acts as if what it sees were the present
             policy = _player
@@ -366,13 +371,13 @@ def _player(observations: Numbers) -> Sequence[int]:
     return [press(Vector.read(each[: Vector.SIZE]), drops=False) for each in observations]
 
 
-def trials(delays: Sequence[int], seeds: int) -> list[Trial]:
+def trials(delays: Sequence[int], seeds: int, rounds: int) -> list[Trial]:
     """Return all trials; without delay the two interactions are one."""
     interactions = [Interaction(name, delay) for name in ("asynchronous", "sequential") for delay in delays]
     interactions = [each for each in interactions if each.delay or each.name == "asynchronous"]
-    others = [Trial(player, each, 0) for player in (TEACHER, RANDOM) for each in interactions]
-    others += [Trial(AT_ONCE, each, 0) for each in interactions if each.name == "sequential"]
-    return [Trial(STUDENT, each, seed) for seed in range(seeds) for each in interactions] + others
+    others = [Trial(player, each, 0, 0) for player in (TEACHER, RANDOM) for each in interactions]
+    others += [Trial(AT_ONCE, each, 0, 0) for each in interactions if each.name == "sequential"]
+    return [Trial(STUDENT, each, seed, rounds) for seed in range(seeds) for each in interactions] + others
 
 
 Lines = Mapping[tuple[str, Interaction], Sequence[Sequence[int]]]  # of each seed's games
@@ -444,11 +449,12 @@ def main() -> None:
     parser.add_argument("--base_dir", type=Path, required=True)
     parser.add_argument("--delays", type=int, nargs="+", default=[0, 1, 4, 16], help="frames")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of a student's own games")
     parser.add_argument("--show", action="store_true", help="play nothing")
     parser.add_argument("--draw", action="store_true", help="draw docs/results_falling_blocks_lines.png")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    wanted = trials(options.delays, options.seeds)
+    wanted = trials(options.delays, options.seeds, options.rounds)
     options.base_dir.mkdir(parents=True, exist_ok=True)
     for trial in [] if options.show else wanted:
         path = options.base_dir / trial.name

@@ -21,7 +21,7 @@ NOOP, A, B, LEFT, RIGHT, DOWN = range(6)
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make trials that take a moment."""
-    for name, number in {"TAUGHT": 1_500, "FIRST_UPDATES": 3, "ROUNDS": 1, "ROUND_GAMES": 2, "ROUND_STEPS": 40}.items():
+    for name, number in {"TAUGHT": 1_500, "FIRST_UPDATES": 3, "ROUND_GAMES": 2, "ROUND_STEPS": 40}.items():
         monkeypatch.setattr(lines, name, number)
     for name, number in {"UPDATES": 2, "BATCH": 8, "GAMES": 2, "LONGEST": 60}.items():
         monkeypatch.setattr(lines, name, number)
@@ -35,18 +35,18 @@ def test_decisions_of_recorded_games_are_those_of_the_delayed_game(name: str, de
     interaction = lines.Interaction(name, delay)
     recording = lines.record(interaction.noops, 0)
     landing = recording.frame % (interaction.noops + 1) == interaction.noops
-    taught = recording._replace(kept=landing).decisions(interaction)
+    given = recording._replace(kept=landing).decisions(interaction)
     effects = np.flatnonzero(landing & (recording.frame >= delay))
-    assert len(taught.labels) == len(taught.places) == len(effects) > 100
-    assert taught.observations.shape[1:] == interaction.environment().observation_space.shape
+    assert len(given.labels) == len(given.places) == len(effects) > 100
+    assert given.observations.shape[1:] == interaction.environment().observation_space.shape
     for row, effect in enumerate(effects[:50]):
         start = effect - delay
-        np.testing.assert_array_equal(taught.observations[row, : Landings.SIZE], recording.observations[start])
-        told = taught.observations[row, Landings.SIZE :].reshape(interaction.told, 7)
+        np.testing.assert_array_equal(given.observations[row, : Landings.SIZE], recording.observations[start])
+        told = given.observations[row, Landings.SIZE :].reshape(interaction.told, 7)
         assert (told.sum(axis=1) == 255).all()
         if interaction.told:
             assert told.argmax(axis=1).tolist() == recording.pressed[start:effect].tolist()
-        assert taught.labels[row] == lines.press(recording.seen[effect], drops=False)
+        assert (given.labels[row], given.places[row]) == lines.taught(recording.seen[start], recording.seen[effect])
 
 
 @pytest.mark.parametrize(("name", "delay"), [("asynchronous", 2), ("sequential", 2)])
@@ -67,14 +67,18 @@ def test_a_place_is_seen_from_the_frame_on_which_the_student_started() -> None:
     for row in rows:
         seen = recording.seen[row]
         place = lines.best_place(*seen[:4])
-        index = lines._place(seen, seen)
+        action, index = lines.taught(seen, seen)
         assert place is not None
+        assert action == lines.press(seen, drops=False)
         shown = recording.observations[row][Vector.SIZE :].reshape(-1, 5)[index]
         assert shown[4] in (0, 255)
         turn, column = divmod(index, 21)
         assert ((seen.turn + turn) % 4, seen.position % 12 + column - 10) == place
-    other = next(seen for seen in recording.seen if seen.piece != recording.seen[0].piece)
-    assert lines._place(recording.seen[0], other) == lines.NO_PLACE
+    other = next(seen for seen in recording.seen if seen.piece not in (recording.seen[0].piece, NO_PIECE))
+    assert lines.taught(recording.seen[0], other) == (NOOP, lines.NO_PLACE)  # a piece that it could not see
+    entering = recording.seen[0]._replace(piece=NO_PIECE, preview=other.piece, held=LEFT)
+    entered = entering._replace(piece=other.piece, turn=0, position=lines.ENTRY, held=NOOP)
+    assert lines.taught(entering, entered) == lines.taught(entered, entered)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ def test_landings_are_moved_by_the_presses_on_their_way(held: int, told: list[in
 
 
 def test_a_trial_is_played_once_and_tabled(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["lines", "--base_dir", str(tmp_path), "--delays", "0", "2", "--seeds", "1"]
+    words = ["lines", "--base_dir", str(tmp_path), "--delays", "0", "2", "--seeds", "1", "--rounds", "1"]
     monkeypatch.setattr("sys.argv", words)
     lines.main()
     played = {path.name: json.loads(path.read_text())["lines"] for path in tmp_path.glob("*.json")}

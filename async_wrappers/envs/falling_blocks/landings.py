@@ -68,6 +68,8 @@ def landings(field: int, piece: int, row: int) -> tuple[dict[int, Landing], ...]
     Rows and columns are those of `game.field_of`'s bits, the ceiling and the wall included. A turn that fits nowhere in
     the row, as that of an I under the ceiling, is tried in the next.
     """
+    if piece == NO_PIECE:
+        return ({}, {}, {}, {})
     found = []
     for shape in SHAPES[piece]:
         fitting: dict[int, Landing] = {}

@@ -124,9 +124,13 @@ def test_a_piece_is_turned_shifted_and_dropped_and_each_press_is_let_go_of(
     assert towards(seen("T", EMPTY, held=held), turn, column) == action
 
 
+def test_between_two_pieces_there_are_no_landings_and_nothing_is_pressed() -> None:
+    assert best_place(field_of(EMPTY), NO_PIECE, 0, 16) is None
+    assert press(Seen(field_of(EMPTY), NO_PIECE, 0, 0, 0, NOOP)) == NOOP
+
+
 def test_a_piece_that_does_not_drop_is_left_alone_in_its_place() -> None:
     assert towards(seen("T", EMPTY), 0, 4, drops=False) == NOOP
-    assert press(Seen(field_of(EMPTY), NO_PIECE, 0, 0, 0, NOOP)) == NOOP
 
 
 @pytest.mark.parametrize(("level", "drops"), [(9, True), (20, False)])
