@@ -1,6 +1,6 @@
 """Lines of falling blocks under delay: a student of a hand-written player, asynchronous beside sequential.
 
-    python -m benchmarks.falling_blocks_lines --base_dir DIR [--seeds 3] [--delays 0 1 4 16] [--rounds 4] [--draw]
+    python -m benchmarks.falling_blocks_lines --base_dir DIR [--seeds 3] [--delays 0 1 4 8 16] [--rounds 4] [--draw]
 
 The game is ``async_wrappers/FallingBlocks-v0`` at its fastest level, shown as a vector. The teacher is the player of
 `async_wrappers.envs.falling_blocks.player`, which has no delay. A student under a delay of d frames learns by imitation
@@ -447,7 +447,7 @@ def main() -> None:
     """Play what is missing, print the table, and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base_dir", type=Path, required=True)
-    parser.add_argument("--delays", type=int, nargs="+", default=[0, 1, 4, 16], help="frames")
+    parser.add_argument("--delays", type=int, nargs="+", default=[0, 1, 4, 8, 16], help="frames")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of a student's own games")
     parser.add_argument("--show", action="store_true", help="play nothing")
