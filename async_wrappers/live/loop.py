@@ -113,6 +113,29 @@ def episode_seed(seed: int, phase: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, phase, episode)).generate_state(1)[0]) & 0x7FFFFFFF
 
 
+class _Episode:
+    """What an episode has come to so far.
+
+    Args:
+        journal: Where its transitions go; None if nobody learns from it.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self.transitions = Transitions(journal)
+        self.effects: list[tuple[int, int]] = []  # start and effect of each decision
+        self.last_action: Any = None
+        self.missed = 0  # frames in a row without an action
+        self.paused: int | None = None  # first frame of the pause that goes on
+        self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
+        self.score = 0.0
+
+    def cut(self, following: Any, frame: int) -> None:
+        """End it for the learners, for whom another one begins."""
+        self.transitions.end(False, following, frame)
+        self.transitions = Transitions(self._journal)
+
+
 class EnvironmentLoop:
     """Plays an environment against the monotonic clock.
 
@@ -232,27 +255,21 @@ class EnvironmentLoop:
         """Return how many updates the learners have made in the phase."""
         return 0 if self._controls is None else int(self._controls.updates.sum()) - self._updates
 
-    def _play_episode(self, phase: PhaseSpec, episode: int, played: int) -> int:
+    def _play_episode(self, phase: PhaseSpec, number: int, played: int) -> int:
         """Play an episode, or what of it the phase has room for; return its frames."""
-        seed = episode_seed(self._config.seed, phase.number, episode)
+        seed = episode_seed(self._config.seed, phase.number, number)
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
         if self._safe_action is not self._default_action:
             self._safe_action.reset(seed)
-        self._begin_episode(observation, episode, seed, played)
+        self._begin_episode(observation, number, seed, played)
         learns = self._journal is not None and not phase.eval_mode
-        journal = self._journal if learns else None
-        transitions = Transitions(journal)
+        episode = _Episode(self._journal if learns else None)
         limit = phase.limit(played)
-        effects: list[tuple[int, int]] = []
-        last_action: Any = None
-        missed = 0  # frames in a row without an action
-        pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
-        paused: int | None = None  # first frame of the pause that goes on
         info: dict[str, Any] = {}
-        score, frame, terminated, truncated = 0.0, 0, False, False
+        frame, terminated, truncated = 0, False, False
         while not (terminated or truncated or frame == limit):
-            if self._stops() or self._record.hopeless or self._gives_up(missed):
+            if self._stops() or self._record.hopeless or self._gives_up(episode.missed):
                 self._record.stopped = True
                 break
             if self._simulation is None:
@@ -261,79 +278,30 @@ class EnvironmentLoop:
                 self._record.lateness.append(0)
             lived = phase.frames_before + played + frame
             if phase.on_frame is not None:
-                status = FrameStatus(
-                    lived,
-                    score,
-                    missed,
-                    self.paused,
-                    len(effects),
-                    self._record,
-                    self._env,
-                    self._updates_made,
-                    self.pause,
-                )
-                if (note := phase.on_frame(status)) is not None:
-                    self._record.notes.append((lived, plain_data("the note of on_frame", note)))
-            if self.paused and paused is None:
-                paused = frame
-                transitions.end(False, self._following(observation, frame), frame)
-                transitions = Transitions(journal)
-                self._dispatcher.close(frame - 1)
-                if self._chunks is not None:
-                    self._chunks.clear()
-                if self._release is not None:
-                    self._release.begin_episode()
-            elif paused is not None and not self.paused:
-                pauses.append((paused, frame))
-                paused, last_action, missed = None, None, 0
-                self._dispatcher.reopen(self._now() - self._begin)
+                self._tell(phase.on_frame, episode, lived)
+            self._pause_or_resume(episode, observation, frame)
             shown = observation if self._prefix is None else self._told(observation, frame)
             self._shown = deepcopy(shown) if learns else None  # an environment may reuse its array
             self._publish(shown)
-            self._ticket = Ticket(0, self._number, episode, frame, lived, phase.eval_mode)
+            self._ticket = Ticket(0, self._number, number, frame, lived, phase.eval_mode)
             self._take_turns()
             self._dispatcher.frame(frame)
             self._listen(0)
             self._start_workers()
-            due = self._dispatcher.choose()
-            decision = None if due is None else self._released(self._pool.take(due), transitions.paid)
-            if self._config.max_age is not None:
-                self._pool.forget(frame - self._config.max_age)
-            is_default = decision is None or decision.refused
-            if paused is None and decision is not None and not decision.refused:
-                start, action = decision.ticket.start, decision.action
-                self._record.versions.append(decision.version)
-                if self._record.lags is not None and self._controls is not None:
-                    self._record.lags.append(int(self._controls.updates.sum()) - decision.updates)
-                effects.append((start, frame))
-                transitions.apply(decision.observation, action, frame, decision.extras, start)
-                if self._chunks is not None:
-                    self._chunks.forget(frame)
-                    self._chunks.add(start, frame, action)
-            if self._chunks is not None:
-                action = self._chunks.at(frame)
-                is_default = action is None
-            if paused is not None:
-                action = self._safe_action(observation, last_action, frame - paused + 1)
-            elif is_default:
-                missed += 1
-                action = self._default_action(observation, last_action, missed)
-            else:
-                missed = 0
-                last_action = deepcopy(action)  # an environment may write into what it receives
+            action = self._action_of(episode, observation, frame)
             if self._simulation is not None:
                 # A simulated step takes no time, so the frame may pass before it: then its last starts are made, too.
                 self._pass_frame(self._simulation, self._begin + self._clock.begin(frame + 1))
             observation, reward, terminated, truncated, info = self._env.step(action)
-            if paused is None:
-                transitions.reward(float(reward))
-            score += float(reward)
+            if episode.paused is None:
+                episode.transitions.reward(float(reward))
+            episode.score += float(reward)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
         if terminated or truncated:
-            transitions.end(terminated, self._following(observation, frame), frame)
+            episode.transitions.end(terminated, self._following(observation, frame), frame)
         else:
-            transitions.abandon()
+            episode.transitions.abandon()
         if self._simulation is None:
             self._last_deadline = self._begin + self._clock.begin(frame)
             self._record.end = max(self._last_deadline, self._now())
@@ -341,10 +309,73 @@ class EnvironmentLoop:
             self._last_deadline = self._record.end = self._record.begin + self._clock.begin(played + frame)
             self._discard(self._simulation)
         self._record_inferences()
-        self._record.episodes.append(EpisodeTiming(score, frame, episode, self._begin, info.get("won")))
-        self._record.effects.append(effects)
-        self._record.pauses.append(pauses if paused is None else [*pauses, (paused, frame)])
+        self._record.episodes.append(EpisodeTiming(episode.score, frame, number, self._begin, info.get("won")))
+        self._record.effects.append(episode.effects)
+        if episode.paused is not None:
+            episode.pauses.append((episode.paused, frame))
+        self._record.pauses.append(episode.pauses)
         return frame
+
+    def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:
+        """Call the phase's `on_frame` as a frame begins, and note what it returns."""
+        status = FrameStatus(
+            lived,
+            episode.score,
+            episode.missed,
+            self.paused,
+            len(episode.effects),
+            self._record,
+            self._env,
+            self._updates_made,
+            self.pause,
+        )
+        if (note := on_frame(status)) is not None:
+            self._record.notes.append((lived, plain_data("the note of on_frame", note)))
+
+    def _pause_or_resume(self, episode: _Episode, observation: Any, frame: int) -> None:
+        """Begin or end a pause on this frame, if one is asked for; what follows is as the beginning of an episode."""
+        if self.paused and episode.paused is None:
+            episode.paused = frame
+            episode.cut(self._following(observation, frame), frame)
+            self._dispatcher.close(frame - 1)
+            if self._chunks is not None:
+                self._chunks.clear()
+            if self._release is not None:
+                self._release.begin_episode()
+        elif episode.paused is not None and not self.paused:
+            episode.pauses.append((episode.paused, frame))
+            episode.paused, episode.last_action, episode.missed = None, None, 0
+            self._dispatcher.reopen(self._now() - self._begin)
+
+    def _action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
+        """Return what the environment receives on this frame: a decision's action, a chunk's, or a default one."""
+        due = self._dispatcher.choose()
+        decision = None if due is None else self._released(self._pool.take(due), episode.transitions.paid)
+        if self._config.max_age is not None:
+            self._pool.forget(frame - self._config.max_age)
+        if episode.paused is not None:
+            return self._safe_action(observation, episode.last_action, frame - episode.paused + 1)
+        is_fresh = decision is not None and not decision.refused
+        action: Any = None
+        if decision is not None and is_fresh:
+            start, action = decision.ticket.start, decision.action
+            self._record.versions.append(decision.version)
+            if self._record.lags is not None and self._controls is not None:
+                self._record.lags.append(int(self._controls.updates.sum()) - decision.updates)
+            episode.effects.append((start, frame))
+            episode.transitions.apply(decision.observation, action, frame, decision.extras, start)
+        if self._chunks is not None:
+            if is_fresh:
+                self._chunks.forget(frame)
+                self._chunks.add(start, frame, action)
+            action = self._chunks.at(frame)
+            is_fresh = action is not None
+        if not is_fresh:
+            episode.missed += 1
+            return self._default_action(observation, episode.last_action, episode.missed)
+        episode.missed = 0
+        episode.last_action = deepcopy(action)  # an environment may write into what it receives
+        return action
 
     def _following(self, observation: Any, frame: int) -> Any:
         """Return what the next decision would have read: that of the one in flight due first, else of this frame."""

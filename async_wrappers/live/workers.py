@@ -175,6 +175,8 @@ class WorkerPool:
         warm: set[int] = set()
         answer = None
         deadline = self._now() + nanoseconds(start_timeout)
+        for worker in self.free:  # those that came up while a pause was waited out
+            infer(worker)
         while len(warm) < self._workers and not stops():
             if self._now() > deadline:
                 self._name_missing(warm, start_timeout)
