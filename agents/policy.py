@@ -472,6 +472,17 @@ class DecisionRandom:
             actions[row] = self.uniform_and_action(num_actions, *decision)[1]
         return uniforms, actions
 
+    def uniforms(self, entries: int, decisions: Sequence[Decision]) -> npt.NDArray[np.float64]:
+        """Several uniform numbers in [0, 1) for each of R decisions, `[R, entries]`.
+
+        The first one of each is that of `uniforms_and_actions`. An `episode` of -1, as a worker's warm-up has, is 0.
+        """
+        drawn = [
+            self.draw(max(each.episode, 0), each.start, each.eval_mode, each.env_id).random(entries)
+            for each in decisions
+        ]
+        return np.array(drawn)
+
 
 _ENV_ID_BITS = 32  # of the counter's highest word, where the environment's number begins
 _LOW = np.uint64(2**32 - 1)
@@ -690,9 +701,10 @@ class EpsilonGreedyPolicy:
         return self.network.state_dict()
 
 
-Choose = Callable[[Any, "Decisions", npt.NDArray[np.float64], npt.NDArray[np.int64]], tuple[Any, dict[str, Any]]]
+Choose = Callable[..., tuple[Any, dict[str, Any]]]
 """From what the network gives [R, ...], the decisions, and a uniform number and action [R] of each decision's own
-stream, to actions [R], counted from 0, and extras [R, ...]."""
+stream, to actions [R], counted from 0, and extras [R, ...]. Of chunks: from uniform numbers [R, H] to actions
+[R, H]."""
 
 
 class RecurrentPolicy:
@@ -710,6 +722,8 @@ class RecurrentPolicy:
         read: Turns batches of stacks into what the network reads.
         version: Returns how many updates the weights have, which is left as ``version``, and where the network
             remembers as ``torso_version`` too, which differs where `release` comes later; None leaves nothing.
+        chunk: Actions that a decision gives at once, H, for which `choose` is given uniform numbers [R, H]; None for
+            one action.
 
     Attributes:
         remembers: Whether the network reads more than the observation.
@@ -725,9 +739,10 @@ class RecurrentPolicy:
         first_action: int,
         read: Callable[[Any], Any],
         version: Callable[[], int] | None = None,
+        chunk: int | None = None,
     ) -> None:
         """See the class."""
-        self.network, self.compute, self._version = network, compute, version
+        self.network, self.compute, self._version, self._chunk = network, compute, version, chunk
         self.remembers: bool = network.feed_previous or network.state_size > 0
         self._choose, self._num_actions, self._first_action, self._read = choose, num_actions, first_action, read
         self._random = DecisionRandom(seed)
@@ -772,10 +787,7 @@ class RecurrentPolicy:
         return None if self._version is None else self._version()
 
     def _chosen(self, outputs: Any, core: Tensor, rows: Decisions, torso_version: int | None) -> PolicyOutput:
-        # A worker's warm-up inference belongs to no episode and has the number -1.
-        episodes = np.maximum(rows.episode, 0)
-        drawn = self._random.uniforms_and_actions(self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id)
-        actions, extras = self._choose(outputs, rows, *drawn)
+        actions, extras = self._choose(outputs, rows, *self._drawn(rows))
         if self.network.state_size:
             extras[STATE] = core.cpu().numpy()
         if self._version is not None:
@@ -784,11 +796,20 @@ class RecurrentPolicy:
                 extras[TORSO_VERSION] = np.full(len(rows), torso_version)
         return PolicyOutput(actions + self._first_action, core if self.remembers else (), extras)
 
+    def _drawn(self, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
+        """Return a uniform number and an action of each decision's own stream; for chunks uniform numbers alone."""
+        if self._chunk is not None:
+            return (self._random.uniforms(self._chunk, rows),)
+        # A worker's warm-up inference belongs to no episode and has the number -1.
+        episodes = np.maximum(rows.episode, 0)
+        return self._random.uniforms_and_actions(self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id)
+
     @torch.inference_mode()
     def _forward(self, decide: Callable[..., Any], rows: Any, memory: Memory) -> tuple[Any, Tensor]:
         """Call the network, or what of it decides by features, on one step of R sequences [1, R, ...]."""
         first = memory.first
-        action = np.where(first, -1, memory.previous_action - self._first_action)
+        action = memory.previous_action - self._first_action
+        action = np.where(first if action.ndim == 1 else first[:, None], -1, action)
         reward = np.where(first, np.float32(0), memory.previous_reward)
         tensors = [self.compute.tensor(array[None]) for array in (action, reward, first)]
         with self.compute.autocast():
@@ -798,9 +819,8 @@ class RecurrentPolicy:
         return outputs[0], core
 
     def _blank(self, rows: int) -> Memory:
-        return Memory(
-            self.initial_state(rows), np.zeros(rows, np.int64), np.zeros(rows, np.float32), np.ones(rows, bool)
-        )
+        action = np.zeros(rows if self._chunk is None else (rows, self._chunk), np.int64)
+        return Memory(self.initial_state(rows), action, np.zeros(rows, np.float32), np.ones(rows, bool))
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""

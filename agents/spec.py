@@ -28,7 +28,7 @@ import gin
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import nn
 
 from async_wrappers.agents.policy import Decision, OneRow, Policy
@@ -47,10 +47,10 @@ __all__ = [
     "check_flags",
     "check_numbers",
     "check_shares",
+    "chunk_actions",
     "discrete_actions",
     "own_seed",
     "reader_of",
-    "refuse_memory_under_delay",
     "seeded",
     "with_gin_values",
 ]
@@ -365,25 +365,21 @@ def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:
     return int(space.start), int(space.n)
 
 
-def refuse_memory_under_delay(agent: str, delay: int | None, decision_interval: int | None) -> None:
-    """Refuse that a decision starts before the last one's action lands: what was remembered until then is not known.
+def chunk_actions(space: gym.Space[Any], agent: str) -> tuple[int, int, int | None]:
+    """Return (first action, number of actions A, actions of a decision H) of a Discrete space or a chunk of such.
 
-    Args:
-        agent: The agent's name.
-        delay: Frames from a decision's start to its effect; None where they vary.
-        decision_interval: Frames from one decision to the next; None where they vary.
+    A chunk is a MultiDiscrete ``[A] * H``, as ``RealtimeDelay(default_action="chunk")`` makes it; for Discrete actions
+    H is None.
 
     Raises:
-        ValueError: As said.
+        ValueError: The space is another one.
     """
-    if delay is None or decision_interval is None or delay >= decision_interval:
-        vary = delay is None or decision_interval is None
-        got = "latencies that vary" if vary else f"delay={delay} and noops={(decision_interval or 1) - 1}"
-        raise ValueError(
-            f"RealtimeDelay.delay must be <= RealtimeDelay.noops with agent {agent!r}, whose network reads what the "
-            f"decision before has left, got {got}: give it a network without core and previous action "
-            "(create_actor_critic.core = None and create_actor_critic.feed_previous = False)"
-        )
+    if not isinstance(space, MultiDiscrete):
+        return *discrete_actions(space, agent), None
+    first, counts = np.unique(space.start), np.unique(space.nvec)
+    if space.nvec.ndim != 1 or len(first) != 1 or len(counts) != 1:
+        raise ValueError(f"agent {agent!r} needs Discrete actions, or a chunk of them that are alike, got {space}")
+    return int(first[0]), int(counts[0]), len(space.nvec)
 
 
 # What a spec makes its networks and readers with.

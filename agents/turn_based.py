@@ -66,7 +66,7 @@ class TurnBasedAgent:
         self._training_steps = 0
         self._closed: deque[tuple[int, dict[str, Any]]] = deque()  # (frame on which it was complete, transition)
         self._observation: Any = self._blank
-        self._action: Any = 0
+        self._action: Any = np.zeros(shape, np.int64) if (shape := spec.action_space.shape) else 0
         self._extras: dict[str, Any] = {}  # of the last decision, as they stand in its transition
         self._core: Any = None  # what a policy with memory remembers, [1, S]; None where an episode begins
         self._reward = 0.0  # of the last decision
@@ -95,6 +95,7 @@ class TurnBasedAgent:
         """Return the next action; `reward` is the last decision's."""
         decision, outcome = self._clock.advance(realtime)
         observation = self._copied(observation)
+        self._note_executed(realtime)
         self._close(reward, outcome, observation)
         self._reward = reward
         return self._decide(observation, decision)
@@ -110,6 +111,7 @@ class TurnBasedAgent:
         if not terminal and observation is None:
             raise ValueError("observation must be given where terminal=False, to bootstrap on, got None")
         final = self._blank if observation is None else self._copied(observation)
+        self._note_executed(realtime)
         self._close(reward, self._clock.end(realtime), final, terminal, truncated=not terminal)
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
         self._join()
@@ -138,6 +140,11 @@ class TurnBasedAgent:
         core = self.policy.initial_state(1) if first else self._core  # type: ignore[attr-defined]
         action, reward = np.array([self._action]), np.array([self._reward], np.float32)
         return Memory(core, action, reward, np.array([first]))
+
+    def _note_executed(self, realtime: Mapping[str, Any] | None) -> None:
+        """Keep which entries of the last decision's chunk were applied, where actions are chunks."""
+        if realtime is not None and "executed" in realtime:
+            self._extras["executed"] = realtime["executed"]
 
     def _close(
         self, reward: float, outcome: Outcome, following: Any, terminal: bool = False, truncated: bool = False

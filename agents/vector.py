@@ -34,7 +34,7 @@ from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.policy import Decisions, Memory, Policy, PolicyCopies
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import Spec, check_at_least, refuse_memory_under_delay
+from async_wrappers.agents.spec import Spec, check_at_least
 from async_wrappers.agents.turn_based import Overlap
 
 __all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
@@ -79,7 +79,7 @@ class ShownRows(Protocol):
 
     @property
     def realtime(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Arrays [R]: start, frame, interval, applied, unreported_episodes."""
+        """Arrays [R]: start, frame, interval, applied, unreported_episodes; executed [R, H] where chunks are played."""
 
 
 class Ended(NamedTuple):
@@ -202,6 +202,8 @@ class Rows:
         }
         if self._extras:
             columns["extras"] = {name: values[at] for name, values in self._extras.items()}
+        if "executed" in shown.realtime:  # of chunks
+            columns["executed"] = shown.realtime["executed"][rows]
         return _Block(columns, shown.realtime["frame"][rows])
 
     def note(self, shown: ShownRows) -> list[Ended]:
@@ -265,14 +267,11 @@ class Rows:
         """Return what a policy with memory is given as its state; () for one without."""
         if not getattr(policy, "remembers", False):
             return ()
-        # A vector may delay by itself, of which only its rows tell.
-        realtime = shown.realtime
-        delay, interval = realtime["frame"] - realtime["start"], realtime["interval"]
-        for row in np.flatnonzero((delay >= interval) & ~shown.first)[:1]:
-            refuse_memory_under_delay(self._spec.name, int(delay[row]), int(interval[row]))
         if self._core is None:
             self._core = policy.initial_state(self.num_envs)  # type: ignore[attr-defined]
-        action = np.zeros(len(shown.env_ids), np.int64) if self._action is None else self._action[at]
+        # Before the first decisions there is none, in the shape of the action space.
+        none = np.zeros((len(shown.env_ids), *(self._spec.action_space.shape or ())), np.int64)
+        action = none if self._action is None else self._action[at]
         return Memory(self._core[at], action, shown.reward.astype(np.float32), shown.first)
 
     def state_dict(self) -> dict[str, list[int]]:

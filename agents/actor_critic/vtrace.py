@@ -24,6 +24,7 @@ from async_wrappers.agents.losses.actor_critic import (
     kl_divergence,
     log_prob,
     masked_mean,
+    over_executed,
     vtrace,
 )
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
@@ -42,10 +43,9 @@ from async_wrappers.agents.spec import (
     check_flags,
     check_numbers,
     check_shares,
-    discrete_actions,
+    chunk_actions,
     own_seed,
     reader_of,
-    refuse_memory_under_delay,
     seeded,
     with_gin_values,
 )
@@ -67,11 +67,16 @@ class VTrace(Spec):
 
     In training an action is drawn from the policy, in evaluation it is the likeliest.
 
+    Where the actions are chunks (``RealtimeDelay(default_action="chunk")``), a decision gives H of them, drawn
+    independently. Which of them were executed is known when its transition is complete, and part of it; the
+    log-probabilities, the entropy and the divergences of a decision are sums over these.
+
     Args:
         observation_space: A Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these.
-        action_space: Discrete.
+        action_space: Discrete, or MultiDiscrete ``[A] * H``: chunks of H actions.
         stack_size: Observations of the last k decisions that the network sees, k.
-        network: From (observation shape [k, *shape], number of actions) to a `SequenceNetwork` of a policy and a value.
+        network: From (observation shape [k, *shape], number of actions) to a `SequenceNetwork` of a policy and a value;
+            for chunks with ``chunk=H`` too.
         gamma: Discount.
         discount_by: ``"decision"``: gamma per decision, as in the paper; ``"frame"``: gamma ** interval.
         unroll_length: T, in rows: decisions, and the final observation of each episode.
@@ -216,7 +221,9 @@ class VTrace(Spec):
             "VTraceAgent", network=(network, "@create_actor_critic"), optimizer=(optimizer, "@create_optimizer")
         )
         super().__init__(observation_space, action_space, decision_interval=decision_interval, seed=seed)
-        self.first_action, self.num_actions = discrete_actions(action_space, self.name)
+        self.first_action, self.num_actions, self.chunk = chunk_actions(action_space, self.name)
+        if self.chunk is not None and kl_threshold is not None and kl_to == "implied":
+            raise ValueError("kl_to must be 'behaviour' where decisions give chunks of actions, got 'implied'")
         self.stack_size, self.update_period = stack_size, update_period
         self.summary_writing_frequency = summary_writing_frequency
         self.batch_size = batch_size * unroll_length
@@ -242,6 +249,7 @@ class VTrace(Spec):
             "discount_by": discount_by,
             "updates": learning_rate_decay,
             "prefetch": prefetch,
+            "chunk": self.chunk,
         }
         self._learning: dict[str, Any] = {"max_gradient_norm": max_gradient_norm, "diverged_dir": diverged_dir}
         if learning_rate_decay is not None:
@@ -251,11 +259,12 @@ class VTrace(Spec):
 
     def _check_target_entropy(self, target: float, entropy_cost: float) -> None:
         check_numbers(target_entropy=target)
-        most = math.log(self.num_actions)
+        most = math.log(self.num_actions) * (self.chunk or 1)
         if not 0 < target < most:
+            of_chunks = "" if self.chunk is None else f"{self.chunk} times "
             raise ValueError(
-                f"target_entropy must lie between 0 and {most:.3g} nats, those of {self.num_actions} actions that are "
-                f"equally likely, got {target}"
+                f"target_entropy must lie between 0 and {most:.3g} nats, those of {of_chunks}{self.num_actions} "
+                f"actions that are equally likely, got {target}"
             )
         if not entropy_cost > 0:
             raise ValueError(f"entropy_cost must be > 0 where target_entropy adjusts it, got {entropy_cost}")
@@ -263,19 +272,21 @@ class VTrace(Spec):
     # The algorithm.
 
     def choose(
-        self, outputs: Any, rows: Decisions, uniforms: npt.NDArray[np.float64], random_actions: npt.NDArray[np.int64]
+        self, outputs: Any, rows: Decisions, uniforms: npt.NDArray[np.float64], *random_actions: Any
     ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
         """Return actions [R] drawn from the policy, in evaluation the likeliest, and what the loss needs of mu.
 
-        That is the logits [R, A] drawn from and, where the value is cloned, the value [R].
+        That is the logits [R, A] drawn from and, where the value is cloned, the value [R]. Chunks are [R, H], with
+        logits [R, H, A].
         """
         logits = outputs[0].cpu().numpy()
-        likelihood = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True)).cumsum(axis=1)
-        drawn = (likelihood <= uniforms[:, None] * likelihood[:, -1:]).sum(axis=1)
+        likelihood = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)).cumsum(axis=-1)
+        drawn = (likelihood <= uniforms[..., None] * likelihood[..., -1:]).sum(axis=-1)
         extras = {"logits": logits}
         if self.value_cloning_cost:
             extras["value"] = outputs[1].cpu().numpy()
-        return np.where(rows.eval_mode, logits.argmax(axis=1), drawn), extras
+        eval_mode = rows.eval_mode if self.chunk is None else rows.eval_mode[:, None]
+        return np.where(eval_mode, logits.argmax(axis=-1), drawn), extras
 
     def loss(
         self,
@@ -306,10 +317,11 @@ class VTrace(Spec):
         logits, mask, reward, mu = logits[:-1], batch["mask"], batch["reward"], batch["extras"]["logits"]
         if self.max_abs_reward is not None:
             reward = reward.clamp(-self.max_abs_reward, self.max_abs_reward)
-        log_pi = log_prob(logits, batch["action"])
-        log_mu = log_prob(mu, batch["action"])
+        executed = batch.get("executed")  # of chunks
+        log_pi = over_executed(log_prob(logits, batch["action"]), executed)
+        log_mu = over_executed(log_prob(mu, batch["action"]), executed)
         log_rhos = (log_pi - log_mu).detach()
-        accepted = mask * self._is_near(logits.detach(), mu)
+        accepted = mask * self._is_near(logits.detach(), mu, executed)
         returns = vtrace(
             values.detach(),
             reward,
@@ -325,7 +337,8 @@ class VTrace(Spec):
         policy_loss = masked_mean(-log_pi * returns.advantages, mask)
         value_loss = masked_mean(0.5 * (returns.targets - values[:-1]) ** 2, mask)
         replayed = mask * batch["replayed"] if "replayed" in batch else torch.zeros_like(mask)
-        entropies = masked_mean(entropy(logits), mask if self.entropy_rows == "all" else mask - replayed)
+        entropies = over_executed(entropy(logits), executed)
+        entropies = masked_mean(entropies, mask if self.entropy_rows == "all" else mask - replayed)
         loss = policy_loss + self.baseline_cost * value_loss
         metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": entropies}
         if log_entropy_cost is None or self.target_entropy is None:
@@ -338,12 +351,14 @@ class VTrace(Spec):
         if self.kl_cost:
             loss = loss + self.kl_cost * masked_mean(log_mu - log_pi, mask)
         if self.policy_cloning_cost:
-            metrics["PolicyCloning"] = masked_mean(kl_divergence(mu, logits), replayed)
+            cloning = over_executed(kl_divergence(mu, logits), executed)
+            metrics["PolicyCloning"] = masked_mean(cloning, replayed)
             loss = loss + self.policy_cloning_cost * metrics["PolicyCloning"]
         if self.value_cloning_cost:
             metrics["ValueCloning"] = masked_mean((values[:-1] - batch["extras"]["value"]) ** 2, replayed)
             loss = loss + self.value_cloning_cost * metrics["ValueCloning"]
-        metrics |= {"Value": masked_mean(values[:-1], mask), **self._off_policyness(logits, mu, log_rhos, mask)}
+        kl = over_executed(kl_divergence(logits.detach(), mu), executed)
+        metrics |= {"Value": masked_mean(values[:-1], mask), **self._off_policyness(kl, log_rhos, mask)}
         if self.kl_threshold is not None:
             metrics["Accepted"] = masked_mean(accepted, mask)
         if self.store_version:
@@ -353,15 +368,15 @@ class VTrace(Spec):
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
     @torch.no_grad()
-    def _is_near(self, logits: Tensor, mu: Tensor) -> Tensor | float:
+    def _is_near(self, logits: Tensor, mu: Tensor, executed: Tensor | None = None) -> Tensor | float:
         """Return 1 where pi and mu, of logits [T, B, A], are near enough to learn from, else 0, [T, B] (LASER)."""
         if self.kl_threshold is None:
             return 1.0
         other = implied_policy(logits, mu, self.clip_rho) if self.kl_to == "implied" else mu
-        return (kl_divergence(logits, other) < self.kl_threshold).float()
+        return (over_executed(kl_divergence(logits, other), executed) < self.kl_threshold).float()
 
     @torch.no_grad()
-    def _off_policyness(self, logits: Tensor, mu: Tensor, log_rhos: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def _off_policyness(self, kl: Tensor, log_rhos: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """Return how far the policy that acted is from that of now, in numbers to report."""
         ratios = log_rhos.exp()
         return {
@@ -369,7 +384,7 @@ class VTrace(Spec):
             "RhoClipped": masked_mean((ratios > self.clip_rho).float(), mask),
             "CClipped": masked_mean((ratios > self.clip_c).float(), mask),
             "EffectiveSampleSize": effective_sample_size(log_rhos, mask),
-            "KL": masked_mean(kl_divergence(logits, mu), mask),
+            "KL": masked_mean(kl, mask),
         }
 
     # Policies, learners, networks and sources.
@@ -381,13 +396,17 @@ class VTrace(Spec):
         return int(network.state_size)
 
     @property
+    def _logits_shape(self) -> tuple[int, ...]:
+        return (self.num_actions,) if self.chunk is None else (self.chunk, self.num_actions)
+
+    @property
     def extras(self) -> Dict:  # type: ignore[override]
         """What the policy leaves beside its action: the logits [A], and what else is asked for.
 
         The core's state [S] if there is one, the value where it is cloned, and with `store_version` the updates that
-        the weights had; of a policy with memory those of its torso's weights, too.
+        the weights had; of a policy with memory those of its torso's weights, too. Of chunks the logits are [H, A].
         """
-        spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, (self.num_actions,), np.float32)}
+        spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, self._logits_shape, np.float32)}
         if self.value_cloning_cost:
             spaces["value"] = Box(-np.inf, np.inf, (), np.float32)
         if self.store_version:
@@ -438,6 +457,7 @@ class VTrace(Spec):
             self.first_action,
             self.reader,
             version if self.store_version else None,
+            self.chunk,
         )
 
     def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
@@ -528,9 +548,11 @@ class VTrace(Spec):
         if isinstance(self._network, ReadyMade):
             return self.compute.place(self._network())
         with seeded(self._weights_seed):
-            network = self._network(self.reader.shape, self.num_actions)
+            of_chunks = {} if self.chunk is None else {"chunk": self.chunk}
+            network = self._network(self.reader.shape, self.num_actions, **of_chunks)
             blank = reader_of(self.observation_space, self.stack_size, Compute("cpu"), self.name)
-            check_sequence_fit(network, blank(self.reader.blank_stacks()), ((self.num_actions,), ()), self.name)
+            shapes = self._logits_shape, ()
+            check_sequence_fit(network, blank(self.reader.blank_stacks()), shapes, self.name, self.chunk)
         if self.target_entropy is not None:
             # It lies in the network to be in its checkpoints, and under its optimiser.
             first = torch.tensor(math.log(self.entropy_cost) / self._adjustment_speed)
@@ -542,18 +564,12 @@ class VTrace(Spec):
 
     # For the agent's surroundings: the runner, checkpoints, other processes.
 
-    def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
-        """Refuse to play with memory where a decision starts before the last one's action lands."""
-        network: Any = self.make_network()
-        if network.state_size or network.feed_previous:
-            refuse_memory_under_delay(self.name, delay, decision_interval)
-
     def identity(self, learner: Learner) -> dict[str, Any]:
         """Return the agent's name, its network's shapes, its sources' facts and its optimiser's name."""
         return {
             "agent": f"{type(self).__name__}Agent",
             "observation_shape": each_array(list, self.reader.shape),
-            "actions": self.num_actions,
+            "actions": self.num_actions if self.chunk is None else [self.num_actions] * self.chunk,
             "network": {name: list(weight.shape) for name, weight in learner.network.named_parameters()},
             "replay": learner.replay.facts(),
             "optimizer": learner.optimizer_name,

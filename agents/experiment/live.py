@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import gin
+import gymnasium as gym
 from absl import logging
 
 from async_wrappers.agents.agent import Agent
@@ -31,7 +32,7 @@ from async_wrappers.agents.experiment.runner import (
 )
 from async_wrappers.agents.experiment.vector import VectorRunner
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
-from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.spec import Spec, with_gin_values
 
 __all__ = ["SCHEDULES", "LiveRunner", "RunStopped", "create_runner"]
 
@@ -66,6 +67,8 @@ class LiveRunner(Runner):
         standing_at: int | None = None,
     ) -> None:
         """See the class."""
+        factory("LiveRunner.create_async_runner_fn", create_async_runner_fn, "@AsyncRunner")
+        self._create_async_runner = create_async_runner_fn
         super().__init__(base_dir)
         if not self.agent.learns:
             raise ValueError(f"create_runner.schedule = 'realtime' needs an agent that learns, got {self.agent!r}")
@@ -92,8 +95,7 @@ class LiveRunner(Runner):
         self._spec: Spec = spec
         self._learner: Any = learner
         self._spec.check_warmup()
-        factory("LiveRunner.create_async_runner_fn", create_async_runner_fn, "@AsyncRunner")
-        self._create_async_runner, self._standing_at = create_async_runner_fn, standing_at
+        self._standing_at = standing_at
         with closing(self._make_async_runner()) as runner:  # wrong arguments are refused here, not in the run
             self._learner_count = runner.learners
             self._in_words = f"real, {runner.workers} workers" + (
@@ -202,6 +204,17 @@ class LiveRunner(Runner):
             )
         _check_whole(report, Phase.FINAL)
         return [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
+
+    def _new_agent(self) -> Agent:
+        """Return a new agent for what its policies see and answer live, which chunks and a committed prefix change."""
+        made: Any = with_gin_values(self._create_async_runner)
+        spaces = getattr(getattr(made, "function", made), "policy_spaces", None)
+        if spaces is None:
+            return super()._new_agent()
+        seen: gym.Env[Any, Any] = gym.Wrapper(self.environment)
+        bound = getattr(made, "bindings", {})
+        seen.observation_space, seen.action_space = spaces(seen.observation_space, seen.action_space, **bound)
+        return self._create_agent(seen, seed=self.seed)
 
     def _make_async_runner(self, **terms: Any) -> Any:
         make_env = portable(self._create_environment)

@@ -150,7 +150,8 @@ class Runner:
             raise ValueError(
                 f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function"
             )
-        self.agent = create_agent_fn(self.environment, seed=seed)
+        self._create_agent = create_agent_fn
+        self.agent = self._new_agent()
         self.agent.keep_diverged_in(self.base_dir)
         self._overlap = overlap
         if overlap:
@@ -163,7 +164,6 @@ class Runner:
         self._history: list[dict[str, Any]] = []
         self._progress: Progress | None = None
         self._played = dict.fromkeys(Phase, (0, 0))  # episodes and frames of the running iteration
-        self._create_agent = create_agent_fn
         self._create_environment = create_environment_fn
         self._initial_checkpoint, self._initial_optimizer = initial_checkpoint, initial_optimizer
         self._pretraining = None if pretrain_dataset is None else Pretraining(pretrain_dataset, pretrain_updates)
@@ -413,6 +413,10 @@ class Runner:
         """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
         return closing_line(self._history)
 
+    def _new_agent(self) -> Agent:
+        """Return a new agent for the environment."""
+        return self._create_agent(self.environment, seed=self.seed)
+
     def trained_agent(self, checkpoint: Path | None = None) -> Agent:
         """Return a new agent with the weights of a checkpoint, as if it had never played.
 
@@ -424,7 +428,7 @@ class Runner:
         Raises:
             ValueError: There is no good checkpoint.
         """
-        agent = self._create_agent(self.environment, seed=self.seed)
+        agent = self._new_agent()
         _load_policy(agent, *newest_bundle(checkpoint or self.base_dir))
         return agent
 

@@ -4,6 +4,11 @@ The names are those of Espeholt et al., "IMPALA: scalable distributed deep-RL wi
 architectures", 2018. Row s of T is a step: its value V(x_s), action a_s, reward r_s and discount gamma_s, which is 0
 where the episode terminated. B is the batch size, A the number of actions; each function takes one sequence, without B,
 too. Where `mask` is 0 there was no decision (the final observation of an episode, `replay.sequences`).
+
+A decision may give a chunk of H actions, each for a frame of its own, of which some are executed. Given the
+observation they are drawn independently, so the log-probability, the entropy and the divergence of what a decision did
+are sums over its executed entries (`over_executed`). An entry that was never executed has changed nothing: it stays out
+of the ratio, and no gradient reaches it.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ __all__ = [
     "kl_divergence",
     "log_prob",
     "masked_mean",
+    "over_executed",
     "vtrace",
 ]
 
@@ -112,6 +118,16 @@ def kl_divergence(logits: Tensor, other_logits: Tensor) -> Tensor:
     """Return KL(p || q) `[...]`, in nats, of the policies p and q of logits and other logits `[..., A]`."""
     log_p, log_q = logits.log_softmax(dim=-1), other_logits.log_softmax(dim=-1)
     return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+
+
+def over_executed(entries: Tensor, executed: Tensor | None) -> Tensor:
+    """Return the sums `[...]` of what the entries of chunks have `[..., H]` over the executed ones.
+
+    Args:
+        entries: Log-probabilities, entropies or divergences.
+        executed: Which entries were executed, bool `[..., H]`; None where decisions give one action, `entries` `[...]`.
+    """
+    return entries if executed is None else entries.masked_fill(~executed, 0.0).sum(dim=-1)
 
 
 def implied_policy(logits: Tensor, behaviour_logits: Tensor, clip_rho: float = 1.0) -> Tensor:

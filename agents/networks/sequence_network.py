@@ -161,22 +161,24 @@ class ActorCriticHead(nn.Module):
 
     Args:
         input_size: Number of features.
-        num_actions: Number of actions.
+        num_actions: Number of actions, A.
+        chunk: Actions given at once, H, for logits `[B, H, A]`; None for one.
 
     Raises:
         ValueError: A size is not positive.
     """
 
-    def __init__(self, input_size: int, num_actions: int) -> None:
+    def __init__(self, input_size: int, num_actions: int, chunk: int | None = None) -> None:
         super().__init__()
         check_sizes("input_size", [input_size])
         check_sizes("num_actions", [num_actions])
-        self.policy = nn.Linear(input_size, num_actions)
+        self._logits = (num_actions,) if chunk is None else (*check_sizes("chunk", [chunk]), num_actions)
+        self.policy = nn.Linear(input_size, math.prod(self._logits))
         self.value = nn.Linear(input_size, 1)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Map features `[B, input_size]` to logits and values."""
-        return self.policy(features), self.value(features).squeeze(1)
+        return self.policy(features).unflatten(1, self._logits), self.value(features).squeeze(1)
 
 
 class SequenceNetwork(nn.Module):
@@ -192,6 +194,8 @@ class SequenceNetwork(nn.Module):
             where there was none, and the previous reward, clipped to [-1, 1], beside the features.
         initializer: How the weights of linear and convolutional layers begin (`torsos.initialize`); a core's begin as
             PyTorch's.
+        chunk: Actions of a decision, H, where it gives several at once: the previous action is all of them. None for
+            one action.
 
     Attributes:
         state_size: Numbers that the core remembers; 0 without one.
@@ -211,13 +215,14 @@ class SequenceNetwork(nn.Module):
         core: Callable[[int], nn.Module] | None = None,
         feed_previous: bool = True,
         initializer: Initializer = "torch",
+        chunk: int | None = None,
     ) -> None:
         super().__init__()
         self.observation_shape = checked_shapes(observation_shape)
         (self.num_actions,) = check_sizes("num_actions", [num_actions])
         self.torso = torso(self.observation_shape)
         self.feed_previous = feed_previous
-        features = output_size(self.torso) + (self.num_actions + 1 if feed_previous else 0)
+        features = output_size(self.torso) + ((chunk or 1) * self.num_actions + 1 if feed_previous else 0)
         made: Any = (core or _NoCore)(features)
         self.core, self.state_size = made, int(made.state_size)
         self.head = head(output_size(self.core), self.num_actions)
@@ -231,7 +236,7 @@ class SequenceNetwork(nn.Module):
         Args:
             observation: `[T, B, *observation_shape]`, as `q_network.QNetwork.forward` takes it; for a Dict, such
                 tensors by key.
-            previous_action: Whole numbers `[T, B]`, counted from 0; -1 where there was none.
+            previous_action: Whole numbers `[T, B]`, of a chunk `[T, B, H]`, counted from 0; -1 where there was none.
             previous_reward: `[T, B]`; 0 where there was none.
             first: Bool `[T, B]`, True where an episode begins.
             state: What the core left before the first row, `[B, state_size]`; zeros begin.
@@ -259,7 +264,7 @@ class SequenceNetwork(nn.Module):
         features = features.flatten(0, 1)
         if self.feed_previous:
             actions = torch.arange(self.num_actions, device=features.device)
-            chosen = (previous_action.reshape(-1, 1) == actions).to(features.dtype)
+            chosen = (previous_action.reshape(len(features), -1, 1) == actions).flatten(1).to(features.dtype)
             reward = previous_reward.reshape(-1, 1).clamp(-1.0, 1.0).to(features.dtype)
             features = torch.cat([features, chosen, reward], dim=1)
         outputs, state = self.core(features.view(*rows, -1), state, first)
@@ -294,6 +299,7 @@ def create_actor_critic(
     feed_previous: bool = True,
     initializer: Initializer = "torch",
     head_scale: float = 1.0,
+    chunk: int | None = None,
 ) -> SequenceNetwork:
     """Build a network of a policy and a value, for agents such as `actor_critic.vtrace.VTrace`.
 
@@ -306,6 +312,8 @@ def create_actor_critic(
         initializer: As in `q_network.create_network`.
         head_scale: Factor of the head's first weights, >= 0: with a small one all actions begin about equally likely,
             and values near 0.
+        chunk: Actions that a decision gives at once, H, for logits `[H, num_actions]`; None for one. The agent gives
+            it.
 
     Raises:
         TypeError: `torso`, `core` or `initializer` is neither a name nor a factory.
@@ -313,7 +321,8 @@ def create_actor_critic(
     """
     if isinstance(head_scale, bool) or not isinstance(head_scale, Real) or not 0 <= head_scale < math.inf:
         raise ValueError(f"create_actor_critic.head_scale must be a number >= 0 and finite, got {head_scale!r}")
-    network = _create(observation_shape, num_actions, torso, ActorCriticHead, core, feed_previous, initializer)
+    head = ActorCriticHead if chunk is None else partial(ActorCriticHead, chunk=chunk)
+    network = _create(observation_shape, num_actions, torso, head, core, feed_previous, initializer, chunk)
     if head_scale != 1:
         with torch.no_grad():
             for parameter in network.head.parameters():
@@ -359,16 +368,21 @@ def _create(
     core: str | Callable[[int], nn.Module] | None,
     feed_previous: bool,
     initializer: Initializer,
+    chunk: int | None = None,
 ) -> SequenceNetwork:
     made = resolved("torso", torso, TORSOS)
     whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
     remembers = None if core is None else resolved("core", core, CORES)
-    return SequenceNetwork(observation_shape, num_actions, whole, head, remembers, feed_previous, initializer)
+    return SequenceNetwork(observation_shape, num_actions, whole, head, remembers, feed_previous, initializer, chunk)
 
 
 @torch.no_grad()
 def check_sequence_fit(
-    network: nn.Module, observation: Any, output_shapes: Sequence[tuple[int, ...]], agent: str
+    network: nn.Module,
+    observation: Any,
+    output_shapes: Sequence[tuple[int, ...]],
+    agent: str,
+    chunk: int | None = None,
 ) -> None:
     """Call a network once, on a sequence of one observation, without gradients.
 
@@ -377,6 +391,7 @@ def check_sequence_fit(
         observation: [1, k, *shape], or a dict of such.
         output_shapes: The shapes of what it gives for one observation, without time and batch.
         agent: The agent's name, for the message.
+        chunk: Actions of a decision where it gives several, H.
 
     Raises:
         ValueError: The network is none over sequences, raises an error, gives something else, or does not begin its
@@ -388,7 +403,8 @@ def check_sequence_fit(
             f"network must be one over sequences with agent {agent!r}, such as @create_actor_critic's, got {kind}"
         )
     rows = torch.zeros((1, 1))
-    arguments = rows.long() - 1, rows, rows == 0
+    action = rows.long() - 1
+    arguments = action if chunk is None else action.unsqueeze(2).expand(1, 1, chunk), rows, rows == 0
     carries = False
     try:
         stacks = each_array(lambda tensor: tensor.unsqueeze(0), observation)

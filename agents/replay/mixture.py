@@ -94,6 +94,7 @@ class Mixture:
         updates: updates of the run, for sources whose draws depend on them; None where they are not known.
         prefetch: whether the replays' rows of the next batch are drawn in threads while the learner computes, one
             update early (`prefetch.Prefetch`).
+        chunk: actions of a decision, H, where it gives several at once; None for one.
 
     Attributes:
         sources: The sources, in their order.
@@ -118,6 +119,7 @@ class Mixture:
         encoder: Encoder | None = None,
         updates: int | None = None,
         prefetch: bool = False,
+        chunk: int | None = None,
     ) -> None:
         """See the class."""
         if batch_size < 1:
@@ -133,6 +135,7 @@ class Mixture:
             stack_size=stack_size,
             gamma=gamma,
             discount_by=discount_by,
+            chunk=chunk,
         )
         self._batch_size, self._encoder = batch_size, encoder
         self._owed_per_batch = [share * batch_size for _, share in factories]

@@ -45,6 +45,9 @@ replayed                    float32 [B], 1 where the sequence was drawn from a r
 An extra named "version", int64 [T, B], is the number of updates that the weights had which made the decision; it is
 there where the policy is asked for it. Of a policy with memory "torso_version" is that of the features: live they are
 computed before core and head are (`async_wrappers.policy`).
+
+Where a decision gives a chunk of H actions, action and previous_action have one more dimension, H, and "executed", bool
+[T, B, H], says which of them were applied. A transition may say so under that name; else all were.
 """
 
 from __future__ import annotations
@@ -62,7 +65,16 @@ from torch import Tensor
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.schema import Column, TransitionSchema, each_array
 
-__all__ = ["MAX_VALUE", "STATE", "TORSO_VERSION", "VALUE", "VERSION", "Assembly", "sequence_tensors", "without_state"]
+__all__ = [
+    "MAX_VALUE",
+    "STATE",
+    "TORSO_VERSION",
+    "VALUE",
+    "VERSION",
+    "Assembly",
+    "sequence_tensors",
+    "without_state",
+]
 
 STATE = "state"  # the name of what a policy with memory remembers after its decision, among its extras
 VERSION = "version"  # the name of the number of updates that its weights have, among these too
@@ -90,6 +102,7 @@ class Assembly:
         discount_by: what `gamma` discounts, a "decision" or a "frame".
         with_values: whether `emit` is given the policy's values too, which transitions may have among their extras:
             `VALUE` `[M, L]` and `MAX_VALUE` `[M, L + 1]`, NaN where there are none.
+        chunk: actions of a decision, H, where it gives several at once; None for one.
 
     Attributes:
         columns: shape and dtype of each array of a sequence, by name.
@@ -114,6 +127,7 @@ class Assembly:
         gamma: float = 0.99,
         discount_by: Literal["decision", "frame"] = "decision",
         with_values: bool = False,
+        chunk: int | None = None,
     ) -> None:
         """See the class."""
         for name, value in {"num_envs": num_envs, "length": length, "stack_size": stack_size}.items():
@@ -140,16 +154,21 @@ class Assembly:
         sizes: dict[str, tuple[int, Column]] = {
             name: (frames, column) for name, column in self.schema.observation.columns.items()
         }
-        sizes["previous_action"] = rows, Column((), np.dtype(np.int64))
+        action = Column(() if chunk is None else (chunk,), np.dtype(np.int64))
+        sizes["previous_action"] = rows, action
         sizes["previous_reward"] = rows, Column((), np.dtype(np.float32))
         sizes["age"] = rows, Column((), np.dtype(np.int64))
         if self._state_size is not None:
             sizes[STATE] = rows, Column((self._state_size,), np.dtype(np.float32))
-        sizes["action"] = steps, Column((), np.dtype(np.int64))
+        sizes["action"] = steps, action
         for name in ("reward", "discount", "mask"):
             sizes[name] = steps, Column((), np.dtype(np.float32))
         if self.schema.extras:
             sizes |= {name: (steps, column) for name, column in self.schema.extras.columns.items()}
+        self._of_chunks = () if chunk is None else ("executed",)
+        if chunk is not None:
+            self._facts["chunk"] = chunk
+            sizes["executed"] = steps, Column((chunk,), np.dtype(np.bool_))
         self._with_values = with_values
         if with_values:
             self._facts["with_values"] = True
@@ -169,7 +188,8 @@ class Assembly:
             self.columns[STATE] = sizes[STATE][1]
         # Of each environment: rows of the running sequence, observations of the running episode, and the last step.
         self._position, self._age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
-        self._last_action, self._last_reward = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.float32)
+        self._last_action = np.zeros((num_envs, *action.shape), np.int64)
+        self._last_reward = np.zeros(num_envs, np.float32)
         self._last_state = np.zeros((num_envs, self._state_size or 0), np.float32)
         self.add_count = 0
 
@@ -184,6 +204,8 @@ class Assembly:
         block["env_ids"] = np.array([env_id])
         block["observation"] = each_array(lambda array: np.asarray(array)[None], transition["observation"])
         block["final"] = {env_id: transition["next_observation"]} if ended else {}
+        for name in self._of_chunks:
+            block[name] = np.asarray(transition.get(name, True))[None]
         if "extras" in transition:
             block["extras"] = each_array(lambda array: np.asarray(array)[None], transition["extras"])
         self.extend(block)
@@ -226,6 +248,8 @@ class Assembly:
             self._buffers[name][at] = array
         self._buffers["action"][at], self._buffers["reward"][at] = action, reward
         self._buffers["discount"][at], self._buffers["mask"][at] = np.where(terminal, 0.0, discount), 1.0
+        for name in self._of_chunks:
+            self._buffers[name][at] = block.get(name, True)
         for name, array in zip(self._extra_names, extras, strict=True):
             self._buffers[name][at] = array
         self._position[env_ids] += 1
@@ -247,7 +271,7 @@ class Assembly:
     def _append_final(self, env_ids: npt.NDArray[np.int64], observation: list[Rows]) -> None:
         self._begin_row(env_ids, observation)
         at = env_ids, self._position[env_ids]
-        for name in ("action", "reward", "discount", "mask", *self._extra_names):
+        for name in ("action", "reward", "discount", "mask", *self._of_chunks, *self._extra_names):
             self._buffers[name][at] = 0
         self._position[env_ids] += 1
         self._age[env_ids] = 0
@@ -259,7 +283,8 @@ class Assembly:
         for name, array in zip(self.observation_names, observation, strict=True):
             self._buffers[name][env_ids, at[1] + self.stack_size - 1] = array
         self._buffers["age"][at] = age
-        self._buffers["previous_action"][at] = np.where(begins, -1, self._last_action[env_ids])
+        self._buffers["previous_action"][at] = self._last_action[env_ids]
+        self._buffers["previous_action"][env_ids[begins], at[1][begins]] = -1
         self._buffers["previous_reward"][at] = np.where(begins, 0.0, self._last_reward[env_ids])
         if self._state_size is not None:
             self._buffers[STATE][at] = np.where(begins[:, None], 0.0, self._last_state[env_ids])
@@ -293,7 +318,8 @@ class Assembly:
     def batch(self, columns: Mapping[str, Rows]) -> dict[str, Any]:
         """Return columns of B sequences, `[T, B, ...]` as the module's comment has them, with observations nested."""
         of_observation, of_extras = self.schema.observation, self.schema.extras
-        names = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
+        names: tuple[str, ...] = ("previous_action", "previous_reward", "first", "action", "reward", "discount", "mask")
+        names += self._of_chunks
         batch: dict[str, Any] = {"observation": of_observation.nest([columns[name] for name in self.observation_names])}
         batch |= {name: columns[name] for name in names}
         if of_extras is not None:
@@ -325,7 +351,7 @@ class Assembly:
         """
         for env_id in np.flatnonzero(self._age):
             row = self._position[env_id] - 1
-            for name in ("action", "reward", "discount", "mask", *self._extra_names):
+            for name in ("action", "reward", "discount", "mask", *self._of_chunks, *self._extra_names):
                 self._buffers[name][env_id, row] = 0
             self._age[env_id] = 0
 

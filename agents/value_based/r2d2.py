@@ -33,7 +33,6 @@ from async_wrappers.agents.spec import (
     check_flags,
     check_numbers,
     check_shares,
-    refuse_memory_under_delay,
 )
 from async_wrappers.agents.value_based.dqn import DQN
 
@@ -306,9 +305,3 @@ class R2D2(DQN):
 
     def make_actor_priorities(self, num_envs: int) -> None:
         """Return None: the replay finds the priorities, once a sequence is whole."""
-
-    def check_delay(self, delay: int | None, decision_interval: int | None) -> None:
-        """Refuse to play with memory where a decision starts before the last one's action lands."""
-        network: Any = self.make_network()
-        if network.state_size or network.feed_previous:
-            refuse_memory_under_delay(self.name, delay, decision_interval)

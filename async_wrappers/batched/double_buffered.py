@@ -73,6 +73,7 @@ class DoubleBuffered:
     def cut(self) -> Shown:
         """See `BatchedEnvs`."""
         a, b = (half.numbered(half.envs.cut()) for half in self._halves)
+        a, b = _as_of(a, b), _as_of(b, a)
         arrays = ("env_ids", "observation", "reward", "first", "terminal", "truncated", "realtime")
         both = {name: joined(getattr(a, name), getattr(b, name)) for name in arrays}
         return Shown(**both, final={**a.final, **b.final}, info={**a.info, **b.info})
@@ -81,6 +82,14 @@ class DoubleBuffered:
         """See `BatchedEnvs`."""
         for half in self._halves:
             half.envs.close()
+
+
+def _as_of(shown: Shown, other: Shown) -> Shown:
+    """Return rows with ``executed`` where others have it: a half without a step so far does not know of chunks."""
+    if "executed" in shown.realtime or "executed" not in other.realtime:
+        return shown
+    none = np.zeros((len(shown.env_ids), other.realtime["executed"].shape[1]), bool)
+    return shown._replace(realtime={**shown.realtime, "executed": none})
 
 
 class _Half:

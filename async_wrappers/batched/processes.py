@@ -222,7 +222,11 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             raise RuntimeError("the environments are closed: make new ones")
 
     def _times(self) -> Info:
-        return {"realtime": dict(zip(_TIMES, self._board.times.copy(), strict=True))} if self._board.delayed[0] else {}
+        board = self._board
+        if not board.delayed[0]:
+            return {}
+        of_chunks = {"executed": board.executed.copy()} if board.chunked[0] else {}
+        return {"realtime": dict(zip(_TIMES, board.times.copy(), strict=True)) | of_chunks}
 
     def _start(self, number: int) -> _Process:
         """Start a process."""
@@ -371,6 +375,8 @@ class _Board:
     seeds: NDArray[np.int64]
     times: NDArray[np.int64]  # [4, N], as `_TIMES`, under delay
     delayed: NDArray[np.bool_]  # [1]
+    executed: NDArray[np.bool_]  # [N, H], of chunks
+    chunked: NDArray[np.bool_]  # [1]
 
     @classmethod
     def sized(cls, block: Block, of: _Spaces, n: int) -> _Board:
@@ -411,6 +417,8 @@ class _Board:
             seeds=array(np.int64, (n,)),
             times=array(np.int64, (len(_TIMES), n)),
             delayed=array(np.bool_, (1,)),
+            executed=array(np.bool_, (n, actions.shape[0] if actions.shape else 0)),
+            chunked=array(np.bool_, (1,)),
         )
 
 
@@ -492,6 +500,7 @@ class _Environments:
 
         self._actions = part(board.actions)
         self._seeds, self._times, self._delayed = board.seeds[mine], board.times[:, mine], board.delayed
+        self._executed, self._chunked = board.executed[mine], board.chunked
         self._reward, self._terminal, self._truncated = board.reward[mine], board.terminal[mine], board.truncated[mine]
         self._put = [_writer(part(place)) for place in board.observations]
         self._put_final = _writer(part(board.final))
@@ -529,6 +538,8 @@ class _Environments:
                 put(i, observation)
                 if delayed:
                     self._times[:, i] = [info["realtime"][key] for key in _TIMES]
+                    if "executed" in info["realtime"]:
+                        self._executed[i], self._chunked[0] = info["realtime"]["executed"], True
         self._reward[:] = rewards
         return infos
 

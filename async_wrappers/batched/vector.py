@@ -184,6 +184,7 @@ class VectorEnvs:
         self._reward = np.zeros(n, np.float32)
         self._terminal, self._truncated = np.zeros(n, bool), np.zeros(n, bool)
         self._interval, self._applied = np.zeros(n, np.int64), np.zeros(n, bool)
+        self._executed: NDArray[np.bool_] | None = None  # [N, H], where actions are chunks
         self._unreported_episodes, self._unreported_reward = np.zeros(n, np.int64), np.zeros(n)
         self._final: dict[int, Any] = {}
         self._final_info: dict[int, Info] = {}
@@ -302,6 +303,8 @@ class VectorEnvs:
             self._note_frames(realtime)
             self._applied = np.where(acting, realtime.get("applied", False), self._applied)
             self._interval = np.where(acting, realtime.get("interval", 0), self._interval)
+            if "executed" in realtime:
+                self._note_executed(acting, realtime["executed"][acting])
             self._unreported_episodes = self._unreported_episodes + realtime.get("unreported_episodes", 0)
             self._unreported_reward = self._unreported_reward + realtime.get("unreported_reward", 0.0)
         else:
@@ -333,6 +336,8 @@ class VectorEnvs:
             for i in ended.tolist():
                 last = self._final_info[i] = self._of_the_end(self._info_of_end(i), i)
                 self._applied[i], self._interval[i] = last["realtime"]["applied"], last["realtime"]["interval"]
+                if "executed" in last["realtime"]:
+                    self._note_executed(i, last["realtime"]["executed"])
         # An episode without a decision; its reward is counted already, as that of a row that does not act.
         self._unreported_episodes = self._unreported_episodes + (over & ~acting)
         if self._mode is AutoresetMode.NEXT_STEP:
@@ -348,6 +353,12 @@ class VectorEnvs:
                 self._note_frames(self._info["realtime"])
                 deciding = np.array(reset_info["realtime"].get("deciding", deciding))
         return deciding
+
+    def _note_executed(self, rows: Any, executed: NDArray[np.bool_]) -> None:
+        """Keep which entries of the chunks of some rows were applied, [R, H] or, of one row, [H]."""
+        if self._executed is None:
+            self._executed = np.zeros((self.num_envs, executed.shape[-1]), bool)
+        self._executed[rows] = executed
 
     def _info_of_end(self, i: int) -> Info:
         """Return a copy of the last info of an episode that has ended in this step."""
@@ -393,6 +404,7 @@ class VectorEnvs:
         elif final:
             over = [i for i in ids.tolist() if i in final]
             final, info = {i: final.pop(i) for i in over}, {i: info.pop(i) for i in over}
+        of_chunks = {} if self._executed is None else {"executed": taken_now("_executed")}
         return Shown(
             env_ids=ids,
             observation=copied(self._observations) if everyone else taken(self._observations, ids),
@@ -409,6 +421,7 @@ class VectorEnvs:
                 "applied": taken_now("_applied"),
                 "unreported_episodes": taken_now("_unreported_episodes"),
                 "unreported_reward": taken_now("_unreported_reward"),
+                **of_chunks,
             },
         )
 

@@ -23,8 +23,8 @@ from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
 from async_wrappers.schedule.stagger import make_stagger
-from async_wrappers.wrappers.chunk import make_chunk_rule
-from async_wrappers.wrappers.committed_prefix import prefix_length
+from async_wrappers.wrappers.chunk import ChunkRule, make_chunk_rule
+from async_wrappers.wrappers.committed_prefix import PrefixRows, prefix_length
 
 __all__ = ["AsyncRunner"]
 
@@ -173,26 +173,17 @@ class AsyncRunner:
         self._make_backend = _backend(backend)
         update_latency = _learner_latency(learner_latency, backend, learners, updates_per_transition)
         self._fps = FrameClock(fps).fps
-        chunk = make_chunk_rule(default_action, chunk_length, after_chunk, chunk_mean, None)
+        chunk, prefix = _chunks(default_action, chunk_length, after_chunk, chunk_mean, committed_prefix, flat_prefix)
         if chunk is not None and chunk.mean is not None and learners:
             raise ValueError(
                 f"chunk_mean={chunk_mean!r} is for acting alone, as no entry is applied as the policy drew it: leave "
                 f"it None where anybody learns, got learners={learners}"
             )
-        prefix = None
-        if committed_prefix is not None:
-            if chunk is None:
-                raise ValueError(
-                    f"committed_prefix={committed_prefix!r} needs default_action='chunk', got {default_action!r}"
-                )
-            if features is not None:
-                raise ValueError(
-                    f"committed_prefix={committed_prefix!r} needs actions that are known before they are due, and with "
-                    "features= they are made when they are: leave one of the two out"
-                )
-            prefix = prefix_length("committed_prefix", committed_prefix, None), flag("flat_prefix", flat_prefix)
-        elif flag("flat_prefix", flat_prefix):
-            raise ValueError("flat_prefix=True needs committed_prefix, got None")
+        if prefix is not None and features is not None:
+            raise ValueError(
+                f"committed_prefix={committed_prefix!r} needs actions that are known before they are due, and with "
+                "features= they are made when they are: leave one of the two out"
+            )
         config = LoopConfig(
             workers,
             fps,
@@ -242,6 +233,44 @@ class AsyncRunner:
         self._played = {False: (0, 0), True: (0, 0)}  # episodes and frames so far, by eval_mode
         if self._stays:
             self._open()
+
+    @staticmethod
+    def policy_spaces(
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        default_action: Any = "noop",
+        chunk_length: int | None = None,
+        after_chunk: Any = None,
+        chunk_mean: Any = None,
+        committed_prefix: int | None = None,
+        flat_prefix: bool = False,
+        **other_arguments: Any,
+    ) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        """Return the spaces of what a policy sees and answers in a runner with these arguments.
+
+        They are the environment's, but for chunks and the committed prefix.
+
+        Args:
+            observation_space: Of the environment.
+            action_space: Of the environment.
+            default_action: As the class's.
+            chunk_length: As the class's.
+            after_chunk: As the class's.
+            chunk_mean: As the class's.
+            committed_prefix: As the class's.
+            flat_prefix: As the class's.
+            **other_arguments: Of the class, which change nothing here.
+
+        Raises:
+            ValueError: An argument out of range, or a space that has no chunks.
+        """
+        chunk, prefix = _chunks(default_action, chunk_length, after_chunk, chunk_mean, committed_prefix, flat_prefix)
+        shown = None if prefix is None else PrefixRows(observation_space, action_space, *prefix)
+        return (
+            observation_space if shown is None else shown.space,
+            action_space if chunk is None else chunk.policy_space(action_space),
+        )
 
     def run(
         self,
@@ -474,6 +503,25 @@ class AsyncRunner:
         if self._backend is None:
             self._backend = self._make_backend(self._spec)
         return self._backend
+
+
+def _chunks(
+    default_action: Any,
+    chunk_length: Any,
+    after_chunk: Any,
+    chunk_mean: Any,
+    committed_prefix: Any,
+    flat_prefix: Any,
+) -> tuple[ChunkRule | None, tuple[int, bool] | None]:
+    """Return the rule of chunks, and length and flat of the committed prefix, that the arguments describe."""
+    chunk = make_chunk_rule(default_action, chunk_length, after_chunk, chunk_mean, None)
+    if committed_prefix is None:
+        if flag("flat_prefix", flat_prefix):
+            raise ValueError("flat_prefix=True needs committed_prefix, got None")
+        return chunk, None
+    if chunk is None:
+        raise ValueError(f"committed_prefix={committed_prefix!r} needs default_action='chunk', got {default_action!r}")
+    return chunk, (prefix_length("committed_prefix", committed_prefix, None), flag("flat_prefix", flat_prefix))
 
 
 def _backend(backend: Any) -> Callable[[RunSpec], Backend]:

@@ -137,8 +137,10 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     playout buffer, or lands on that very frame); one that is still being inferred is *pending*: its row is zero but for
     the last column. Rows without an action are zero.
 
-    ``known=False`` is an **oracle**: it shows pending actions too. No policy that computes its own actions can know
-    them; it models a delay that comes from transport, between a policy that is quick and a world that is far away.
+    ``known=False`` shows pending actions too. No policy can know them while it computes the actions in question: to one
+    whose whole network is slow this is an **oracle**. It is known in two cases: where the delay comes from transport,
+    between a policy that is quick and a world that is far away; and to the light part of a policy that runs when its
+    action is due (*at release*), by when all actions before it have been applied.
 
     Args:
         env: A `RealtimeDelay`, or wrappers around one, with Discrete, MultiDiscrete or Box actions.

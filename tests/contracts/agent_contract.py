@@ -37,15 +37,15 @@ def play(agent: Agent, environment: Environment, seeds: Iterable[int], eval_mode
     episodes = []
     for seed in seeds:
         observation, info = environment.reset(seed=seed)
-        actions, over = [agent.begin_episode(observation, info.get("realtime"))], False
+        actions = [agent.begin_episode(observation, info.get("realtime"))]
         while True:
             observation, reward, terminated, truncated, info = environment.step(actions[-1])
-            over = terminated or truncated
-            if over:
+            if terminated or truncated:
                 break
             actions.append(agent.step(float(reward), observation, info.get("realtime")))
         agent.end_episode(float(reward), bool(terminated), observation, info.get("realtime"))
-        episodes.append(actions)
+        # Chunks of actions as lists, which can be compared.
+        episodes.append([action if isinstance(action, int) else action.tolist() for action in actions])
     return episodes
 
 

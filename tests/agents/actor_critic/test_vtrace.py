@@ -15,7 +15,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers import RealtimeDelay, VectorRealtimeDelay
+from async_wrappers import RealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
@@ -45,15 +45,15 @@ def no_bindings() -> Iterator[None]:
     gin.clear_config()
 
 
-def tiny(shape: Any, actions: int, core: Any = None, feed_previous: bool = True) -> torch.nn.Module:
+def tiny(shape: Any, actions: int, core: Any = None, feed_previous: bool = True, **chunk: int) -> torch.nn.Module:
     made = None if core is None else lambda size: LSTMCore(size, 4)
     return create_actor_critic(
-        shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=made, feed_previous=feed_previous
+        shape, actions, torso=lambda s: MLPTorso(s, (6,)), core=made, feed_previous=feed_previous, **chunk
     )
 
 
-def lstm(shape: Any, actions: int) -> torch.nn.Module:
-    return tiny(shape, actions, "lstm")
+def lstm(shape: Any, actions: int, **chunk: int) -> torch.nn.Module:
+    return tiny(shape, actions, "lstm", **chunk)
 
 
 def without_memory(shape: Any, actions: int) -> torch.nn.Module:
@@ -76,7 +76,7 @@ def hyperparameters(**arguments: Any) -> dict[str, Any]:
 class VTraceContract(AgentContract):
     network: Callable[..., torch.nn.Module]
 
-    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
+    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
     def world(self, request: pytest.FixtureRequest) -> World:
         return WORLDS[request.param]
 
@@ -96,10 +96,6 @@ class TestWithMemory(VTraceContract):
 class TestWithoutMemory(VTraceContract):
     network = staticmethod(without_memory)
 
-    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
-
 
 class TestOnADict(VTraceContract):
     network = staticmethod(lstm)
@@ -110,6 +106,37 @@ class TestOnADict(VTraceContract):
 
     def make_environment(self, **arguments: Any) -> Any:
         return DictEnv(picture=False, **arguments)
+
+
+class Chunked(RealtimeDelay):
+    """An environment that takes chunks of actions."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(DriftingEnv(**arguments), 2, 3, "chunk")
+
+    @property
+    def lives(self) -> Any:
+        """Those of the environment inside."""
+        inside: Any = self.unwrapped
+        return inside.lives
+
+
+class TestOnChunks(VTraceContract):
+    network = staticmethod(lstm)
+
+    @pytest.fixture
+    def world(self) -> World:
+        return WORLDS["turn-based"]
+
+    def make_environment(self, **arguments: Any) -> Any:
+        return Chunked(**arguments)
+
+    @pytest.mark.parametrize("eval_mode", [False, True])
+    @pytest.mark.parametrize("first", [0, 5, -3])
+    def test_actions_are_whole_numbers_of_the_space(self, world: World, first: int, eval_mode: bool) -> None:
+        env = self.make_environment(actions=4, first_action=first, noop=True)
+        chosen = [np.array(a) for actions in play(self.make_agent(env, 0), env, range(8), eval_mode) for a in actions]
+        assert all(env.action_space.contains(action) for action in chosen)
 
 
 # Many environments.
@@ -481,7 +508,7 @@ def live(name: str, base_dir: Path, *bindings: str) -> list[Any]:
     return learners
 
 
-@pytest.mark.parametrize("name", ["cartpole_vtrace", "cartpole_vtrace_lstm"])
+@pytest.mark.parametrize("name", ["cartpole_chunk", "cartpole_vtrace", "cartpole_vtrace_lstm"])
 def test_it_learns_live_and_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
     whole = live(name, tmp_path / "whole", "Runner.num_iterations = 2")
     first = live(name, tmp_path / "pieces", "Runner.num_iterations = 1")
@@ -537,43 +564,6 @@ def test_a_spec_with_sources_of_gin_makes_learners_where_gin_is_empty() -> None:
 
 
 # What is refused.
-
-
-@pytest.mark.parametrize(
-    ("delay", "noops", "refused"), [(0, 0, False), (2, 2, False), (2, 3, False), (1, 0, True), (4, 3, True)]
-)
-def test_memory_is_refused_where_decisions_overlap(delay: int, noops: int, refused: bool) -> None:
-    env = RealtimeDelay(DriftingEnv(noop=True), delay, noops)
-    TurnBasedAgent.playing(VTrace, env, **hyperparameters(network=without_memory))
-    for network in (lstm, tiny):
-        arguments = hyperparameters(network=network)
-        if not refused:
-            TurnBasedAgent.playing(VTrace, env, **arguments)
-            continue
-        with pytest.raises(ValueError) as caught:
-            TurnBasedAgent.playing(VTrace, env, **arguments)
-        assert str(caught.value) == (
-            "RealtimeDelay.delay must be <= RealtimeDelay.noops with agent 'vtrace', whose network reads what the "
-            f"decision before has left, got delay={delay} and noops={noops}: give it a network without core and "
-            "previous action (create_actor_critic.core = None and create_actor_critic.feed_previous = False)"
-        )
-
-
-@pytest.mark.parametrize(("delay", "noops", "refused"), [(1, 1, False), (2, 3, False), (1, 0, True), (3, 1, True)])
-def test_memory_is_refused_on_a_vector_that_delays_by_itself(delay: int, noops: int, refused: bool) -> None:
-    inner = SyncVectorEnv([lambda: DriftingEnv(noop=True, lengths=[30])] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
-    envs = VectorEnvs(VectorRealtimeDelay(inner, delay, noops))
-    agent = VectorAgent(VTrace(envs.observation_space, envs.action_space, **hyperparameters()), 3)
-    if not refused:
-        return rounds(agent, envs, 40)
-    with pytest.raises(ValueError, match=f"got delay={delay} and noops={noops}: give it a network without core"):
-        rounds(agent, envs, 40)
-
-
-def test_memory_is_refused_where_latencies_vary() -> None:
-    env = RealtimeDelay(DriftingEnv(noop=True), latency=0.01, fps=50)
-    with pytest.raises(ValueError, match="got latencies that vary: give it a network without core"):
-        TurnBasedAgent.playing(VTrace, env, **hyperparameters())
 
 
 def test_a_replay_ratio_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers import RealtimeDelay
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
@@ -72,7 +71,7 @@ def hyperparameters(**arguments: Any) -> dict[str, Any]:
 class R2D2Contract(AgentContract):
     network: Callable[..., torch.nn.Module]
 
-    @pytest.fixture(params=["turn-based", "delay 2, noops 3"])
+    @pytest.fixture(params=["turn-based", "delay 5, noops 3"])
     def world(self, request: pytest.FixtureRequest) -> World:
         return WORLDS[request.param]
 
@@ -90,10 +89,6 @@ class TestWithMemory(R2D2Contract):
 
 class TestWithoutMemory(R2D2Contract):
     network = staticmethod(without_memory)
-
-    @pytest.fixture(params=["delay 5, noops 3"])
-    def world(self, request: pytest.FixtureRequest) -> World:
-        return WORLDS[request.param]
 
 
 class TestOnADict(R2D2Contract):
@@ -262,12 +257,6 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tu
     assert whole.agent.updates > 20
     assert_identical(state(resumed), state(whole))
     assert differs(before, whole._agent.learner.state_dict()["network"])
-
-
-def test_memory_is_refused_where_decisions_overlap() -> None:
-    env = RealtimeDelay(DriftingEnv(noop=True), 4, 1)
-    with pytest.raises(ValueError, match=r"delay must be <= RealtimeDelay.noops with agent 'r2d2', .* got delay=4 and"):
-        TurnBasedAgent.playing(R2D2, env, **hyperparameters())
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,229 @@
+"""What a core at release and a chunk of actions are worth under delay, in the same CPU time.
+
+    python -m benchmarks.realtime_memory --base_dir DIR [--tasks delay_4 delay_6] [--env acrobot] [--seeds 5]
+        [--seconds 30] [--episodes 100]
+
+Tasks, each with ways to play that are compared:
+
+    delay_4     an action on every frame, 4 frames late: an LSTM at release; told nothing; told the actions on their way
+    delay_6     6 frames late: an LSTM at release; told nothing
+    prefix      one worker that never rests, 4 frames late: a chunk, told what the running chunk has fixed
+    interval_9  one action per 9 frames, 2 frames late: a chunk; the last action repeated
+
+Each trial trains V-trace in a process of its own until its CPU seconds, counted from the process's start, are over (at
+the end of an iteration, of which it has as many as fit, or all that its way asks for); then the final weights play
+greedily. It leaves DIR/TRIAL/trial.json, and is not played again. Prints a line per trial, then tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_ITERATIONS = 20
+
+_NOTHING = ("create_actor_critic.core = None", "create_actor_critic.feed_previous = False")
+_TOLD = (
+    *_NOTHING,
+    "create_gym_environment.wrappers = [@RealtimeDelay, @CommittedActions]",
+    "CommittedActions.known = False",
+    "CommittedActions.flat = True",
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to play a task.
+
+    Attributes:
+        config: Its gin file.
+        frames: Of its training, about as many as fit into 30 CPU seconds.
+        bindings: On top of the file.
+        updates: Of its training, over which the learning rate falls.
+        noop: The parameter of `RealtimeDelay` that an environment's no-op is given to; None where the last action goes
+            on.
+    """
+
+    config: str
+    frames: int
+    updates: int
+    bindings: tuple[str, ...] = ()
+    noop: str | None = "default_action"
+
+
+def _at(delay: int) -> tuple[str, ...]:
+    return (f"RealtimeDelay.delay = {delay}",)
+
+
+_LSTM, _CHUNK, _PREFIX = "vtrace/cartpole_delay_lstm", "vtrace/cartpole_chunk", "vtrace/cartpole_prefix"
+# With "repeat", 6 pushes to the left come before the first action can land, after which even a controller without delay
+# loses most episodes.
+_LATER = (*_at(6), "RealtimeDelay.default_action = 'random'")
+_REPEAT = ("RealtimeDelay.default_action = 'repeat'", "RealtimeDelay.after_chunk = None")
+TASKS: dict[str, dict[str, Way]] = {
+    "delay_4": {
+        "LSTM at release": Way(_LSTM, 350_000, 2_200, _at(4)),
+        "told nothing": Way(_LSTM, 550_000, 3_450, (*_at(4), *_NOTHING)),
+        "told the actions on their way": Way(_LSTM, 550_000, 3_450, (*_at(4), *_TOLD, "CommittedActions.length = 4")),
+    },
+    "delay_6": {
+        "LSTM at release": Way(_LSTM, 350_000, 2_200, _LATER),
+        "told nothing": Way(_LSTM, 550_000, 3_450, (*_LATER, *_NOTHING)),
+    },
+    "prefix": {"chunk, told its prefix": Way(_PREFIX, 900_000, 1_400, noop="after_chunk")},
+    "interval_9": {
+        "chunk": Way(_CHUNK, 1_200_000, 1_000, noop="after_chunk"),
+        "repeat": Way(_CHUNK, 1_200_000, 1_000, _REPEAT, noop=None),
+    },
+}
+# Names and no-ops. CartPole has no no-op. Acrobot's actions are torques of -1, 0 and 1; it pays -1 per frame, for at
+# most 500 of them.
+ENVIRONMENTS: dict[str, tuple[str, int | None]] = {"cartpole": ("CartPole-v1", None), "acrobot": ("Acrobot-v1", 1)}
+
+
+def load(way: Way, env: str, seed: int) -> None:
+    """Give gin the values of a trial."""
+    import gin
+
+    import async_wrappers.agents.experiment.live
+    import async_wrappers.configurables  # noqa: F401 - the gin names
+
+    environment_id, noop = ENVIRONMENTS[env]
+    of_noop = () if noop is None or way.noop is None else (f"RealtimeDelay.{way.noop} = {noop}",)
+    gin.parse_config_files_and_bindings(
+        [f"configs/{way.config}.gin"],
+        [
+            f"Runner.num_iterations = {_ITERATIONS}",
+            f"Runner.training_steps = {way.frames // _ITERATIONS}",
+            "Runner.evaluation_episodes = 1",
+            f"VectorRunner.checkpoint_every = {_ITERATIONS}",
+            f"VTraceAgent.learning_rate_decay = {way.updates}",
+            f"create_gym_environment.environment_id = '{environment_id}'",
+            *way.bindings,
+            *of_noop,
+            f"Runner.seed = {seed}",
+        ],
+        print_includes_and_imports=False,
+    )
+
+
+def train(way: Way, env: str, seed: int, seconds: float, episodes: int, directory: Path) -> None:
+    """Train one trial until its time is over, evaluate it, and write down what came out."""
+    from async_wrappers.agents.experiment.live import create_runner
+
+    load(way, env, seed)
+    runner = create_runner(directory)
+    longest, done = 0.0, 0
+    while done < _ITERATIONS and time.process_time() + longest < seconds:
+        before, done = time.process_time(), done + 1
+        runner.num_iterations = done
+        runner.run_experiment()
+        longest = max(longest, time.process_time() - before)
+    trained = time.process_time()
+    scores = evaluated(runner.agent, episodes)
+    facts = {"frames": done * (way.frames // _ITERATIONS), "updates": runner.agent.updates, "cpu_seconds": trained}
+    result = {**facts, "mean": statistics.fmean(scores), "scores": scores}
+    part = directory / "trial.part"
+    part.write_text(json.dumps(result))
+    part.rename(directory / "trial.json")
+
+
+def evaluated(agent: Any, episodes: int) -> list[float]:
+    """Return the scores of an episode in each of so many environments, side by side, by the likeliest actions."""
+    import gin
+    from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+    from async_wrappers.agents.vector import Rows
+    from async_wrappers.batched.vector import VectorEnvs
+
+    make = gin.get_configurable("create_gym_environment")
+    envs = VectorEnvs(SyncVectorEnv([make] * episodes, autoreset_mode=AutoresetMode.SAME_STEP))
+    envs.begin(range(1_000_000, 1_000_000 + episodes))
+    rows, scores = Rows(agent.spec, episodes, eval_mode=True), dict[int, float]()
+    while len(scores) < episodes:
+        shown = envs.recv()
+        for episode in rows.note(shown):
+            scores.setdefault(episode.env_id, episode.score)
+        envs.send(shown.env_ids, rows.decide(shown, agent.policy))
+    return list(scores.values())
+
+
+def interval_95(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean of independent values, by Student's t."""
+    from scipy import stats
+
+    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values) - half, statistics.fmean(values) + half
+
+
+def table(task: str, ways: dict[str, list[dict[str, float]]]) -> str:
+    """Return a task's results as a table, with the differences from its first way, seed by seed."""
+    seeds = max(map(len, ways.values()))
+    lines = [f"| {task} | {' | '.join(f'seed {seed}' for seed in range(seeds))} | median | frames | CPU seconds |"]
+    lines.append("|" + "---|" * (seeds + 4))
+    for name, trials in ways.items():
+        means = [f"{trial['mean']:.1f}" for trial in trials] + [""] * (seeds - len(trials))
+        median = f"{statistics.median(trial['mean'] for trial in trials):.1f}" if trials else ""
+        frames, seconds = ([trial[key] for trial in trials] or [0] for key in ("frames", "cpu_seconds"))
+        spans = f"{min(frames):,.0f} to {max(frames):,.0f} | {min(seconds):.0f} to {max(seconds):.0f}"
+        lines.append(f"| {name} | {' | '.join(means)} | {median} | {spans} |")
+    (first, own), *others = ways.items()
+    for name, trials in others:
+        differences = [one["mean"] - other["mean"] for one, other in zip(own, trials, strict=False)]
+        if len(differences) > 1:
+            low, high = interval_95(differences)
+            mean = statistics.fmean(differences)
+            lines += ["", f"{first} less {name}: {mean:.1f}, 95 % interval {low:.1f} to {high:.1f}."]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Play what is missing, one trial after another, and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base_dir", type=Path, required=True)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--env", choices=ENVIRONMENTS, default="cartpole")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--trial", nargs=3, metavar=("TASK", "WAY", "SEED"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.trial is not None:
+        task, name, seed = arguments.trial
+        way = TASKS[task][name]
+        length = arguments.seconds, arguments.episodes, arguments.base_dir
+        train(way, arguments.env, int(seed), *length)
+        return
+    results: dict[str, dict[str, list[dict[str, float]]]] = {
+        task: {name: [] for name in TASKS[task]} for task in arguments.tasks
+    }
+    for seed in range(arguments.seeds):  # all ways of a seed before the next: an interrupted run compares something too
+        for task in arguments.tasks:
+            for name in TASKS[task]:
+                trial = f"{arguments.env}_{task}_{name.replace(' ', '_')}_{seed}"
+                directory = (arguments.base_dir / trial).resolve()
+                if not (directory / "trial.json").is_file():
+                    shutil.rmtree(directory, ignore_errors=True)  # of a trial that was interrupted
+                    own = ["--env", arguments.env, "--trial", task, name, str(seed), "--base_dir", str(directory)]
+                    lengths = ["--seconds", str(arguments.seconds), "--episodes", str(arguments.episodes)]
+                    command = [sys.executable, "-m", "benchmarks.realtime_memory", *own, *lengths]
+                    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=3600)
+                result = json.loads((directory / "trial.json").read_text())
+                results[task][name].append(result)
+                print(f"{trial}: {result['mean']:.1f} after {result['cpu_seconds']:.1f} CPU s", flush=True)
+    for task, ways in results.items():
+        print("\n" + table(task, ways))
+
+
+if __name__ == "__main__":
+    main()

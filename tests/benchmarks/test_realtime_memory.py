@@ -1,0 +1,53 @@
+"""benchmarks/realtime_memory.py: its ways are experiments that begin, and its table is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import gin
+import pytest
+
+from async_wrappers.agents.experiment.live import create_runner
+from benchmarks.realtime_memory import ENVIRONMENTS, TASKS, interval_95, load, table
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
+WAYS = [
+    (task, name, env) for task, ways in TASKS.items() for env, name in zip(ENVIRONMENTS, [*ways, *ways], strict=False)
+]
+
+
+@pytest.mark.parametrize(("task", "name", "env"), WAYS)
+def test_every_way_begins_in_every_environment(task: str, name: str, env: str, tmp_path: Path) -> None:
+    load(TASKS[task][name], env, seed=3)
+    runner = create_runner(tmp_path)
+    assert runner.seed == 3 and runner.environment.unwrapped.spec.id == ENVIRONMENTS[env][0]
+    assert runner.agent.num_envs in (32, 64)
+    assert runner.environment.get_wrapper_attr("playout") > 0
+
+
+def test_the_interval_is_students() -> None:
+    # Mean 2, deviation 1, t of 2 degrees of freedom 4.3027: 2 -+ 4.3027 / sqrt 3.
+    assert interval_95([1.0, 2.0, 3.0]) == pytest.approx((2 - 2.48414, 2 + 2.48414), abs=1e-4)
+
+
+def test_a_table_has_medians_and_differences_seed_by_seed() -> None:
+    def trial(mean: float) -> dict[str, float]:
+        return {"mean": mean, "frames": 1000, "cpu_seconds": 28.4}
+
+    ways = {"core": [trial(4.0), trial(9.0)], "nothing": [trial(1.0), trial(2.0), trial(5.0)]}
+    assert table("delay 4", ways).splitlines() == [
+        "| delay 4 | seed 0 | seed 1 | seed 2 | median | frames | CPU seconds |",
+        "|---|---|---|---|---|---|---|",
+        "| core | 4.0 | 9.0 |  | 6.5 | 1,000 to 1,000 | 28 to 28 |",
+        "| nothing | 1.0 | 2.0 | 5.0 | 2.0 | 1,000 to 1,000 | 28 to 28 |",
+        "",
+        "core less nothing: 5.0, 95 % interval -20.4 to 30.4.",
+    ]
