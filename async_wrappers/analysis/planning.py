@@ -2,9 +2,8 @@
 
 The usual rules are formulas: so many workers as frames pass in the mean, or the longest, inference. Whether an action
 then lands on each frame depends on how latencies scatter, so every number here but the first is simulated, with the
-schedule that the wrapper and the runner use. Two ways around many workers are answered for too: a chunk of actions that
-fills the frames between two decisions, and a policy with memory, whose core and head the environment loop must find time
-for.
+schedule that the wrapper and the runner use. It answers for two more ways to play: a chunk of actions, which fills the
+frames between two decisions, and a policy with memory, whose core and head the environment loop must find time for.
 
 * `plan`: all rules for one latency or one policy, the workers that are enough, cores, memory, and advice.
 * `workers_against_latency`: the workers that are enough over a range of latencies.
@@ -592,8 +591,8 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
         yield (
             f"One worker that never rests fills every frame with chunks of {one.chunk_frames} actions, from "
             f"{one.first_action_s:.3g} s on: default_action='chunk', chunk_length={one.chunk_frames}, stagger='none'. "
-            f"That is the largest delay + interval of the simulation; 99 % of the decisions need {one.chunk_p99_frames} "
-            "at most."
+            "That is the largest delay + interval of the simulation; 99 % of the decisions need at most "
+            f"{one.chunk_p99_frames}."
         )
     learned, known = (next(r for r in found.rules if r.rule == name) for name in ("max_time", "max_time_known"))
     if known.fresh_share > learned.fresh_share + 0.05:
