@@ -1,15 +1,15 @@
 """What telling a policy about its delay is worth: DQN on CartPole and Acrobot under delays of 0, 2, 4 and 8 frames.
 
 DQN, in so many frames: an action on every frame (noops 0); five seeds; the same short training for all. Shown to the
-policy, besides the observation: nothing; the last `delay` applied actions (`AppliedActions`); the committed actions that
-are known when it starts (`CommittedActions`); all committed actions (its oracle, for delays that come from transport).
-Writes its part of docs/results/delay_study.md, and the picture docs/delay_study.png.
+policy, besides the observation: nothing; the last `delay` applied actions (`AppliedActions`); the committed actions
+that are known when it starts (`CommittedActions`); all committed actions (its oracle, for delays that come from
+transport). Writes its part of docs/results/delay_study.md, and the picture docs/delay_study.png.
 
     python -m benchmarks.delay_study [--frames 20000] [--seeds 5] [--jobs 2]
 
 V-trace, in so many CPU seconds: told nothing; with an LSTM at release; with one worker that never rests, which gives
-chunks and is told their committed prefix (`benchmarks.realtime_memory.STUDY`). Writes the page's other part, and goes on
-where it was interrupted.
+chunks and is told their committed prefix (`benchmarks.realtime_memory.STUDY`). Writes the page's other part, and goes
+on where it was interrupted.
 
     python -m benchmarks.delay_study --vtrace results/delay_study --seeds 3 [--seconds 15]
 """
@@ -45,9 +45,9 @@ SHOWN = ("nothing", "applied", "committed, known", "committed, all (oracle)")
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 VTRACE = "## V-trace"  # begins the second part of the page
 NOTE = """\
-*Told nothing* and the *LSTM at release* act on every frame, which takes as many workers as an action is frames late;
-the LSTM reads each action that was on its way ([core at release](../concepts/core_at_release.md)). The *chunk* is of one
-worker that never rests: a decision per `delay` frames, told its
+*Told nothing* and the *LSTM at release* act on every frame, which takes as many workers as an action is frames late.
+The LSTM reads each action that was on its way ([core at release](../concepts/core_at_release.md)). The *chunk* is of
+one worker that never rests: a decision per `delay` frames, told its
 [committed prefix](../concepts/chunks.md#the-committed-prefix). A frame costs the chunk less time and the LSTM more, so
 they do not train on equally many. Settings: `configs/vtrace/cartpole_delay_lstm.gin` and `cartpole_prefix.gin`, for
 Acrobot too.
