@@ -179,10 +179,11 @@ class AsyncRunner:
                 f"chunk_mean={chunk_mean!r} is for acting alone, as no entry is applied as the policy drew it: leave "
                 f"it None where anybody learns, got learners={learners}"
             )
+        features = _features(features)
         if prefix is not None and features is not None:
             raise ValueError(
                 f"committed_prefix={committed_prefix!r} needs actions that are known before they are due, and with "
-                "features= they are made when they are: leave one of the two out"
+                f"features={features!r} they are made when they are: leave one of the two out"
             )
         config = LoopConfig(
             workers,
@@ -212,7 +213,7 @@ class AsyncRunner:
             pin,
             update_latency,
             _extras(extras),
-            _features(features),
+            features,
         )
         if config.stagger.granted is not None and not learners:
             raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -12,11 +13,14 @@ from gymnasium.spaces import Discrete
 
 from async_wrappers.checks import whole
 from async_wrappers.envs.falling_blocks.game import ACTIONS, GENERATORS, MAX_LEVEL, Game
-from async_wrappers.envs.falling_blocks.observation import OBSERVATIONS, Screen
+from async_wrappers.envs.falling_blocks.landings import Landings
+from async_wrappers.envs.falling_blocks.observation import OBSERVATIONS as SEEN
+from async_wrappers.envs.falling_blocks.observation import Observation, Screen
 
 __all__ = ["FallingBlocksEnv"]
 
 FRAMES_PER_SECOND = 59.7275  # 4194304 / 70224
+OBSERVATIONS: dict[str, Callable[[], Observation]] = {**SEEN, "landings": Landings}
 _BUTTONS = tuple(ACTIONS.values())
 
 
@@ -31,7 +35,8 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
     Args:
         level: Level at the start, 0 to 20: from 53 to 3 frames per row.
         generator: ``"biased"``, the original's, or ``"uniform"``.
-        observation: ``"image"`` (uint8 `[144, 160]`), ``"board"`` (uint8 `[18, 10]`) or ``"dict"``; see `observation`.
+        observation: ``"image"`` (uint8 `[144, 160]`), ``"board"`` (uint8 `[18, 10]`), ``"dict"``, ``"vector"`` (uint8
+            `[261]`; see `observation`) or ``"landings"`` (uint8 `[681]`; see `landings`).
         max_frames: Truncate an episode after so many frames; None for never.
         render_mode: ``"rgb_array"`` or None.
 

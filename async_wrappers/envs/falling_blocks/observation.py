@@ -1,4 +1,4 @@
-"""What a policy may see of a game: its screen, its board, or the board with what the panel shows and the timers.
+"""What a policy may see of a game: its screen, its board, the board and what the panel shows, or all as a vector.
 
 The screen has 160 x 144 pixels, the field on the left and a panel on the right.
 """
@@ -6,7 +6,7 @@ The screen has 160 x 144 pixels, the field on the left and a panel on the right.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from async_wrappers.envs.falling_blocks import game as rules
 from async_wrappers.envs.falling_blocks.game import CEILING, COLUMNS, OFFSETS, ROWS, STRIDE, Game, full_rows, rows_of
 
-__all__ = ["EMPTY", "FALLING", "LOCKED", "OBSERVATIONS", "Board", "Observation", "Screen", "State"]
+__all__ = ["EMPTY", "FALLING", "LOCKED", "OBSERVATIONS", "Board", "Observation", "Screen", "Seen", "State", "Vector"]
 
 # Cells of the board: after the division by 255 that networks do, about 0, 1/2 and 1.
 EMPTY, FALLING, LOCKED = 0, 128, 255
@@ -85,6 +85,100 @@ class State:
             "fall_timer": game.fall_timer,
             "delay": game.clearing + game.entering,
         }
+
+
+class Seen(NamedTuple):
+    """What a `Vector` says, as `Game` has it.
+
+    Attributes:
+        field: See `game.field_of`.
+        piece: `game.NO_PIECE` between two pieces.
+        turn: Quarter turns.
+        position: Of the piece's box; 0 between two pieces.
+        preview: The piece that comes next.
+        held: The action whose button was held in the last frame.
+    """
+
+    field: int
+    piece: int
+    turn: int
+    position: int
+    preview: int
+    held: int
+
+
+class Vector:
+    """All that `State` has but the level, and the button that was held last, as uint8 `[261]` of 0 to 255.
+
+    ======= ================== =====================================================================================
+    entries what
+    ======= ================== =====================================================================================
+    0-179   locked             255 where a cell is locked, row by row from the top
+    180-189 heights            of the columns, 14 a cell
+    190-217 form               255 at ``4 * piece + turn``; all 0 between two pieces
+    218-227 column             255 at that of the falling piece's leftmost block
+    228-245 row                255 at that of its lowest block
+    246-252 preview            255 at the piece that comes next
+    253-258 held               255 at the action of the last frame
+    259     fall timer         17 for each frame until the piece falls by a row, at most 15 frames
+    260     delay              17 for each frame without a piece that is left, at most 15 frames
+    ======= ================== =====================================================================================
+    """
+
+    FORM, COLUMN, ROW, PREVIEW, HELD, TIMERS, SIZE = 190, 218, 228, 246, 253, 259, 261
+
+    def __init__(self) -> None:
+        """Remember the locked cells and the heights, which change seldom."""
+        self.space: Space[Any] = Box(0, 255, (self.SIZE,), np.uint8)
+        self._field = -1
+        self._locked = b""
+        self._rest = bytes(self.SIZE - self.FORM)
+
+    def __call__(self, game: Game) -> npt.NDArray[np.uint8]:
+        """Return the numbers."""
+        if game.field != self._field:
+            self._field = game.field
+            rows = rows_of(game.field)
+            tops = (next((top for top, row in enumerate(rows) if row >> column & 1), ROWS) for column in range(COLUMNS))
+            heights = bytes(14 * (ROWS - top) for top in tops)
+            self._locked = b"".join([*(_ROW_CELLS[row] for row in rows), heights, self._rest])
+        numbers = bytearray(self._locked)
+        if game.piece != rules.NO_PIECE:
+            form = 4 * game.piece + game.turn
+            row, column = divmod(game.position, STRIDE)
+            left, low = _CORNERS[form]
+            numbers[self.FORM + form] = numbers[self.COLUMN + column + left] = numbers[self.ROW + row + low] = 255
+        numbers[self.PREVIEW + game.preview] = numbers[self.HELD + _ACTION_OF[game.buttons]] = 255
+        numbers[self.TIMERS] = 17 * min(game.fall_timer, 15)
+        numbers[self.TIMERS + 1] = 17 * min(game.clearing + game.entering, 15)
+        return np.ndarray((self.SIZE,), np.uint8, numbers)
+
+    @classmethod
+    def read(cls, numbers: npt.NDArray[np.uint8]) -> Seen:
+        """Return what a vector says."""
+        entries = numbers.tobytes()
+        rows = [entries[COLUMNS * row : COLUMNS * (row + 1)] for row in range(ROWS)]
+        field = rules.field_of([_ROW_OF[row] for row in rows])
+        preview = entries.index(255, cls.PREVIEW) - cls.PREVIEW
+        held = entries.index(255, cls.HELD) - cls.HELD
+        form = entries.find(255, cls.FORM, cls.COLUMN) - cls.FORM
+        if form < 0:
+            return Seen(field, rules.NO_PIECE, 0, 0, preview, held)
+        left, low = _CORNERS[form]
+        column = entries.index(255, cls.COLUMN) - cls.COLUMN - left
+        row = entries.index(255, cls.ROW) - cls.ROW - low
+        return Seen(field, *divmod(form, 4), row * STRIDE + column, preview, held)
+
+
+_ROW_OF = {cells: row for row, cells in enumerate(_ROW_CELLS)}
+_ACTION_OF = {button: action for action, button in enumerate(rules.ACTIONS.values())}
+# [4 * piece + turn]: what is added to the column and row of a box for those of its leftmost and its lowest block on the
+# board, which begins below the ceiling and to the right of the wall.
+_CORNERS = [
+    (min(offset % STRIDE for offset in turn) - 1, max(offset // STRIDE for offset in turn) - CEILING)
+    for piece in OFFSETS[: rules.NO_PIECE]
+    for turn in piece
+]
 
 
 Pixels = npt.NDArray[np.uint8]
@@ -197,4 +291,4 @@ class Screen:
         return image
 
 
-OBSERVATIONS: dict[str, Callable[[], Observation]] = {"image": Screen, "board": Board, "dict": State}
+OBSERVATIONS: dict[str, Callable[[], Observation]] = {"image": Screen, "board": Board, "dict": State, "vector": Vector}

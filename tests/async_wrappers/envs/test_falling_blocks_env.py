@@ -34,7 +34,7 @@ from async_wrappers.wrappers.default_action import find_noop
 
 NOOP, A, B, LEFT, RIGHT, DOWN = range(6)
 T_SEED = 0  # of a game that begins with a T
-OBSERVATIONS = ("image", "board", "dict")
+OBSERVATIONS = ("image", "board", "dict", "vector", "landings")
 ACTIONS = st.lists(st.sampled_from([NOOP, A, B, LEFT, RIGHT, DOWN, DOWN, DOWN]), max_size=400)
 
 
@@ -346,8 +346,14 @@ def test_the_dict_tells_piece_preview_level_and_timers() -> None:
         ({"level": -1}, r"^level must be a whole number between 0 and 20, got -1$"),
         ({"level": 2.5}, r"^level must be a whole number between 0 and 20, got 2\.5$"),
         ({"generator": "bag"}, r"^generator must be one of 'biased', 'uniform', got 'bag'$"),
-        ({"observation": "ram"}, r"^observation must be one of 'image', 'board', 'dict', got 'ram'$"),
-        ({"observation": ["board"]}, r"^observation must be one of 'image', 'board', 'dict', got \['board'\]$"),
+        (
+            {"observation": "ram"},
+            r"^observation must be one of .* 'vector', 'landings', got 'ram'$",
+        ),
+        (
+            {"observation": ["board"]},
+            r"^observation must be one of .* 'vector', 'landings', got \['board'\]$",
+        ),
         ({"max_frames": 0}, r"^max_frames must be a whole number of frames >= 1, or None, got 0$"),
         ({"render_mode": "human"}, r"^render_mode must be one of 'rgb_array', None, got 'human'$"),
     ],

@@ -355,6 +355,9 @@ class Board:
     def weights(self, copy: int) -> Mapping[str, Any]:
         return {"w": copy}
 
+    def updates(self, copy: int) -> int:
+        return 0
+
     def begin_reading(self, reader: int) -> Reading:
         assert reader == 4 and not self.reads
         self.reads = True
