@@ -152,7 +152,8 @@ def write(first: str | None, second: str | None) -> None:
     """Write a part of docs/results/delay_study.md, or both; None leaves one as it is."""
     page = DOCS / "results" / "delay_study.md"
     before, heading, after = page.read_text().partition(VTRACE)
-    page.write_text((before if first is None else first) + (heading + after if second is None else second))
+    parts = (before if first is None else first), (heading + after if second is None else second)
+    page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n")
 
 
 def vtrace_part(base_dir: Path, seeds: int, seconds: float) -> str:
