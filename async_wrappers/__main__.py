@@ -75,6 +75,9 @@ def _make_parser() -> _Parser:
     one.add_argument("--cores", type=int, help="cores of the machine (those of this one)")
     one.add_argument("--model-mb", type=float, help="size of the weights, in megabytes")
     one.add_argument("--memory-gbs", type=float, default=20.0, help="memory bandwidth in gigabytes per second (20)")
+    one.add_argument("--workers", type=int, help="a number of workers to forecast beside the rules'")
+    one.add_argument("--release-ms", type=float, help="core and head of a policy with memory, in milliseconds")
+    one.add_argument("--step-ms", type=float, help="the environment's step, in milliseconds")
     one.add_argument("--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or print it")
     one.add_argument("--picture", metavar="FILE", help="draw the time line, such as plan.png (needs matplotlib)")
     many = commands.add_parser("workers", help="a table of workers against latency, log-normal")
@@ -114,6 +117,9 @@ def _plan(options: argparse.Namespace) -> None:
         cores=options.cores,
         model_mb=options.model_mb,
         memory_gbs=options.memory_gbs,
+        workers=options.workers,
+        release=None if options.release_ms is None else options.release_ms / 1000,
+        step=None if options.step_ms is None else options.step_ms / 1000,
         seconds=options.seconds,
         seed=options.seed,
     )
@@ -149,7 +155,8 @@ def _latency(options: argparse.Namespace) -> Latency:
 def _draw(latency: Latency, found: Plan, options: argparse.Namespace) -> None:
     """Draw one worker above as many as are enough, for a few delays."""
     _need_matplotlib()
-    workers = found.rules[-1].workers if found.enough is None else found.enough.workers
+    tickets = next(rule for rule in found.rules if rule.rule == "tickets")
+    workers = (found.enough or tickets).workers
     one = SimulatedSchedule(latency, 1, options.fps, "sequential", seed=options.seed)
     many = SimulatedSchedule(latency, workers, options.fps, "tickets", found.playout, seed=options.seed)
     titles = {"sequential, 1 worker": one, f"tickets, {workers} {'worker' if workers == 1 else 'workers'}": many}

@@ -1,11 +1,17 @@
 """What telling a policy about its delay is worth: DQN on CartPole and Acrobot under delays of 0, 2, 4 and 8 frames.
 
-An action on every frame (noops 0); five seeds; the same short training for all. Shown to the policy, besides the
-observation: nothing; the last `delay` applied actions (`AppliedActions`); the committed actions that are known when it
-starts (`CommittedActions`); all committed actions (its oracle, for delays that come from transport). Writes the table
-to docs/results/delay_study.md and the picture to docs/delay_study.png.
+DQN, in so many frames: an action on every frame (noops 0); five seeds; the same short training for all. Shown to the
+policy, besides the observation: nothing; the last `delay` applied actions (`AppliedActions`); the committed actions
+that are known when it starts (`CommittedActions`); all committed actions (its oracle, for delays that come from
+transport). Writes its part of docs/results/delay_study.md, and the picture docs/delay_study.png.
 
     python -m benchmarks.delay_study [--frames 20000] [--seeds 5] [--jobs 2]
+
+V-trace, in so many CPU seconds: told nothing; with an LSTM at release; with one worker that never rests, which gives
+chunks and is told their committed prefix (`benchmarks.realtime_memory.STUDY`). Writes the page's other part, and goes
+on where it was interrupted.
+
+    python -m benchmarks.delay_study --vtrace results/delay_study --seeds 3 [--seconds 15]
 """
 
 from __future__ import annotations
@@ -31,11 +37,22 @@ from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.policy import identity_epsilon
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
+from benchmarks.realtime_memory import ENVIRONMENTS, STUDY, played
 
 DEFAULT_ACTIONS: dict[str, Any] = {"CartPole-v1": "repeat", "Acrobot-v1": 1}
 DELAYS = (0, 2, 4, 8)
 SHOWN = ("nothing", "applied", "committed, known", "committed, all (oracle)")
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+VTRACE = "## V-trace"  # begins the second part of the page
+NOTE = """\
+*Told nothing* and the *LSTM at release* act on every frame, which takes as many workers as an action is frames late.
+The LSTM reads each action that was on its way ([core at release](../concepts/core_at_release.md)). The *chunk* is of
+one worker that never rests: a decision per `delay` frames, told its
+[committed prefix](../concepts/chunks.md#the-committed-prefix). A frame costs the chunk less time and the LSTM more, so
+they do not train on equally many. Settings: `configs/vtrace/cartpole_delay_lstm.gin` and `cartpole_prefix.gin`, for
+Acrobot too.
+"""
+EPISODES = 20  # of an evaluation
 
 
 class Case(NamedTuple):
@@ -85,7 +102,7 @@ def score(case: Case) -> float:
         if frames >= case.frames:
             break
         frames += play_episode(agent, env, episode_seed(case.seed, Phase.TRAIN, number)).frames
-    return statistics.fmean(episode.score for episode in evaluate(agent, env, 20, case.seed))
+    return statistics.fmean(episode.score for episode in evaluate(agent, env, EPISODES, case.seed))
 
 
 def cases(seeds: int, frames: int) -> list[Case]:
@@ -95,7 +112,7 @@ def cases(seeds: int, frames: int) -> list[Case]:
 
 
 def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
-    """Write docs/results/delay_study.md."""
+    """Write the page's first part."""
     lines = [
         "# What telling a policy about its delay is worth",
         "",
@@ -128,7 +145,42 @@ def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
         "but lost by then, whatever a policy knows.",
         "",
     ]
-    (DOCS / "results" / "delay_study.md").write_text("\n".join(lines))
+    write("\n".join(lines), None)
+
+
+def write(first: str | None, second: str | None) -> None:
+    """Write a part of docs/results/delay_study.md, or both; None leaves one as it is."""
+    page = DOCS / "results" / "delay_study.md"
+    before, heading, after = page.read_text().partition(VTRACE)
+    parts = (before if first is None else first), (heading + after if second is None else second)
+    page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n")
+
+
+def vtrace_part(base_dir: Path, seeds: int, seconds: float) -> str:
+    """Play V-trace's trials that are missing; return the page's second part."""
+    scores: dict[tuple[str, str, str], list[float]] = {}
+    for seed in range(seeds):  # all ways of a seed before the next: an interrupted run compares something too
+        for env, tasks in STUDY.items():
+            for task, ways in tasks.items():
+                for name in ways:
+                    trial = played(task, name, env, seed, seconds, EPISODES, base_dir)
+                    scores.setdefault((env, task, name), []).append(trial["mean"])
+    lines = [
+        f"{VTRACE}: a core at release, and chunks",
+        "",
+        f"V-trace, at most {seconds:g} CPU seconds of training, counted from the start of a process; then the mean",
+        f"return of {EPISODES} greedy episodes with the final weights, for each of {seeds} seeds. Made by",
+        f"`python -m benchmarks.delay_study --vtrace results/delay_study --seeds {seeds} --seconds {seconds:g}`.",
+    ]
+    for env, tasks in STUDY.items():
+        names = tuple(dict.fromkeys(name for ways in tasks.values() for name in ways))
+        before = "random" if ENVIRONMENTS[env][1] is None else f"{ENVIRONMENTS[env][1]}"
+        lines += ["", f"### {ENVIRONMENTS[env][0]}, before the first action: {before}", ""]
+        lines += ["| delay, frames | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        for task in tasks:
+            cells = [", ".join(f"{score:.0f}" for score in scores.get((env, task, name), [])) for name in names]
+            lines.append(f"| {task.removeprefix('study_')} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", NOTE])
 
 
 def draw(scores: dict[Case, float]) -> None:
@@ -173,7 +225,12 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=20_000, help="training frames of a run")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--vtrace", type=Path, metavar="DIR", help="V-trace instead, with its trials in DIR")
+    parser.add_argument("--seconds", type=float, default=15.0, help="CPU seconds of a trial of V-trace")
     options = parser.parse_args()
+    if options.vtrace is not None:
+        write(None, vtrace_part(options.vtrace, options.seeds, options.seconds))
+        return
     runs = cases(options.seeds, options.frames)
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         scores = {}

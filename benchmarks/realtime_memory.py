@@ -10,6 +10,8 @@ Tasks, each with ways to play that are compared:
     prefix      one worker that never rests, 4 frames late: a chunk, told what the running chunk has fixed
     interval_9  one action per 9 frames, 2 frames late: a chunk; the last action repeated
 
+`benchmarks.delay_study` plays `STUDY`, over several delays, by the same trials.
+
 Each trial trains V-trace in a process of its own until its CPU seconds, counted from the process's start, are over (at
 the end of an iteration, of which it has as many as fit, or all that its way asks for); then the final weights play
 greedily. It leaves DIR/TRIAL/trial.json, and is not played again. Prints a line per trial, then tables.
@@ -86,6 +88,31 @@ TASKS: dict[str, dict[str, Way]] = {
         "repeat": Way(_CHUNK, 1_200_000, 1_000, _REPEAT, noop=None),
     },
 }
+
+
+# By environment; frames of CartPole in 15 CPU seconds, and of Acrobot, whose steps take longer. With chunks by delay.
+_FRAMES = {"cartpole": (240_000, 165_000), "acrobot": (170_000, 100_000)}
+_CHUNK_FRAMES = {"cartpole": {2: 210_000, 4: 390_000, 8: 600_000}, "acrobot": {2: 120_000, 4: 200_000, 8: 300_000}}
+
+
+def _study(env: str) -> dict[str, dict[str, Way]]:
+    """Return an environment's tasks of `benchmarks.delay_study`, for trials of 15 CPU seconds."""
+    told_nothing, lstm = _FRAMES[env]
+    tasks: dict[str, dict[str, Way]] = {}
+    for delay in (0, 2, 4, 8):
+        at = (*_at(delay), "RealtimeDelay.default_action = 'random'")
+        ways = tasks[f"study_{delay}"] = {
+            "told nothing": Way(_LSTM, told_nothing, told_nothing // 160, (*at, *_NOTHING))
+        }
+        if delay:
+            ways["LSTM at release"] = Way(_LSTM, lstm, lstm // 160, at)
+            frames = _CHUNK_FRAMES[env][delay]
+            never_rests = (*_at(delay), f"RealtimeDelay.noops = {delay - 1}", "RealtimeDelay.after_chunk = 'random'")
+            ways["chunk, told its prefix"] = Way(_PREFIX, frames, frames // (160 * delay), never_rests, "after_chunk")
+    return tasks
+
+
+STUDY = {env: _study(env) for env in _FRAMES}
 # Names and no-ops. CartPole has no no-op. Acrobot's actions are torques of -1, 0 and 1; it pays -1 per frame, for at
 # most 500 of them.
 ENVIRONMENTS: dict[str, tuple[str, int | None]] = {"cartpole": ("CartPole-v1", None), "acrobot": ("Acrobot-v1", 1)}
@@ -187,6 +214,21 @@ def table(task: str, ways: dict[str, list[dict[str, float]]]) -> str:
     return "\n".join(lines)
 
 
+def played(task: str, name: str, env: str, seed: int, seconds: float, episodes: int, base_dir: Path) -> dict[str, Any]:
+    """Return what a trial has written down, and play it first if it has not yet been, in a process of its own."""
+    trial = f"{env}_{task}_{name.replace(' ', '_')}_{seed}"
+    directory = (base_dir / trial).resolve()
+    if not (directory / "trial.json").is_file():
+        shutil.rmtree(directory, ignore_errors=True)  # of a trial that was interrupted
+        own = ["--env", env, "--trial", task, name, str(seed), "--base_dir", str(directory)]
+        lengths = ["--seconds", str(seconds), "--episodes", str(episodes)]
+        command = [sys.executable, "-m", "benchmarks.realtime_memory", *own, *lengths]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=3600)
+    result: dict[str, Any] = json.loads((directory / "trial.json").read_text())
+    print(f"{trial}: {result['mean']:.1f} after {result['cpu_seconds']:.1f} CPU s", flush=True)
+    return result
+
+
 def main() -> None:
     """Play what is missing, one trial after another, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -200,27 +242,18 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.trial is not None:
         task, name, seed = arguments.trial
-        way = TASKS[task][name]
+        way = (TASKS | STUDY[arguments.env])[task][name]
         length = arguments.seconds, arguments.episodes, arguments.base_dir
         train(way, arguments.env, int(seed), *length)
         return
-    results: dict[str, dict[str, list[dict[str, float]]]] = {
+    lengths = arguments.seconds, arguments.episodes, arguments.base_dir
+    results: dict[str, dict[str, list[dict[str, Any]]]] = {
         task: {name: [] for name in TASKS[task]} for task in arguments.tasks
     }
     for seed in range(arguments.seeds):  # all ways of a seed before the next: an interrupted run compares something too
         for task in arguments.tasks:
             for name in TASKS[task]:
-                trial = f"{arguments.env}_{task}_{name.replace(' ', '_')}_{seed}"
-                directory = (arguments.base_dir / trial).resolve()
-                if not (directory / "trial.json").is_file():
-                    shutil.rmtree(directory, ignore_errors=True)  # of a trial that was interrupted
-                    own = ["--env", arguments.env, "--trial", task, name, str(seed), "--base_dir", str(directory)]
-                    lengths = ["--seconds", str(arguments.seconds), "--episodes", str(arguments.episodes)]
-                    command = [sys.executable, "-m", "benchmarks.realtime_memory", *own, *lengths]
-                    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=3600)
-                result = json.loads((directory / "trial.json").read_text())
-                results[task][name].append(result)
-                print(f"{trial}: {result['mean']:.1f} after {result['cpu_seconds']:.1f} CPU s", flush=True)
+                results[task][name].append(played(task, name, arguments.env, seed, *lengths))
     for task, ways in results.items():
         print("\n" + table(task, ways))
 

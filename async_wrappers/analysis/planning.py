@@ -2,7 +2,8 @@
 
 The usual rules are formulas: so many workers as frames pass in the mean, or the longest, inference. Whether an action
 then lands on each frame depends on how latencies scatter, so every number here but the first is simulated, with the
-schedule that the wrapper and the runner use.
+schedule that the wrapper and the runner use. It answers for two more ways to play: a chunk of actions, which fills the
+frames between two decisions, and a policy with memory, whose core and head the environment loop must find time for.
 
 * `plan`: all rules for one latency or one policy, the workers that are enough, cores, memory, and advice.
 * `workers_against_latency`: the workers that are enough over a range of latencies.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections import deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -22,10 +23,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from async_wrappers.checks import positive, whole
 from async_wrappers.latency import Latency, LogNormal, as_latency, measure, nanoseconds, summary
+from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.schedule.simulated import Counts, SimulatedSchedule
+from async_wrappers.schedule.simulated import Counts, SimulatedSchedule, worker_count
 from async_wrappers.schedule.stagger import MaxTime
 
 __all__ = ["Forecast", "Need", "Plan", "Slots", "plan", "workers_against_latency"]
@@ -58,6 +62,9 @@ class Forecast:
         busy_workers: Workers that infer at a time, on average: the cores they use.
         inferences_per_second: Begun by all workers.
         first_action_s: When an episode's first action lands, in seconds; None if not while the simulation settled.
+        chunk_frames: The chunk length that left no frame to the default action once the first chunk had landed: the
+            largest delay + interval, from a decision's start to the next one's effect; None if fewer than two landed.
+        chunk_p99_frames: The delay + interval that 99 % of the decisions do not exceed.
     """
 
     rule: str
@@ -74,6 +81,8 @@ class Forecast:
     busy_workers: float
     inferences_per_second: float
     first_action_s: float | None
+    chunk_frames: int | None
+    chunk_p99_frames: int | None
 
 
 @dataclass(frozen=True)
@@ -98,14 +107,15 @@ class Plan:
     """What `plan` found.
 
     Attributes:
-        latency: The model, as text.
+        latency: The model, as text; of a policy with memory, that of its slow half, ``encode``.
         latency_ms: mean, std, p50, p95, p99 and max of 10,000 draws, in milliseconds.
         fps: Frames per second.
         seconds: As given: how long an episode lasts.
         simulated_frames: Frames that the forecasts count.
         rules: A forecast for each: ``sequential`` and ``never_resting`` (one worker), ``max_time`` (``ceil(max latency
             * fps)`` workers, with the largest of 10,000 draws, which it learns on the way), ``max_time_known`` (which
-            knows it), ``expected_time`` (``ceil(mean latency * fps)``) and ``tickets`` (two more, at playout p99).
+            knows it), ``expected_time`` (``ceil(mean latency * fps)``), ``tickets`` (two more, at playout p99) and, if
+            `workers` is given, ``given`` (so many, under tickets too).
         enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames; None if none found.
         playout: The playout of `enough`, as a quantile of the latency.
         slots: What fewer workers give, with whole slots and with even ones, at playout p99; empty where one is enough.
@@ -115,6 +125,9 @@ class Plan:
         memory_mb: ``weights`` (two copies), ``workers_measured`` and ``workers_budget`` (13 and 300 MB per worker), in
             megabytes; None if the size of the model is not known.
         memory_gbs: Gigabytes of weights read per second; None if the size of the model is not known.
+        release_ms: mean, std, p50, p95, p99 and max of the time in which the environment loop releases a decision; None
+            if not asked for.
+        step_ms: The same of the environment's step.
         advice: Sentences.
     """
 
@@ -132,6 +145,8 @@ class Plan:
     cores_needed: int
     memory_mb: dict[str, float] | None
     memory_gbs: float | None
+    release_ms: dict[str, float] | None
+    step_ms: dict[str, float] | None
     advice: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,6 +172,11 @@ class Plan:
         table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
         return f"<pre>{escape(before.strip())}</pre>{table}<pre>{escape(after.strip())}</pre>"
 
+    @property
+    def loop_ms(self) -> float:
+        """What the environment loop computes in a frame, in milliseconds: p99 of a release and of a step together."""
+        return sum(each["p99"] for each in (self.release_ms, self.step_ms) if each is not None)
+
     def _lines(self) -> Iterator[str]:
         d = {name: f"{value:.4g}" for name, value in self.latency_ms.items()}
         yield f"latency   {self.latency}"
@@ -171,6 +191,10 @@ class Plan:
         busy = self.cores_needed - (self.learners or 0) - 1
         needed = f"{self.cores_needed} needed: {busy} busy workers, {learners}1 environment loop"
         yield from ("", f"cores     {needed}; {self.cores} here")
+        if self.loop_ms:
+            parts = {"release": self.release_ms, "environment step": self.step_ms}
+            shown = ", ".join(f"{name} {each['p99']:.3g} ms" for name, each in parts.items() if each is not None)
+            yield f"loop      {shown} (p99); a frame has {1000 / self.fps:.4g} ms"
         if self.memory_mb is not None:
             m = self.memory_mb
             yield (
@@ -207,6 +231,9 @@ def plan(
     cores: int | None = None,
     model_mb: float | None = None,
     memory_gbs: float = 20.0,
+    workers: int | None = None,
+    release: Any = None,
+    step: Any = None,
     seconds: float = 60,
     seed: int = 0,
 ) -> Plan:
@@ -217,16 +244,23 @@ def plan(
         >>> found = plan(0.120, fps=60, cores=16)
         >>> found.enough.workers, found.enough.fresh_share, found.enough.mean_delay_frames
         (8, 1.0, 8.0)
+        >>> found.rules[1].workers, found.rules[1].chunk_frames  # one worker that never rests, with chunks
+        (1, 16)
 
     Args:
         latency_or_policy: A latency model, a number or a list of seconds; or, with `observation`, a policy, which is
-            then measured (53 inferences).
+            then measured (53 inferences). Of a policy in two halves (`async_wrappers.policy.SplitPolicy`) both are, and
+            the workers are planned for ``encode`` alone.
         observation: The observation that the policy is measured on.
         fps: Frames per second.
         learn_ms: How long one update of the weights takes, in milliseconds.
         cores: Cores of the machine; None means those of this one.
         model_mb: Size of the weights, in megabytes.
         memory_gbs: Gigabytes per second that the machine reads from memory; 20 is a desktop's two channels in use.
+        workers: A number of workers to forecast beside the rules'; None for none.
+        release: How long the environment loop takes to release one decision of a policy with memory, core and head: a
+            latency as above. The policy's own time if not given and the policy is measured.
+        step: How long the environment's step takes: a latency as above.
         seconds: How long an episode lasts. At least 10,000 frames and three mean latencies are simulated.
         seed: Of the simulated latencies.
 
@@ -242,17 +276,24 @@ def plan(
     if model_mb is not None:
         positive("model_mb", model_mb, "megabytes")
     positive("memory_gbs", memory_gbs, "gigabytes per second")
-    world = Forecaster(_latency_of(latency_or_policy, observation), fps, seconds, seed)
+    if workers is not None:
+        workers = worker_count(workers)
+    latency, measured = _latencies_of(latency_or_policy, observation)
+    release_ms = _summary_ms("release", measured if release is None else release)
+    step_ms = _summary_ms("step", step)
+    world = Forecaster(latency, fps, seconds, seed)
     rules = tuple(world.rules())
     playout, enough = world.enough()
     slots = tuple(world.slots(cores))
     chosen = enough or rules[-1]
+    if workers is not None:
+        rules = (*rules, world.forecast("given", workers, "tickets"))
     learners = None if learn_ms is None else max(1, world.clock.frame_at(round(learn_ms * 1e6)))
     memory_mb = None
     if model_mb is not None:
         # Of processes that read two copies of the weights in shared memory; learners come on top.
-        measured, budget = (chosen.workers * each for each in (MEASURED_WORKER_MB, BUDGET_WORKER_MB))
-        memory_mb = {"weights": 2.0 * model_mb, "workers_measured": measured, "workers_budget": budget}
+        private, budget = (chosen.workers * each for each in (MEASURED_WORKER_MB, BUDGET_WORKER_MB))
+        memory_mb = {"weights": 2.0 * model_mb, "workers_measured": private, "workers_budget": budget}
     found = Plan(
         latency=repr(world.latency),
         latency_ms={name: value * 1000 for name, value in world.draws.items()},
@@ -268,6 +309,8 @@ def plan(
         cores_needed=math.ceil(chosen.busy_workers - 1e-9) + (learners or 0) + 1,
         memory_mb=memory_mb,
         memory_gbs=None if model_mb is None else chosen.inferences_per_second * model_mb / 1000,
+        release_ms=release_ms,
+        step_ms=step_ms,
         advice=(),
     )
     return replace(found, advice=tuple(_advice(found, chosen, memory_gbs)))
@@ -369,12 +412,12 @@ class Forecaster:
         self, rule: str, workers: int, stagger: Any, playout: str = PLAYOUTS[0], slot: str | None = None
     ) -> Forecast:
         schedule = SimulatedSchedule(self.latency, workers, self.clock.fps, stagger, playout, slot, self.seed)
-        steps = schedule.steps()
-        effects = (effect for effect, (applied, _) in enumerate(islice(steps, self.settle)) if applied is not None)
-        first = next(effects, None)
-        deque(effects, maxlen=0)
+        steps, seen = enumerate(schedule.steps()), _Effects()
+        seen.note(islice(steps, self.settle))
+        first = seen.first
         before = deepcopy(schedule.counts)
-        deque(islice(steps, self.frames), maxlen=0)
+        seen.note(islice(steps, self.frames))
+        longest, p99_longest = seen.chunk_lengths()
         counts = _difference(schedule.counts, before)
         mean, mean_ms = self._delay(counts.mean_delay)
         p99, p99_ms = self._delay(counts.delay_quantile(0.99))
@@ -393,6 +436,8 @@ class Forecaster:
             busy_workers=self._per_second(sum(counts.busy.values())) / 1e9,
             inferences_per_second=self._per_second(sum(counts.inferences.values())),
             first_action_s=None if first is None else float(first / self.clock.fps),
+            chunk_frames=longest,
+            chunk_p99_frames=p99_longest,
         )
 
     def _per_second(self, count: int) -> float:
@@ -401,6 +446,36 @@ class Forecaster:
     def _delay(self, frames: float) -> tuple[float | None, float | None]:
         """Return a delay in frames and in milliseconds, None for nan."""
         return (None, None) if math.isnan(frames) else (float(frames), frames * 1000 / float(self.clock.fps))
+
+
+class _Effects:
+    """The effects of an episode, and how long a chunk of each decision must be to last until the next one lands.
+
+    Attributes:
+        first: The frame of the first effect; None before it.
+    """
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self._newest: int | None = None  # start of the decision applied last
+        self._needed: Counter[int] = Counter()  # delay + interval, how often
+
+    def note(self, steps: Iterable[tuple[int, tuple[tuple[int, int] | None, Any]]]) -> None:
+        """Take in frames: (frame, what `SimulatedSchedule.steps` yields)."""
+        for frame, (applied, _) in steps:
+            if applied is not None:
+                if self._newest is None:
+                    self.first = frame
+                else:
+                    self._needed[frame - self._newest] += 1
+                self._newest = applied[0]
+
+    def chunk_lengths(self) -> tuple[int | None, int | None]:
+        """Return the largest delay + interval and the one that 99 % do not exceed; None if there was none."""
+        if not self._needed:
+            return None, None
+        lengths = np.repeat(list(self._needed), list(self._needed.values()))
+        return int(lengths.max()), int(np.quantile(lengths, 0.99, method="inverted_cdf"))
 
 
 def _difference(after: Counts, before: Counts) -> Counts:
@@ -416,15 +491,40 @@ def _difference(after: Counts, before: Counts) -> Counts:
     )
 
 
-def _latency_of(latency_or_policy: Any, observation: Any) -> Latency:
+def _latencies_of(latency_or_policy: Any, observation: Any) -> tuple[Latency, Latency | None]:
+    """Return the latency to plan workers for, and that of a release, which only a policy in two halves has."""
     if observation is not None:
-        return measure(latency_or_policy, observation)
+        if hasattr(latency_or_policy, "encode") and hasattr(latency_or_policy, "release"):
+            return _halves(latency_or_policy, observation)
+        return measure(latency_or_policy, observation), None
     is_policy = callable(latency_or_policy) or hasattr(latency_or_policy, "act")
     if is_policy and not (isinstance(latency_or_policy, Latency) and not isinstance(latency_or_policy, type)):
         raise ValueError(
             f"observation must be given for a policy to be measured on, got None with {latency_or_policy!r}"
         )
-    return as_latency(latency_or_policy)
+    return as_latency(latency_or_policy), None
+
+
+def _halves(policy: Any, observation: Any) -> tuple[Latency, Latency]:
+    """Return the latencies of ``encode`` and of ``release``, whose state goes on from call to call."""
+    decision, memory = Decision(0, 0, 0, eval_mode=True), Memory(None, 0.0, True, None)
+
+    def release(features: Any) -> None:
+        nonlocal memory
+        answer = policy.release(features, memory, decision)
+        memory = Memory(answer.action, 0.0, False, answer.state)
+
+    encode = measure(lambda observation: policy.encode(observation, decision), observation)
+    return encode, measure(release, policy.encode(observation, decision))
+
+
+def _summary_ms(name: str, latency: Any) -> dict[str, float] | None:
+    if latency is None:
+        return None
+    try:
+        return {key: value * 1000 for key, value in summary(latency).items()}
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
@@ -458,6 +558,14 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
         yield (
             f"The loop and the learners share cores with workers: {found.cores_needed} are needed, {found.cores} here."
         )
+    # The environment loop.
+    if (frame_ms := 1000 / found.fps) < found.loop_ms:
+        parts = {"release": found.release_ms, "step": found.step_ms}
+        named = " and ".join(f"{name} ({each['p99']:.3g} ms)" for name, each in parts.items() if each is not None)
+        yield (
+            f"The loop's {named} do not fit into a frame of {frame_ms:.4g} ms: take a smaller core and head, a faster "
+            "environment, or longer frames."
+        )
     # Memory.
     if found.memory_gbs is not None and found.memory_gbs > memory_gbs:
         yield (
@@ -478,6 +586,14 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
             f"A few slow inferences set the delay: playout 'p95' is {p95} frames instead of {due}, "
             "but then more actions come late."
         )
+    one = next(row for row in found.rules if row.rule == "never_resting")
+    if chosen.workers > 1 and one.chunk_frames is not None and one.first_action_s is not None:
+        yield (
+            f"One worker that never rests fills every frame with chunks of {one.chunk_frames} actions, from "
+            f"{one.first_action_s:.3g} s on: default_action='chunk', chunk_length={one.chunk_frames}, stagger='none'. "
+            "That is the largest delay + interval of the simulation; 99 % of the decisions need at most "
+            f"{one.chunk_p99_frames}."
+        )
     learned, known = (next(r for r in found.rules if r.rule == name) for name in ("max_time", "max_time_known"))
     if known.fresh_share > learned.fresh_share + 0.05:
         yield (
@@ -486,8 +602,8 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
         )
 
 
-_HEADS = ("rule", "workers", "fresh", "delay (p99) frames", "ms", "dropped/s", "late/s", "busy")
-_HEADER = "rule             workers   fresh   delay (p99) frames       ms   dropped/s   late/s      busy"
+_HEADS = ("rule", "workers", "fresh", "delay (p99) frames", "ms", "dropped/s", "late/s", "busy", "chunk (p99)")
+_HEADER = "rule             workers   fresh   delay (p99) frames       ms   dropped/s   late/s      busy   chunk (p99)"
 
 
 def _cells(row: Forecast) -> tuple[str, ...]:
@@ -495,15 +611,16 @@ def _cells(row: Forecast) -> tuple[str, ...]:
     delay = "none" if row.mean_delay_frames is None else f"{row.mean_delay_frames:.1f} ({row.p99_delay_frames:.0f})"
     ms = "" if row.mean_delay_ms is None else f"{row.mean_delay_ms:.0f}"
     rates = (f"{row.dropped_per_second:.2f}", f"{row.late_per_second:.2f}", f"{row.busy_workers:.1f}")
-    return row.rule, f"{row.workers}", f"{row.fresh_share:.3f}", delay, ms, *rates
+    chunk = "none" if row.chunk_frames is None else f"{row.chunk_frames} ({row.chunk_p99_frames})"
+    return row.rule, f"{row.workers}", f"{row.fresh_share:.3f}", delay, ms, *rates, chunk
 
 
 def _line(row: Forecast) -> str:
-    rule, workers, fresh, delay, ms, dropped, late, busy = _cells(row)
-    return f"{rule:<17}{workers:>7}{fresh:>8}{delay:>21}{ms:>9}{dropped:>12}{late:>9}{busy:>10}"
+    rule, workers, fresh, delay, ms, dropped, late, busy, chunk = _cells(row)
+    return f"{rule:<17}{workers:>7}{fresh:>8}{delay:>21}{ms:>9}{dropped:>12}{late:>9}{busy:>10}{chunk:>14}"
 
 
-_SLOTS_HEADER = "fewer workers          most   whole slots (delay)   slot='even' (delay)"
+_SLOTS_HEADER = "fewer workers          most   whole slots (delay)   chunk   slot='even' (delay)   chunk"
 
 
 def _slots_line(row: Slots) -> str:
@@ -511,4 +628,6 @@ def _slots_line(row: Slots) -> str:
         "none" if each.mean_delay_frames is None else f"{each.fresh_share:.3f} ({each.mean_delay_frames:.1f})"
         for each in (row.whole, row.even)
     )
-    return f"{row.workers:>13}{row.sustained:>14.3f}{whole_slots:>22}{even:>22}"
+    chunks = ("none" if each.chunk_frames is None else f"{each.chunk_frames}" for each in (row.whole, row.even))
+    whole_chunk, even_chunk = chunks
+    return f"{row.workers:>13}{row.sustained:>14.3f}{whole_slots:>22}{whole_chunk:>8}{even:>22}{even_chunk:>8}"

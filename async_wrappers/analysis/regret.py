@@ -3,6 +3,8 @@
 Riemer, Subbaraj, Berseth, Rish, "Enabling Realtime Reinforcement Learning at Scale with Staggered Asynchronous
 Inference", arXiv 2412.14355, Theorem 1: the realtime regret splits into a part from not having learnt yet, a part from
 inaction (frames on which the default action stands) and a part from delay (acting on an old observation).
+
+With chunks the policy's own actions stand on those frames, made without looking: inaction becomes acting blindly.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
-from async_wrappers.policy import Decision, as_act
+from async_wrappers.policy import Decision, Memory, as_act
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 __all__ = ["Decomposition", "Estimate", "decompose"]
@@ -93,6 +95,10 @@ def decompose(
     *,
     seed: int = 0,
     default_action: Any = "noop",
+    chunk_length: int | None = None,
+    after_chunk: Any = None,
+    chunk_mean: Any = None,
+    wrap: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]] | None = None,
     max_frames: int | None = None,
 ) -> Decomposition:
     """Play a fixed policy without delay, with the delay alone, with the noops alone and with both.
@@ -117,16 +123,23 @@ def decompose(
 
     Args:
         make_env: Makes the environment, which is stepped once per frame; called once per rung.
-        policy: One of three: an object with ``act(observation, decision)``; a function of the observation; an agent
-            with ``begin_episode(observation, realtime)``, ``step(reward, observation, realtime)``,
-            ``end_episode(reward, terminal, observation, realtime)`` and ``eval_mode``, which is set. An agent is copied
-            for each rung, with its counts, generators and replay, and is itself left as it is. A decision's ``frame``
-            is its ``start``: frames of earlier episodes differ between rungs.
+        policy: One of four: an object with ``act(observation, decision)``; a function of the observation; a policy with
+            memory in two halves (`async_wrappers.policy.SplitPolicy`), whose state goes from applied decision to
+            applied decision and starts afresh with each episode; an agent with ``begin_episode(observation,
+            realtime)``, ``step(reward, observation, realtime)``, ``end_episode(reward, terminal, observation,
+            realtime)`` and ``eval_mode``, which is set. An agent is copied for each rung, with its counts, generators
+            and replay, and is itself left as it is. A decision's ``frame`` is its ``start``: frames of earlier episodes
+            differ between rungs.
         delay: Age of the observation behind an action, in frames.
         noops: Frames between two actions, filled by the default action.
         episodes: Episodes on each rung.
         seed: Of the episodes: episode n is reset with a seed made of (seed, 0, n), as in `AsyncRunner`.
-        default_action: As in `RealtimeDelay`.
+        default_action: As in `RealtimeDelay`. With ``"chunk"`` the policy gives chunks of the same length on every
+            rung, of which each executes the entries from its delay on, ``noops + 1`` of them.
+        chunk_length: With chunks: as in `RealtimeDelay`; those that the rung with both needs, if not given.
+        after_chunk: As in `RealtimeDelay`.
+        chunk_mean: As in `RealtimeDelay`.
+        wrap: Wraps the delayed environment on every rung, as ``lambda env: CommittedPrefix(env, 4)``; None for nothing.
         max_frames: Frames after which an episode is cut, the same on every rung.
 
     Returns:
@@ -134,12 +147,17 @@ def decompose(
         sum of the rewards.
 
     Raises:
-        ValueError: A number is too small or not whole, `policy` is none of the three or cannot be copied, `make_env`
-            makes no environment, or the default action does not fit the environment.
+        ValueError: A number is too small or not whole, `policy` is none of the four or cannot be copied, `make_env`
+            makes no environment, the default action or the chunk does not fit the environment, or `wrap` shows
+            observations of another space on another rung.
     """
     delay, noops = whole_frames("delay", delay), whole_frames("noops", noops)
     episodes, seed = whole("episodes", episodes, 2), whole("seed", seed, 0)
     max_frames = max_frames if max_frames is None else whole("max_frames", max_frames, 1, or_none=True)
+    if isinstance(default_action, str) and default_action == "chunk" and chunk_length is None:
+        chunk_length = delay + noops + 1
+    chunks = {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
+    shown: list[gym.Space[Any]] = []  # by rung
     seeds = [int(np.random.SeedSequence((seed, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(episodes)]
 
     def climb(delay: int, noops: int) -> tuple[float, ...]:
@@ -148,8 +166,14 @@ def decompose(
         if max_frames is not None:
             # Inside the delay, where a step is a frame: outside, a rung with noops would play on longer.
             env = TimeLimit(env, max_frames)
-        env = RealtimeDelay(env, delay, noops, default_action)
         try:
+            env = _wrapped(RealtimeDelay(env, delay, noops, default_action, **chunks), wrap)
+            shown.append(env.observation_space)
+            if shown[0] != shown[-1]:
+                raise ValueError(
+                    f"wrap must show the same observations on every rung, got {shown[0]} with delay and noops and "
+                    f"{shown[-1]} without one of them: give it a fixed length, as in CommittedPrefix(env, 4)"
+                )
             return tuple(_play(player, env, episode_seed) for episode_seed in seeds)
         finally:
             env.close()
@@ -157,6 +181,35 @@ def decompose(
     both = climb(delay, noops)  # first: where the default action does not fit, nothing has been played yet
     scores = {"no_delay": climb(0, 0), "delay_only": climb(delay, 0), "noops_only": climb(0, noops), "both": both}
     return Decomposition(delay, noops, default_action, scores, *_estimates(scores))
+
+
+class _Released:
+    """A policy with memory, asked when its decision takes effect: both halves, one after the other."""
+
+    def __init__(self, policy: Any) -> None:
+        self._policy = policy
+        self._episode = -1
+
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any]) -> Any:
+        self._episode += 1
+        self._memory = Memory(None, 0.0, True, None)
+        return self._release(observation, realtime)
+
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any]) -> Any:
+        # An episode's first step holds the frames before its effect too, as the memory of the second decision does.
+        self._memory = self._memory._replace(previous_reward=reward)
+        return self._release(observation, realtime)
+
+    def end_episode(self, reward: float, terminal: bool, observation: Any, realtime: Mapping[str, Any]) -> None:
+        pass
+
+    def _release(self, observation: Any, realtime: Mapping[str, Any]) -> Any:
+        start = realtime["start"]
+        decision = Decision(self._episode, start, start, eval_mode=True)
+        features = self._policy.encode(observation, decision)
+        answer = self._policy.release(features, self._memory, decision)
+        self._memory = Memory(deepcopy(answer.action), 0.0, False, answer.state)
+        return answer.action
 
 
 class _Asked:
@@ -181,13 +234,14 @@ class _Asked:
 def _player(policy: Any) -> Any:
     """Return an agent that has played no episode of this ladder."""
     is_agent = all(hasattr(policy, name) for name in AGENT_METHODS)
-    if isinstance(policy, type) or not (is_agent or hasattr(policy, "act") or callable(policy)):
+    is_split = hasattr(policy, "encode") and hasattr(policy, "release")
+    if isinstance(policy, type) or not (is_agent or is_split or hasattr(policy, "act") or callable(policy)):
         raise ValueError(
-            "policy must be an object with act(observation, decision), a function of the observation or an agent with "
-            f"{', '.join(AGENT_METHODS)}, got {policy!r}"
+            "policy must be an object with act(observation, decision), a function of the observation, a policy with "
+            f"encode and release or an agent with {', '.join(AGENT_METHODS)}, got {policy!r}"
         )
     if not is_agent:
-        return _Asked(policy)
+        return _Asked(policy) if hasattr(policy, "act") or not is_split else _Released(policy)
     if not hasattr(policy, "eval_mode"):
         raise ValueError(f"policy must have eval_mode, so that it does not learn while it is measured, got {policy!r}")
     try:
@@ -206,6 +260,15 @@ def _made(make_env: Any) -> gym.Env[Any, Any]:
     if not callable(make_env) or not isinstance(env, gym.Env):
         raise ValueError(f"make_env must be a function that makes a gymnasium.Env, got {env!r}")
     return env
+
+
+def _wrapped(env: gym.Env[Any, Any], wrap: Any) -> gym.Env[Any, Any]:
+    if wrap is None:
+        return env
+    wrapped = wrap(env) if callable(wrap) else None
+    if not isinstance(wrapped, gym.Env):
+        raise ValueError(f"wrap must be a function that wraps a gymnasium.Env, or None, got {wrap!r}")
+    return wrapped
 
 
 def _play(player: Any, env: gym.Env[Any, Any], seed: int) -> float:

@@ -22,6 +22,7 @@ from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.vector import VectorAgent
+from async_wrappers.analysis.regret import decompose
 from async_wrappers.batched.vector import VectorEnvs
 from async_wrappers.latency import LogNormal
 from tests.worlds.drifting_env import DriftingEnv
@@ -52,6 +53,16 @@ def spec_of(kind: Any, env: Any, seed: int = 0) -> Any:
 
     arguments = {"network": network, "optimizer": frozen, "stack_size": 1, "device": "cpu", "seed": seed, **of_kind}
     return kind(env.observation_space, env.action_space, **arguments)
+
+
+@pytest.mark.parametrize("kind", [VTrace, R2D2])
+def test_regret_is_the_same_for_an_agent_with_a_core_and_for_its_two_halves(kind: Any) -> None:
+    spec = spec_of(kind, DriftingEnv(), seed=3)
+    agent, halves = TurnBasedAgent(spec), spec.make_policy()
+    play: Any = {"default_action": "repeat", "episodes": 4, "max_frames": 40}
+    found = [decompose(DriftingEnv, each, 3, 1, **play) for each in (agent, halves)]
+    assert found[0] == found[1]
+    assert found[0].returns["both"] != found[0].returns["no_delay"]
 
 
 def lived(agent: TurnBasedAgent, env: gym.Env[Any, Any], seeds: range) -> list[dict[str, Any]]:

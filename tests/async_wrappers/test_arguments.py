@@ -267,10 +267,13 @@ def test_planning_refuses_by_name(observed: Any) -> None:
         "cores": 2,
         "model_mb": 1.0,
         "memory_gbs": 1.0,
+        "workers": 2,
+        "release": 0.001,
+        "step": 0.002,
         "seed": 0,
     }
     quick = Made(plan, right, called={"latency_or_policy": "latency|policy"})
-    for name in ("learn_ms", "cores", "model_mb", "memory_gbs", "seed", "fps"):
+    for name in ("learn_ms", "cores", "model_mb", "memory_gbs", "workers", "release", "step", "seed", "fps"):
         for value in (-1, 0.5j, "x", math.nan, [], Thing()):
             assert is_taken_or_refused_well(quick, name, value) is None
     for value in (None, "x", -1, math.nan, [], Thing()):

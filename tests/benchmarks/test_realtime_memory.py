@@ -9,7 +9,7 @@ import gin
 import pytest
 
 from async_wrappers.agents.experiment.live import create_runner
-from benchmarks.realtime_memory import ENVIRONMENTS, TASKS, interval_95, load, table
+from benchmarks.realtime_memory import ENVIRONMENTS, STUDY, TASKS, interval_95, load, table
 
 
 @pytest.fixture(autouse=True)
@@ -21,12 +21,12 @@ def no_bindings() -> Iterator[None]:
 
 WAYS = [
     (task, name, env) for task, ways in TASKS.items() for env, name in zip(ENVIRONMENTS, [*ways, *ways], strict=False)
-]
+] + [(task, name, env) for task, env in (("study_2", "cartpole"), ("study_8", "acrobot")) for name in STUDY[env][task]]
 
 
 @pytest.mark.parametrize(("task", "name", "env"), WAYS)
 def test_every_way_begins_in_every_environment(task: str, name: str, env: str, tmp_path: Path) -> None:
-    load(TASKS[task][name], env, seed=3)
+    load((TASKS | STUDY[env])[task][name], env, seed=3)
     runner = create_runner(tmp_path)
     assert runner.seed == 3 and runner.environment.unwrapped.spec.id == ENVIRONMENTS[env][0]
     assert runner.agent.num_envs in (32, 64)

@@ -10,6 +10,7 @@ from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -18,12 +19,15 @@ import pytest
 from matplotlib.lines import Line2D
 
 import async_wrappers
+from async_wrappers import RealtimeDelay
 from async_wrappers.__main__ import main
 from async_wrappers.analysis import planning
 from async_wrappers.analysis.planning import Forecast, Plan, plan, workers_against_latency
 from async_wrappers.analysis.timeline import timeline
 from async_wrappers.latency import Constant, LogNormal, Spikes, Trace
+from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.simulated import SimulatedSchedule
+from tests.worlds.recording_env import RecordingEnv
 
 ROOT = Path(async_wrappers.__file__).parents[1]
 FRAME = 1 / 60
@@ -180,7 +184,8 @@ def test_fewer_workers_are_forecast_with_whole_and_with_even_slots() -> None:
     assert (one.even.fresh_share, two.even.fresh_share) == pytest.approx((1 / 2.3, 2 / 2.3), abs=1e-3)
     assert (two.whole.mean_delay_frames, two.even.mean_delay_frames) == (3, 4)
     assert "gives an action on 87.0% of the frames with slot='even', on 50.0% with whole slots" in found.advice[1]
-    assert "            2         0.870           0.500 (3.0)           0.870 (4.0)" in str(found).splitlines()
+    line = "            2         0.870           0.500 (3.0)       5           0.870 (4.0)       6"
+    assert line in str(found).splitlines()
     assert found.to_dict()["slots"][1]["even"]["workers"] == 2
 
 
@@ -197,7 +202,109 @@ def test_a_latency_so_long_that_no_action_lands_has_no_delay_with_any_slot(const
     world = planning.Forecaster(SlowerThanItLooks(), 30, 10, 0)
     stuck = world.forecast("slots", 1, "tickets", slot="even")
     text = str(replace(constant, slots=(planning.Slots(1, 0.5, stuck, stuck),)))
-    assert "            1         0.500                  none                  none" in text.splitlines()
+    line = "            1         0.500                  none    none                  none    none"
+    assert line in text.splitlines()
+
+
+def test_a_chunk_is_as_long_as_delay_and_interval(constant: Plan) -> None:
+    lengths = {row.rule: (row.chunk_frames, row.chunk_p99_frames) for row in constant.rules}
+    assert lengths["sequential"] == (17, 17)  # 8 frames late, on each 9th
+    assert lengths["never_resting"] == (16, 16)  # 8 frames late, on each 7th or 8th
+    assert lengths["tickets"] == lengths["max_time_known"] == (9, 9)
+    assert any(
+        "One worker that never rests fills every frame with chunks of 16 actions, from 0.133 s on" in sentence
+        for sentence in constant.advice
+    )
+    assert not any("chunks" in sentence for sentence in plan(0.010, seconds=10).advice)
+
+
+@pytest.mark.parametrize(("stagger", "workers"), [("none", 1), ("sequential", 1), ("tickets", 1), ("tickets", 3)])
+def test_chunks_of_the_length_found_leave_no_frame_to_the_default_action(stagger: str, workers: int) -> None:
+    row = planning.Forecaster(Constant(0.046), 50, 10, 0).forecast("any", workers, stagger)
+    assert row.chunk_frames is not None
+    given: Any = {"latency": 0.046, "workers": workers, "fps": 50, "stagger": stagger, "default_action": "chunk"}
+    left = []
+    for length in (row.chunk_frames, row.chunk_frames - 1):
+        env = RealtimeDelay(RecordingEnv(length=None), chunk_length=length, after_chunk=0, **given)
+        env.reset(seed=0)
+        chunk = np.zeros(length, np.int64)
+        env.step(chunk)  # the first of them follows on the frames before the first effect
+        left.append(sum(env.step(chunk)[-1]["realtime"]["default_frames"] for _ in range(100)))
+    assert left[0] == 0 < left[1]
+
+
+@pytest.mark.usefixtures("quick")
+def test_with_random_latencies_the_length_is_the_largest_that_was_needed() -> None:
+    latency = LogNormal(0.120, 0.4)
+    world = planning.Forecaster(latency, 60, 60, 5)
+    row = world.forecast("never_resting", 1, "none")
+    schedule = SimulatedSchedule(latency, 1, 60, "none", seed=5)
+    entries: dict[int, int] = {}  # by start: how many entries of its chunk lie before the next effect
+    newest = None
+    for frame, (applied, _) in enumerate(islice(schedule.steps(), world.settle + world.frames)):
+        newest = newest if applied is None else applied[0]
+        if newest is not None:
+            entries[newest] = frame - newest + 1
+    assert newest is not None
+    del entries[newest]  # the next one has not landed
+    assert row.chunk_frames == max(entries.values())
+    assert row.chunk_p99_frames is not None
+    longer = sum(length > row.chunk_p99_frames for length in entries.values())
+    assert 0 < longer <= 0.01 * len(entries)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_number_of_workers_that_is_given_has_a_row_of_its_own() -> None:
+    found = plan(6 * FRAME, workers=3, seconds=10)
+    row = rule(found, "given")
+    assert (row.workers, row.fresh_share, row.chunk_frames) == (3, 0.5, 8)
+    assert found.enough is not None and found.enough.workers == 6
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_release_must_fit_into_the_frame_beside_the_step() -> None:
+    fits = plan(0.060, release=0.0005, step=0.002, seconds=10)
+    assert "loop      release 0.5 ms, environment step 2 ms (p99); a frame has 16.67 ms" in str(fits)
+    assert fits.release_ms is not None and fits.release_ms["max"] == pytest.approx(0.5)
+    assert fits.to_dict()["step_ms"]["p99"] == pytest.approx(2.0)
+    assert not any("do not fit" in sentence for sentence in fits.advice)
+    found = plan(0.060, release=[0.005, 0.007], step=0.010, seconds=10)
+    sentence = "The loop's release (7 ms) and step (10 ms) do not fit into a frame of 16.67 ms: take a smaller core"
+    assert any(each.startswith(sentence) for each in found.advice)
+    assert found.enough == fits.enough  # workers encode, and know nothing of it
+
+
+class Halves:
+    """A policy with memory that counts its releases."""
+
+    def __init__(self) -> None:
+        self.seen: list[Memory] = []
+
+    def encode(self, observation: Any, decision: Decision) -> Any:
+        return observation + 1
+
+    def release(self, features: Any, memory: Memory, decision: Decision) -> Any:
+        assert features == 4
+        self.seen.append(memory)
+        return SimpleNamespace(action=7, state=len(self.seen))
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_policy_with_memory_is_measured_in_its_two_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fake(infer: Callable[[Any], Any], observation: Any) -> Trace:
+        for _ in range(3):
+            infer(observation)
+        return Trace([0.120 if observation == 3 else 0.001])
+
+    monkeypatch.setattr(planning, "measure", fake)
+    policy = Halves()
+    found = plan(policy, 3, 30, seconds=10)
+    assert found.enough is not None and found.enough.workers == 4
+    assert found.release_ms is not None and found.release_ms["p99"] == pytest.approx(1.0)
+    first = Memory(None, 0.0, True, None)
+    assert policy.seen == [first, Memory(7, 0.0, False, 1), Memory(7, 0.0, False, 2)]
+    own = plan(policy, 3, 30, seconds=10, release=0.002)
+    assert own.release_ms is not None and own.release_ms["p99"] == pytest.approx(2.0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -298,7 +405,7 @@ def test_where_no_action_was_applied_the_delay_is_null(constant: Plan) -> None:
     world = planning.Forecaster(SlowerThanItLooks(), 60, 10, 0)
     row = world.forecast("stuck", 1, "none")
     assert (row.fresh_share, row.mean_delay_frames, row.mean_delay_ms, row.p99_delay_frames) == (0, None, None, None)
-    assert row.first_action_s is None
+    assert (row.first_action_s, row.chunk_frames, row.chunk_p99_frames) == (None, None, None)
     stuck = replace(constant, rules=(row,), enough=None)
     assert '"mean_delay_ms": null' in json.dumps(stuck.to_dict(), allow_nan=False)
     assert "none" in str(stuck)
@@ -326,6 +433,9 @@ def test_the_text_holds_a_line_per_rule_and_every_sentence_of_advice(constant: P
         (lambda: plan(0.1, learn_ms=-3), r"learn_ms must be a finite number of milliseconds > 0, got -3"),
         (lambda: plan(0.1, model_mb="big"), r"model_mb must be a finite number of megabytes > 0, got 'big'"),
         (lambda: plan(0.1, memory_gbs=True), r"memory_gbs must be a finite number .* > 0, got True"),
+        (lambda: plan(0.1, workers=0), r"workers must be a whole number between 1 .* got 0"),
+        (lambda: plan(0.1, release=-1.0), r"release: latency must be .* got -1.0"),
+        (lambda: plan(0.1, step="slow"), r"step: latency must be a number of seconds.* got 'slow'"),
         (lambda: plan(0.1, cores=0), r"cores must be a whole number >= 1, got 0"),
         (lambda: plan(0.1, cores=1.5), r"cores must be a whole number >= 1, got 1.5"),  # type: ignore[arg-type]
         (lambda: plan(0.1, seed=-1), r"seed must be a whole number >= 0, got -1"),
@@ -412,11 +522,12 @@ def test_the_command_line_prints_a_plan_without_matplotlib() -> None:
 def test_the_command_line_passes_everything_on(capsys: pytest.CaptureFixture[str]) -> None:
     words = (
         "plan --latency-ms 40 --fps 50 --cv 0.3 --spike-probability 0.02 --spike-factor 3 --learn-ms 100 --cores 3 "
-        "--model-mb 100 --memory-gbs 1 --seconds 30 --seed 4 --json"
+        "--model-mb 100 --memory-gbs 1 --workers 2 --release-ms 4 --step-ms 2 --seconds 30 --seed 4 --json"
     )
     assert run(*words.split()) == 0
     latency = Spikes(LogNormal(0.040, 0.3), 0.02, 3)
-    expected = plan(latency, fps=50, learn_ms=100, cores=3, model_mb=100, memory_gbs=1, seconds=30, seed=4)
+    of_machine: Any = {"learn_ms": 100, "cores": 3, "model_mb": 100, "memory_gbs": 1}
+    expected = plan(latency, fps=50, **of_machine, workers=2, release=0.004, step=0.002, seconds=30, seed=4)
     assert json.loads(capsys.readouterr().out) == expected.to_dict()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -12,8 +13,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from async_wrappers import CommittedPrefix
 from async_wrappers.analysis.regret import Decomposition, decompose
-from async_wrappers.policy import Decision
+from async_wrappers.policy import Decision, Memory
+from tests.worlds.recording_env import RecordingEnv
+from tests.worlds.remembering import Remembering, Taken, replayed
 
 IDLE = 3  # the action that never pays
 HOLD = 4  # frames that a target stands
@@ -242,6 +246,82 @@ def test_a_result_is_plain_data_and_a_table() -> None:
     assert len(lines) == 10
 
 
+class Clock:
+    """A policy with memory that counts its decisions, and so knows what pays `delay` frames after each of them."""
+
+    def __init__(self, delay: int) -> None:
+        self._delay = delay
+
+    def encode(self, observation: Any, decision: Decision) -> Any:
+        return observation
+
+    def release(self, features: Any, memory: Memory, decision: Decision) -> Any:
+        number = 0 if memory.first else memory.state + 1
+        return SimpleNamespace(action=(number + self._delay) // HOLD % 3, state=number)
+
+
+def test_memory_goes_from_applied_decision_to_applied_decision_and_starts_afresh_with_an_episode() -> None:
+    found = decompose(lambda: Target(blocks=1), Clock(2), 2, 0, episodes=3)
+    assert found.scores["delay_only"] == (BLOCK - 2,) * 3  # all but the frames before the first action
+    assert found.scores["no_delay"] == (BLOCK / 2,) * 3  # it looks ahead where nothing is late
+
+
+@pytest.mark.parametrize(("delay", "noops"), [(0, 0), (3, 0), (0, 2), (4, 1), (25, 1)])
+def test_a_policy_with_memory_is_given_what_the_rules_say(delay: int, noops: int) -> None:
+    rewards = (1.0, 2.5, -3.0)
+    taken: list[Taken] = []
+    decompose(lambda: RecordingEnv(length=20, rewards=rewards), Remembering(taken=taken), delay, noops, episodes=2)
+    starts = range(0, max(20 - delay, 1), noops + 1)  # of the rung with both, which comes first
+    pairs = [(start, start + delay) for start in starts]
+    expected: list[Taken] = []
+    replayed(
+        RecordingEnv(length=20, rewards=rewards), Remembering(taken=expected), [pairs], lambda *_: 2, [20], 0, True
+    )
+    assert taken[: len(expected)] == expected
+    assert len(expected) == (0 if delay > 20 else len(pairs))
+    assert taken[len(pairs)].decision[:2] == (1, 0)
+
+
+class OverAgain:
+    """Gives chunks of what it sees."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __call__(self, observation: Any) -> Any:
+        shown = observation["observation"] if isinstance(observation, dict) else observation
+        return np.full(self._length, int(shown))
+
+
+@pytest.mark.parametrize(
+    ("delay", "noops", "paid"),
+    [  # right frames of each four; with both, the first `delay` frames pay nothing, and are wrong in each block
+        (1, 0, (4, 3, 4, 3)),
+        (0, 1, (4, 4, 4, 4)),
+        (0, 7, (4, 4, 2, 2)),  # on frames 0 to 3 of each eight
+        (1, 1, (4, 3, 4, 3)),  # starts on frames 0 and 2, effects on 1 and 3
+        (2, 1, (4, 2, 4, 2)),  # those of starts 0 and 2 hold on frames 2, 3 and 4, 5
+    ],
+)
+def test_chunks_act_on_the_frames_between_on_every_rung(delay: int, noops: int, paid: tuple[int, ...]) -> None:
+    chunks: Any = {"default_action": "chunk", "chunk_length": 9, "episodes": 2}
+    found = decompose(lambda: Target(blocks=1), OverAgain(9), delay, noops, **chunks)
+    names = ("no_delay", "delay_only", "noops_only", "both")
+    assert {name: found.returns[name].mean for name in names} == dict(
+        zip(names, (12 * count for count in paid), strict=True)
+    )
+    if delay + noops == 2:
+        shortest: Any = {"default_action": "chunk", "episodes": 2, "after_chunk": IDLE}
+        assert decompose(lambda: Target(blocks=1), OverAgain(3), delay, noops, **shortest).scores == found.scores
+
+
+def test_a_wrapper_may_stand_around_the_delay() -> None:
+    chunks: Any = {"default_action": "chunk", "episodes": 2}
+    plain = decompose(lambda: Target(blocks=1), OverAgain(4), 2, 1, **chunks)
+    told = decompose(lambda: Target(blocks=1), OverAgain(4), 2, 1, **chunks, wrap=lambda env: CommittedPrefix(env, 2))
+    assert told == plain
+
+
 class Uncopyable(NoisyAgent):
     def __init__(self) -> None:
         super().__init__()
@@ -268,6 +348,10 @@ class Learner(NoisyAgent):
         ({"policy": NoisyAgent}, "policy must be an object with act.*got <class"),
         ({"policy": Learner()}, "policy must have eval_mode"),
         ({"policy": Uncopyable()}, "policy must be an agent that can be copied.*lock.*give a function"),
+        ({"policy": Clock}, "policy must be an object with act.*got <class"),
+        ({"wrap": 4}, "wrap must be a function that wraps a gymnasium.Env, or None, got 4"),
+        ({"default_action": "chunk", "chunk_length": 2}, "chunk_length must be >= delay .* interval .* got 2"),
+        ({"chunk_length": 4}, "chunk_length=4 needs default_action='chunk', got 'noop'"),
         ({"make_env": Target()}, "make_env must be a function that makes a gymnasium.Env"),
         ({"make_env": lambda: None}, "make_env must be a function that makes a gymnasium.Env, got None"),
     ],
@@ -282,6 +366,19 @@ def test_an_argument_that_does_not_fit_is_named(arguments: dict[str, Any], messa
     with pytest.raises(ValueError, match=message):
         decompose(**({"make_env": Target, "policy": note, "delay": 1, "noops": 1} | arguments))
     assert played == []
+
+
+def test_a_policy_that_gives_no_chunk_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"action must be a chunk of shape \[3\], got shape \[\]"):
+        decompose(Target, follow, 1, 1, default_action="chunk")
+
+
+def test_a_wrapper_that_shows_each_rung_something_else_is_refused() -> None:
+    def wrap(env: Any) -> Any:
+        return CommittedPrefix(env, max(1, env.get_wrapper_attr("playout")))
+
+    with pytest.raises(ValueError, match=r"wrap must show the same observations on every rung.*give it a fixed length"):
+        decompose(Target, OverAgain(4), 2, 1, default_action="chunk", wrap=wrap)
 
 
 def test_the_environment_is_closed_when_the_policy_fails() -> None:
