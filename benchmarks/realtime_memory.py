@@ -114,8 +114,30 @@ def _study(env: str) -> dict[str, dict[str, Way]]:
 
 STUDY = {env: _study(env) for env in _FRAMES}
 # Names and no-ops. CartPole has no no-op. Acrobot's actions are torques of -1, 0 and 1; it pays -1 per frame, for at
-# most 500 of them.
-ENVIRONMENTS: dict[str, tuple[str, int | None]] = {"cartpole": ("CartPole-v1", None), "acrobot": ("Acrobot-v1", 1)}
+# most 500 of them. Boxing is played from its memory, 60 frames a second: 500
+# frames an episode in training, the whole game in evaluation.
+ENVIRONMENTS: dict[str, tuple[str, int | None]] = {
+    "cartpole": ("CartPole-v1", None),
+    "acrobot": ("Acrobot-v1", 1),
+    "boxing": ("Boxing", 0),
+}
+
+
+_BOXING = """
+Runner.create_environment_fn = @create_atari_environment
+create_atari_environment.game_name = "Boxing"
+create_atari_environment.obs_type = "ram"
+create_atari_environment.frame_skip = 1
+create_atari_environment.sticky_actions = False
+"""
+
+
+_SLOWER = {"boxing": 8}  # how many times as long a frame takes as one of CartPole's
+
+
+def _frames(way: Way, env: str) -> int:
+    """Return the training frames of an iteration."""
+    return way.frames // _SLOWER.get(env, 1) // _ITERATIONS
 
 
 def load(way: Way, env: str, seed: int) -> None:
@@ -131,10 +153,10 @@ def load(way: Way, env: str, seed: int) -> None:
         [f"configs/{way.config}.gin"],
         [
             f"Runner.num_iterations = {_ITERATIONS}",
-            f"Runner.training_steps = {way.frames // _ITERATIONS}",
+            f"Runner.training_steps = {_frames(way, env)}",
             "Runner.evaluation_episodes = 1",
             f"VectorRunner.checkpoint_every = {_ITERATIONS}",
-            f"VTraceAgent.learning_rate_decay = {way.updates}",
+            f"VTraceAgent.learning_rate_decay = {way.updates // _SLOWER.get(env, 1)}",
             f"create_gym_environment.environment_id = '{environment_id}'",
             *way.bindings,
             *of_noop,
@@ -142,6 +164,11 @@ def load(way: Way, env: str, seed: int) -> None:
         ],
         print_includes_and_imports=False,
     )
+    if env == "boxing":
+        wrappers = gin.query_parameter("create_gym_environment.wrappers")
+        with gin.unlock_config():
+            gin.parse_config(_BOXING)
+            gin.bind_parameter("create_atari_environment.wrappers", wrappers)
 
 
 def train(way: Way, env: str, seed: int, seconds: float, episodes: int, directory: Path) -> None:
@@ -157,15 +184,15 @@ def train(way: Way, env: str, seed: int, seconds: float, episodes: int, director
         runner.run_experiment()
         longest = max(longest, time.process_time() - before)
     trained = time.process_time()
-    scores = evaluated(runner.agent, episodes)
-    facts = {"frames": done * (way.frames // _ITERATIONS), "updates": runner.agent.updates, "cpu_seconds": trained}
+    scores = evaluated(runner.agent, env, episodes)
+    facts = {"frames": done * _frames(way, env), "updates": runner.agent.updates, "cpu_seconds": trained}
     result = {**facts, "mean": statistics.fmean(scores), "scores": scores}
     part = directory / "trial.part"
     part.write_text(json.dumps(result))
     part.rename(directory / "trial.json")
 
 
-def evaluated(agent: Any, episodes: int) -> list[float]:
+def evaluated(agent: Any, env: str, episodes: int) -> list[float]:
     """Return the scores of an episode in each of so many environments, side by side, by the likeliest actions."""
     import gin
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -173,7 +200,7 @@ def evaluated(agent: Any, episodes: int) -> list[float]:
     from async_wrappers.agents.vector import Rows
     from async_wrappers.batched.vector import VectorEnvs
 
-    make = gin.get_configurable("create_gym_environment")
+    make = gin.get_configurable("create_atari_environment" if env == "boxing" else "create_gym_environment")
     envs = VectorEnvs(SyncVectorEnv([make] * episodes, autoreset_mode=AutoresetMode.SAME_STEP))
     envs.begin(range(1_000_000, 1_000_000 + episodes))
     rows, scores = Rows(agent.spec, episodes, eval_mode=True), dict[int, float]()
@@ -242,7 +269,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.trial is not None:
         task, name, seed = arguments.trial
-        way = (TASKS | STUDY[arguments.env])[task][name]
+        way = (TASKS | STUDY.get(arguments.env, {}))[task][name]
         length = arguments.seconds, arguments.episodes, arguments.base_dir
         train(way, arguments.env, int(seed), *length)
         return
