@@ -588,7 +588,8 @@ _REPLAY = "teacher_replay"
 
 def seed_of(seed: int, number: int) -> int:
     """Return seed `number` of those that a student has besides its agent's."""
-    return int(np.random.SeedSequence((seed, number, 0)).generate_state(1)[0])
+    # A last 0 would be no other seed than without it, which is what `own_seed` gives the agent's learners.
+    return int(np.random.SeedSequence((seed, number, 1)).generate_state(1)[0])
 
 
 def only_in_turn(name: str) -> str:

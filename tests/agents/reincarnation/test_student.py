@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from async_wrappers import RealtimeDelay
@@ -24,8 +26,10 @@ from async_wrappers.agents.reincarnation.student import (
     Student,
     Teaching,
     create_linear_schedule,
+    seed_of,
     with_teacher,
 )
+from async_wrappers.agents.spec import own_seed
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 from tests.contracts.agent_contract import play
@@ -399,6 +403,12 @@ def test_an_environment_that_shows_the_teacher_nothing_is_refused() -> None:
 def test_wrong_arguments_are_refused_in_a_sentence(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}"):
         make_spec(**arguments)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_students_seeds_are_none_of_its_learners(seed: int) -> None:
+    learners = {own_seed(seed, number) for number in range(4)}
+    assert learners.isdisjoint(seed_of(seed, number) for number in range(1, 4))
 
 
 def test_many_environments_are_refused() -> None:
