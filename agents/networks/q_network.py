@@ -32,6 +32,7 @@ from async_wrappers.agents.networks.torsos import (
     as_float32,
     check_observation,
     check_sizes,
+    checked_units,
     hidden_layer,
     initialize,
     output_size,
@@ -93,28 +94,39 @@ class DuelingHead(nn.Module):
 
     Maps features `[B, input_size]` to Q-values `[B, num_actions]`, or to N outputs per action, each dueling by itself
     (Hessel et al. 2018, "Rainbow"). Both streams are one linear layer on the torso's hidden layer, as in Dopamine,
-    whereas in the papers each stream has a hidden layer of its own.
+    unless `hidden` gives each a hidden layer of its own, as in the papers and in R2D2 (SEED RL's has 512 units).
 
     Args:
         input_size: Number of features.
         num_actions: Number of actions.
         outputs: N; None gives one value per action, without an axis for it.
+        hidden: Units of the hidden layer of each stream, with a ReLU; None for none.
 
     Raises:
-        ValueError: If a size is not positive.
+        ValueError: If a size is not positive, or `hidden` is no whole number.
     """
 
-    def __init__(self, input_size: int, num_actions: int, outputs: int | None = None) -> None:
+    def __init__(
+        self, input_size: int, num_actions: int, outputs: int | None = None, hidden: int | None = None
+    ) -> None:
         super().__init__()
         self._shape = _head_shape(input_size, num_actions, outputs)
-        self.value = nn.Linear(input_size, math.prod(self._shape[1:]))
-        self.advantage = nn.Linear(input_size, math.prod(self._shape))
+        self.value = _stream(input_size, hidden, math.prod(self._shape[1:]))
+        self.advantage = _stream(input_size, hidden, math.prod(self._shape))
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features `[B, input_size]` to `[B, num_actions]` or `[B, num_actions, outputs]`."""
         value: Tensor = self.value(features).view(-1, 1, *self._shape[1:])
         advantage: Tensor = self.advantage(features).view(-1, *self._shape)
         return value + (advantage - advantage.mean(dim=1, keepdim=True))
+
+
+def _stream(input_size: int, hidden: int | None, outputs: int) -> nn.Module:
+    """Return one stream of a dueling head, with a hidden layer of its own where there are units for it."""
+    if hidden is None:
+        return nn.Linear(input_size, outputs)
+    units = checked_units("DuelingHead.hidden", hidden)
+    return nn.Sequential(nn.Linear(input_size, units), nn.ReLU(inplace=True), nn.Linear(units, outputs))
 
 
 def _head_shape(input_size: int, num_actions: int, outputs: int | None) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ __all__ = [
     "as_float32",
     "check_observation",
     "check_sizes",
+    "checked_units",
     "hidden_layer",
     "initialize",
     "make_noisy",
@@ -233,6 +234,17 @@ def check_sizes(argument: str, sizes: Iterable[int]) -> tuple[int, ...]:
     return checked
 
 
+def checked_units(argument: str, units: Any) -> int:
+    """Return the units of a layer that may be left out.
+
+    Raises:
+        ValueError: They are no whole number above 0.
+    """
+    if not isinstance(units, Integral) or isinstance(units, bool) or units <= 0:
+        raise ValueError(f"{argument} must be a whole number > 0 of units, or None for no layer, got {units!r}")
+    return int(units)
+
+
 def check_observation(observation: Any, observation_shape: Any, name: str = "observation") -> None:
     """Check that a batch fits the shape that a network was built for.
 
@@ -297,24 +309,28 @@ class NatureTorso(_Layers):
     """Convolutional torso of the Nature DQN (Mnih et al. 2015, "Human-level control through deep RL").
 
     Three convolutions (32 of 8x8 stride 4, 64 of 4x4 stride 2, 64 of 3x3 stride 1) and a fully connected layer of 512,
-    each followed by a ReLU. Maps float images `[B, C, H, W]` to features `[B, 512]`.
+    each followed by a ReLU. Maps float images `[B, C, H, W]` to features `[B, hidden]`.
 
     Args:
         observation_shape: `[C, H, W]`, in channels and pixels; without padding, H and W at least 36.
         padding: ``"valid"``: unpadded, as in the paper; ``"same"``: as in Dopamine, so that of 84 x 84 pixels the
             convolutions leave 11 x 11 and not 7 x 7, and the torso has 2.5 times the parameters.
+        hidden: Units of the fully connected layer; None leaves it out: the features are what the convolutions give,
+            64 x 7 x 7 of 84 x 84 pixels.
 
     Attributes:
-        output_size: Number of features, 512.
+        output_size: Number of features.
 
     Raises:
-        ValueError: If `observation_shape` is not an image shape or too small for the convolutions, or `padding` is
-            unknown.
+        ValueError: If `observation_shape` is not an image shape or too small for the convolutions, `padding` is
+            unknown, or `hidden` is no whole number above 0.
     """
 
     _SPECS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (channels, kernel, stride) of each convolution, kernel in pixels
 
-    def __init__(self, observation_shape: Sequence[int], padding: str = "valid") -> None:
+    def __init__(
+        self, observation_shape: Sequence[int], padding: str = "valid", hidden: int | None = HIDDEN_SIZE
+    ) -> None:
         windows = [(kernel, stride) for _, kernel, stride in self._SPECS]
         channels, height, width = _image_shape_after(windows, observation_shape, padding)
         convolution = SameConv2d if padding == "same" else nn.Conv2d
@@ -322,7 +338,7 @@ class NatureTorso(_Layers):
         for out_channels, kernel, stride in self._SPECS:
             layers += [convolution(channels, out_channels, kernel, stride), nn.ReLU(inplace=True)]
             channels = out_channels
-        super().__init__([*layers, *hidden_layer(channels * height * width)], HIDDEN_SIZE)
+        super().__init__(*_ended(layers, channels * height * width, "NatureTorso.hidden", hidden))
 
 
 @gin.configurable(module="agents")
@@ -332,31 +348,38 @@ class ImpalaTorso(_Layers):
     Each stage is a 3x3 convolution, a 3x3 max pooling and two residual blocks; the first stage has 16 * width channels
     and the others 32 * width. Three stages, each pooling with stride 2, or when deep six, of which the first and fifth
     pool with stride 2 and the others with stride 1. A fully connected layer of 512 (whatever the width) and a ReLU
-    follow. Maps float images `[B, C, H, W]` to features `[B, 512]`.
+    follow. Maps float images `[B, C, H, W]` to features `[B, hidden]`.
 
     The sizes are those of Riemer et al. 2025 (arXiv 2412.14355), which differ from the IMPALA paper: the convolution
     and the pooling that open a stage are unpadded, and the fully connected layer has 512 units instead of 256. With
-    ``padding="same"`` they are those of Dopamine's IMPALA network.
+    ``padding="same"`` they are those of Dopamine's IMPALA network; with ``hidden=256`` as well those of the paper's
+    large one and of SEED RL's (Espeholt et al. 2020).
 
     Args:
         observation_shape: `[C, H, W]`, in channels and pixels; without padding, H and W at least 29, or 53 when deep.
         width: Multiplier of the channel counts, which are rounded to the nearest integer, at least 1.
         deep: Whether to use six stages (12 residual blocks) instead of three (6).
         padding: ``"valid"`` or ``"same"``, of the convolution and the pooling that open a stage.
+        hidden: Units of the fully connected layer; None leaves it out.
 
     Attributes:
-        output_size: Number of features, 512.
+        output_size: Number of features.
 
     Raises:
-        ValueError: If `width` is not positive, `padding` is unknown, or `observation_shape` is not an image shape or
-            too small.
+        ValueError: If `width` is not positive, `padding` is unknown, `hidden` is no whole number above 0, or
+            `observation_shape` is not an image shape or too small.
     """
 
     _POOL_STRIDES = (2, 2, 2)
     _DEEP_POOL_STRIDES = (2, 1, 1, 1, 2, 1)
 
     def __init__(
-        self, observation_shape: Sequence[int], width: float = 1.0, deep: bool = False, padding: str = "valid"
+        self,
+        observation_shape: Sequence[int],
+        width: float = 1.0,
+        deep: bool = False,
+        padding: str = "valid",
+        hidden: int | None = HIDDEN_SIZE,
     ) -> None:
         if not width > 0:
             raise ValueError(f"width must be > 0, got {width}")
@@ -368,8 +391,8 @@ class ImpalaTorso(_Layers):
             out_channels = max(1, round((16 if index == 0 else 32) * width))
             layers.append(_impala_stage(channels, out_channels, stride, padding))
             channels = out_channels
-        layers += [nn.ReLU(inplace=True), *hidden_layer(channels * out_height * out_width)]
-        super().__init__(layers, HIDDEN_SIZE)
+        layers.append(nn.ReLU(inplace=True))
+        super().__init__(*_ended(layers, channels * out_height * out_width, "ImpalaTorso.hidden", hidden))
 
 
 @gin.configurable(module="agents")
@@ -464,9 +487,24 @@ def _impala_stage(in_channels: int, out_channels: int, pool_stride: int, padding
     )
 
 
-def hidden_layer(input_size: int) -> list[nn.Module]:
-    """Return the fully connected layer of 512 units, with its ReLU, that ends a torso for images."""
-    return [nn.Flatten(), nn.Linear(input_size, HIDDEN_SIZE), nn.ReLU(inplace=True)]
+def hidden_layer(input_size: int, units: int = HIDDEN_SIZE) -> list[nn.Module]:
+    """Return the fully connected layer, with its ReLU, that ends a torso for images."""
+    return [nn.Flatten(), nn.Linear(input_size, units), nn.ReLU(inplace=True)]
+
+
+def _ended(layers: Sequence[nn.Module], size: int, argument: str, hidden: int | None) -> tuple[list[nn.Module], int]:
+    """Return the layers of a torso for images with the one that ends it, and how many features that gives.
+
+    Args:
+        layers: The convolutions.
+        size: Features that they give.
+        argument: What the message calls `hidden`.
+        hidden: Units of the last layer; None for none, and flattened features.
+    """
+    if hidden is None:
+        return [*layers, nn.Flatten()], size
+    units = checked_units(argument, hidden)
+    return [*layers, *hidden_layer(size, units)], units
 
 
 def _image_shape_after(

@@ -40,6 +40,13 @@ class TestPaddedImpala(TorsoContract):
         return ImpalaTorso(shape, width=1 / 4, deep=True, padding="same")
 
 
+class TestConvolutionsAlone(TorsoContract):
+    shapes = ((2, 36, 40),)
+
+    def make_torso(self, shape: Any) -> nn.Module:
+        return NatureTorso(shape, hidden=None)
+
+
 class TestDict(TorsoContract):
     shapes = ({"image": (1, 36, 36), "inner": {"delay": (1, 3)}}, {"a": (2,), "b": (1, 3)})
 
@@ -56,3 +63,8 @@ class TestLinear(HeadContract):
 class TestDueling(HeadContract):
     def make_head(self, input_size: int, num_actions: int, *outputs: int) -> nn.Module:
         return DuelingHead(input_size, num_actions, *outputs)
+
+
+class TestDuelingWithHiddenLayers(HeadContract):
+    def make_head(self, input_size: int, num_actions: int, *outputs: int) -> nn.Module:
+        return DuelingHead(input_size, num_actions, *outputs, hidden=5)

@@ -135,6 +135,44 @@ def test_padding_is_bound_by_gin_for_named_torsos() -> None:
         gin.clear_config()
 
 
+def test_a_torso_for_images_ends_with_as_many_units_as_asked_for() -> None:
+    seen = images(2, (4, 84, 84)).float()
+    for torso, flat in ((NatureTorso, 64 * 7 * 7), (ImpalaTorso, 32 * 7 * 7)):
+        whole, small, bare = (torso((4, 84, 84), hidden=hidden) for hidden in (512, 256, None))
+        assert (small.output_size, bare.output_size) == (256, flat)
+        assert small(seen).shape == (2, 256)
+        assert count_parameters(whole) - count_parameters(small) == 256 * (flat + 1)
+        bare.load_state_dict({name: whole.state_dict()[name] for name in bare.state_dict()})
+        # What the last layer of the whole torso reads.
+        assert torch.equal(bare(seen), whole.layers[:-2](seen))
+
+
+def test_the_units_of_a_torso_are_bound_by_gin() -> None:
+    gin.clear_config()
+    gin.parse_config("NatureTorso.hidden = None\nImpalaTorso.hidden = 256\nDuelingHead.hidden = 16")
+    try:
+        nature = create_network((4, 84, 84), 6, torso="nature", head="dueling")
+        assert (nature.torso.output_size, nature.head.value[0].weight.shape) == (3136, (16, 3136))
+        assert create_network((4, 84, 84), 6, torso="1m").torso.output_size == 256
+    finally:
+        gin.clear_config()
+
+
+@pytest.mark.parametrize("hidden", [0, -1, 2.5, True, "512"])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("NatureTorso.hidden", partial(NatureTorso, (4, 84, 84))),
+        ("ImpalaTorso.hidden", partial(ImpalaTorso, (4, 84, 84))),
+        ("DuelingHead.hidden", partial(DuelingHead, 8, 4)),
+    ],
+)
+def test_units_that_are_no_whole_number_are_refused_by_name(name: str, make: Callable[..., Any], hidden: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        make(hidden=hidden)
+    assert sentence(caught) == f"{name} must be a whole number > 0 of units, or None for no layer, got {hidden!r}"
+
+
 @pytest.mark.parametrize("torso", [NatureTorso, ImpalaTorso])
 def test_an_unknown_padding_is_refused(torso: Callable[..., nn.Module]) -> None:
     with pytest.raises(ValueError) as caught:
@@ -181,6 +219,25 @@ def test_adding_a_constant_to_every_advantage_changes_no_q_value() -> None:
     with torch.no_grad():
         head.advantage.bias.add_(3.0)
     torch.testing.assert_close(head(features), before)
+
+
+def test_a_hidden_layer_of_each_dueling_stream_is_one_of_its_own() -> None:
+    head = DuelingHead(2, 3, hidden=2)
+    weights = {
+        "value.0.weight": [[1.0, 0.0], [0.0, -1.0]],
+        "value.0.bias": [0.5, 0.0],
+        "value.2.weight": [[2.0, 3.0]],
+        "value.2.bias": [1.0],
+        "advantage.0.weight": [[0.0, 1.0], [1.0, 1.0]],
+        "advantage.0.bias": [0.0, -1.0],
+        "advantage.2.weight": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]],
+        "advantage.2.bias": [0.0, 0.0, 3.0],
+    }
+    head.load_state_dict({name: torch.tensor(weight) for name, weight in weights.items()})
+    # Of (1, -2): the value's layer gives (1.5, 2) and V = 3 + 6 + 1; the advantage's (0, 0) and A = (0, 0, 3).
+    # Of (1, 2): (1.5, 0) and V = 4; (2, 2) and A = (2, 2, 7), whose mean is 11 / 3.
+    expected = torch.tensor([[9.0, 9.0, 12.0], [4 - 5 / 3, 4 - 5 / 3, 4 + 10 / 3]])
+    torch.testing.assert_close(head(torch.tensor([[1.0, -2.0], [1.0, 2.0]])), expected)
 
 
 def test_the_mean_dueling_q_value_is_the_state_value() -> None:
