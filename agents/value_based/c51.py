@@ -17,7 +17,7 @@ from torch import Tensor
 from async_wrappers.agents.learner import Batch, LossOutput, Monitor, Networks
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.spec import check_count, check_numbers
-from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.value_based.dqn import DQN, refuse_loss_type
 
 __all__ = ["C51", "SupportWarning"]
 
@@ -38,7 +38,7 @@ class C51(DQN):
         num_atoms: N, how many atoms the support has, equally spaced from `vmin` to `vmax`.
         vmax: The largest return of the support; larger ones count as this one.
         vmin: The least; None means ``-vmax``.
-        shared: Those of `DQN`; `loss_type` has no effect.
+        shared: Those of `DQN`, without `loss_type`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -46,6 +46,7 @@ class C51(DQN):
 
     name: ClassVar[str] = "c51"
     learner_kind: str = "C51Learner"
+    distributional: bool = True  # full Rainbow may leave the distributions out
 
     def __init__(
         self,
@@ -58,6 +59,8 @@ class C51(DQN):
         **shared: Any,
     ) -> None:
         """See the class."""
+        if self.distributional:
+            refuse_loss_type(self.name, shared)
         super().__init__(observation_space, action_space, **shared)
         check_count("num_atoms", num_atoms, 2)
         check_numbers(vmax=vmax)

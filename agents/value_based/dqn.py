@@ -47,7 +47,7 @@ from async_wrappers.agents.spec import (
     with_gin_values,
 )
 
-__all__ = ["DQN"]
+__all__ = ["DQN", "refuse_loss_type"]
 
 LOSSES: Mapping[str, Callable[[Tensor], Tensor]] = {"huber": losses.huber, "mse": losses.squared}
 _LONGEST_STACK = 1000
@@ -564,6 +564,15 @@ class DQN(Spec):
             },
             "_epsilon": self._epsilon.map_schedule(with_gin_values),
         }
+
+
+def refuse_loss_type(agent: str, shared: Mapping[str, Any]) -> None:
+    """Refuse a `loss_type` that is bound to an agent whose loss is another one: it would have no effect."""
+    if "loss_type" in shared:
+        raise ValueError(
+            f"loss_type must not be bound with agent {agent!r}, whose loss is of distributions and not of one error, "
+            f"got {shared['loss_type']!r}"
+        )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from async_wrappers.agents.networks.torsos import as_float32, check_observation,
 from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.schema import first_array
 from async_wrappers.agents.spec import check_count, check_numbers
-from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.agents.value_based.dqn import DQN, refuse_loss_type
 
 __all__ = ["CosineEmbedding", "ImplicitQuantile", "ImplicitQuantileNetwork", "Quantile"]
 
@@ -39,7 +39,7 @@ class Quantile(DQN):
         num_atoms: N, the number of quantiles (Dopamine's name).
         kappa: Threshold of Huber's loss; 0 is quantile regression itself.
         replay_scheme: ``"prioritized"``, ``"uniform"``, or a selector of your own.
-        shared: The others of `DQN`; `loss_type` has no effect.
+        shared: The others of `DQN`, without `loss_type`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -59,6 +59,7 @@ class Quantile(DQN):
         **shared: Any,
     ) -> None:
         """See the class."""
+        refuse_loss_type(self.name, shared)
         super().__init__(observation_space, action_space, replay_scheme=replay_scheme, **shared)
         check_count("num_atoms", num_atoms, 1)
         _check_kappa(kappa)
@@ -100,7 +101,7 @@ class ImplicitQuantile(DQN):
         num_quantile_samples: K, quantiles whose mean chooses an action.
         quantile_embedding_dim: Number of cosines.
         kappa: Threshold of Huber's loss; 0 is quantile regression itself.
-        shared: Those of `DQN`; `loss_type` has no effect.
+        shared: Those of `DQN`, without `loss_type`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -123,6 +124,7 @@ class ImplicitQuantile(DQN):
         **shared: Any,
     ) -> None:
         """See the class."""
+        refuse_loss_type(self.name, shared)
         super().__init__(observation_space, action_space, **shared)
         self._counts = {
             "num_tau_samples": num_tau_samples,

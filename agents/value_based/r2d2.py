@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.learner import Batch, LossOutput, Networks, linear_decay
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
+from async_wrappers.agents.losses.values import huber
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
 from async_wrappers.agents.policy import (
     Decisions,
@@ -59,6 +60,7 @@ class R2D2(DQN):
         gamma: As in `DQN`.
         update_horizon: As in `DQN`; returns end with the sequence.
         batch_size: Sequences per update.
+        loss_type: Of an error: ``"mse"``, half its square, as in the paper; or ``"huber"``, as in rela.
         double_dqn: As in `DQN`.
         replay_scheme: As in `DQN`.
         priority_exponent: As in `DQN`.
@@ -71,7 +73,7 @@ class R2D2(DQN):
             where many environments are played at once.
         learning_rate_decay: Updates over which the learning rate falls linearly to 0; None keeps it.
         shared: The others of `DQN`. `replay_capacity` counts the rows of all environments, those that two sequences
-            share once; `loss_type` and `priority` have no effect: the loss is half the sum of squared errors.
+            share once. `priority` is refused: `eta` makes a sequence's.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -94,6 +96,7 @@ class R2D2(DQN):
         gamma: float = 0.997,
         update_horizon: int = 5,
         batch_size: int = 64,
+        loss_type: str = "mse",
         double_dqn: bool = True,
         replay_scheme: Any = "prioritized",
         priority_exponent: float = 0.9,
@@ -126,6 +129,8 @@ class R2D2(DQN):
         for argument, value in wanted.items():
             if shared.get(argument, value) != value:
                 raise ValueError(f"{argument} must be {value!r} with agent 'r2d2', got {shared[argument]!r}")
+        if "priority" in shared:
+            raise ValueError(_no_priority(shared["priority"]))
         super().__init__(
             observation_space,
             action_space,
@@ -133,6 +138,7 @@ class R2D2(DQN):
             gamma=gamma,
             update_horizon=update_horizon,
             batch_size=batch_size,
+            loss_type=loss_type,
             double_dqn=double_dqn,
             replay_scheme=replay_scheme,
             priority_exponent=priority_exponent,
@@ -141,6 +147,8 @@ class R2D2(DQN):
             actor_priorities=actor_priorities,
             **shared,
         )
+        if self._priority != "loss":  # bound to DQN
+            raise ValueError(_no_priority(self._priority))
         self.batch_size = batch_size * unroll_length  # transitions
         if learning_rate_decay is not None:
             self._learning["learning_rate_scale"] = partial(linear_decay, over=learning_rate_decay)
@@ -194,7 +202,10 @@ class R2D2(DQN):
         return priority.double().numpy() + float(self._learning["priority_epsilon"])
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return half the sum of squared n-step double Q-learning errors (Kapturowski et al. 2019, section 2.3)."""
+        """Return the sum of the losses of n-step double Q-learning errors (Kapturowski et al. 2019, section 2.3).
+
+        That is half the sum of their squares, or of Huber's losses.
+        """
         b = self.burn_in
         with torch.no_grad():
             q_target, _ = self._unrolled(networks.target, batch, slice(None), batch[STATE])
@@ -211,7 +222,8 @@ class R2D2(DQN):
             self.value_rescaling,
         )
         priority = sequence_priority(td_errors.detach(), batch["mask"][b:], self.eta)
-        return LossOutput(0.5 * (td_errors**2).sum(dim=0), priority, {"Value": q.detach().mean()})
+        of_sequences = huber(td_errors).sum(dim=0) if self._loss_type == "huber" else 0.5 * (td_errors**2).sum(dim=0)
+        return LossOutput(of_sequences, priority, {"Value": q.detach().mean()})
 
     def unrolled_values(self, network: Callable[..., Any], batch: Batch) -> Tensor:
         """Return a network's values [T + 1, B, A] of the rows after the burn-in, run over without learning."""
@@ -305,3 +317,11 @@ class R2D2(DQN):
 
     def make_actor_priorities(self, num_envs: int) -> None:
         """Return None: the replay finds the priorities, once a sequence is whole."""
+
+
+def _no_priority(value: Any) -> str:
+    """Return the sentence that refuses a choice of what a transition's priority is."""
+    return (
+        f"priority must not be bound with agent 'r2d2', whose sequences have one made by R2D2Agent.eta of all their "
+        f"errors, got {value!r}"
+    )

@@ -95,6 +95,7 @@ class FullRainbow(Rainbow):
         check_numbers(noisy_sigma=noisy_sigma)
         if epsilon_fn is None:
             epsilon_fn = zero_epsilon if noisy else linearly_decaying_epsilon
+        self.distributional = bool(distributional)
         super().__init__(observation_space, action_space, double_dqn=double_dqn, epsilon_fn=epsilon_fn, **shared)
         if not 0 <= noisy_sigma < float("inf"):
             raise ValueError(f"noisy_sigma must be >= 0 and finite, got {noisy_sigma}")

@@ -413,6 +413,15 @@ def test_the_state_of_another_agent_or_network_is_refused_and_changes_nothing(tm
             "num_tau_samples must be a whole number >= 1, and at most 1,000,000, got 0",
         ),
         ("implicit_quantile", {"kappa": float("nan")}, "kappa must be >= 0 and finite, got nan"),
+        *(
+            (
+                member,
+                {"loss_type": "mse"},
+                f"loss_type must not be bound with agent {member!r}, whose loss is of distributions and not of one "
+                "error, got 'mse'",
+            )
+            for member in ("c51", "rainbow", "full_rainbow", "quantile", "implicit_quantile")
+        ),
     ],
 )
 def test_arguments_out_of_range_are_refused_in_one_sentence(
@@ -421,6 +430,11 @@ def test_arguments_out_of_range_are_refused_in_one_sentence(
     with pytest.raises(ValueError) as caught:
         make_agent(member, DriftingEnv(), **arguments)
     assert str(caught.value).splitlines()[0].startswith(message)
+
+
+def test_full_rainbow_without_distributions_has_a_loss_type() -> None:
+    agent = make_agent("full_rainbow", DriftingEnv(), distributional=False, loss_type="mse")
+    assert agent.spec._loss_type == "mse"
 
 
 def test_a_noisy_agent_explores_by_noise_alone_unless_it_is_told_otherwise() -> None:

@@ -157,6 +157,36 @@ def test_the_burn_in_is_not_learnt_from_and_warms_both_networks() -> None:
     assert output.priority is not None and (output.priority >= 0).all()
 
 
+@pytest.mark.parametrize("loss_type", ["mse", "huber"])
+def test_a_sequences_loss_is_the_sum_of_those_of_its_errors(loss_type: str) -> None:
+    agent = played(3, 60, loss_type=loss_type, value_rescaling=None)
+    spec, learner = agent.spec, agent.learner
+    assert isinstance(spec, R2D2)
+    batch = learner._tensors(learner.replay.sample())
+    batch = {**batch, "reward": batch["reward"] * 3}  # some errors are above 1, some below
+    networks = Networks(learner.network, learner.target)
+    output = spec.loss(networks, batch, np.random.default_rng(0))
+    with torch.no_grad():
+        q = spec.unrolled_values(learner.network, batch)
+        q_target = spec.unrolled_values(learner.target, batch)
+    expected = []
+    for b in range(q.shape[1]):
+        total = 0.0
+        for t in range(len(q) - 1):
+            if not batch["mask"][3 + t, b]:
+                continue
+            value, factor, row = 0.0, 1.0, t
+            while row < min(t + 2, len(q) - 1) and batch["mask"][3 + row, b]:
+                value += factor * float(batch["reward"][3 + row, b])
+                factor *= float(batch["discount"][3 + row, b])
+                row += 1
+            value += factor * float(q_target[row, b, q[row, b].argmax()])
+            error = abs(value - float(q[t, b, batch["action"][3 + t, b]]))
+            total += error - 0.5 if loss_type == "huber" and error > 1 else 0.5 * error**2
+        expected.append(total)
+    torch.testing.assert_close(output.loss.detach(), torch.tensor(expected), rtol=1e-4, atol=1e-5)
+
+
 def test_without_burn_in_the_first_rows_are_learnt_from() -> None:
     agent = played(3, 60, burn_in=0, state_period=6)
     assert agent.learner.updates > 0
@@ -243,8 +273,13 @@ def state(runner: Any) -> dict[str, Any]:
             "R2D2Agent.prefetch = True",
         ),
         ("R2D2Agent.actor_priorities = True",),
+        (
+            "R2D2Agent.loss_type = 'huber'",
+            "DuelingHead.hidden = 5",
+            "create_recurrent_q_network.feed_previous = False",
+        ),
     ],
-    ids=["lstm", "none, overlapping, drawn ahead", "priorities of acting"],
+    ids=["lstm", "none, overlapping, drawn ahead", "priorities of acting", "huber, hidden streams"],
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
     whole = make(tmp_path / "whole", "Runner.num_iterations = 4", *bindings)
@@ -259,6 +294,12 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tu
     assert differs(before, whole._agent.learner.state_dict()["network"])
 
 
+def test_a_priority_bound_to_dqn_is_refused_too() -> None:
+    gin.parse_config("DQNAgent.priority = 'error'")
+    with pytest.raises(ValueError, match="^priority must not be bound with agent 'r2d2', .* got 'error'"):
+        TurnBasedAgent.playing(R2D2, DriftingEnv(), **hyperparameters())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -269,6 +310,8 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tu
         ({"value_rescaling": -1.0}, "value_rescaling must lie in [0, 1], or None for no rescaling, got -1.0"),
         ({"one_step_loss": True}, "one_step_loss must be False with agent 'r2d2', got True"),
         ({"replay_eviction": "reservoir"}, "replay_eviction must be 'oldest' with agent 'r2d2', got 'reservoir'"),
+        ({"priority": "error"}, "priority must not be bound with agent 'r2d2', whose sequences have one made by R2D2A"),
+        ({"loss_type": "l1"}, "loss_type must be one of 'huber', 'mse', got 'l1'"),
         ({"replay_capacity": 3}, "replay_capacity must be >= 4 rows, state_period for each of 1 environments, got 3"),
         ({"network": create_network}, "network must be one over sequences with agent 'r2d2', such as "),
     ],
