@@ -142,7 +142,8 @@ class Spec:
         name: In error messages.
         stack_size: Observations of the last k decisions that the policy reads; above 1 `make_policy_of` is to be
             overridden.
-        update_period: Decisions between two updates.
+        update_period: Decisions between two rounds of updates.
+        num_updates_per_train_step: Updates of a round; 1 live.
         batch_size: Transitions of an update.
         summary_writing_frequency: Updates between two reports of the scalars.
         learns_once: Whether the learner takes what it learns from out of a queue, so that no step is learnt twice.
@@ -155,6 +156,7 @@ class Spec:
     name: ClassVar[str] = "agent"
     stack_size: int = 1
     update_period: int = 1
+    num_updates_per_train_step: int = 1
     batch_size: int = 1
     summary_writing_frequency: int = 500
     learns_once: bool = False

@@ -3,7 +3,7 @@
 The order of a training step under delay, of decision j that starts on frame s_j::
 
     observe      transitions whose rewards were complete at s_j   (what a real agent could have learnt from by then)
-    update       every `update_period` decisions
+    update       every `update_period` decisions, `num_updates_per_train_step` times
     act          decision j, on the weights that the update left
 
 At the end of an episode nothing is in flight, so everything that is complete is observed.
@@ -171,11 +171,12 @@ class TurnBasedAgent:
 
     def _train_step(self) -> None:
         if self.learner.ready and self._training_steps % self.spec.update_period == 0:
-            if self._overlap is None:
-                self._write_scalars(self._update())
-            else:
-                self._join()
-                self._overlap.start()
+            for _ in range(self.spec.num_updates_per_train_step):
+                if self._overlap is None:
+                    self._write_scalars(self._update())
+                else:  # of several, the last one is computed beside the game
+                    self._join()
+                    self._overlap.start()
         self._training_steps += 1
 
     def _join(self) -> None:

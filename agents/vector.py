@@ -332,8 +332,8 @@ class VectorAgent:
     Args:
         spec: Makes the policy and the learner; see `Spec.make_vector_learner`.
         num_envs: N.
-        replay_ratio: Transitions learnt from for each one lived; None for an update every `Spec.update_period`
-            decisions of all environments together.
+        replay_ratio: Transitions learnt from for each one lived; None for `Spec.num_updates_per_train_step` updates
+            every `Spec.update_period` decisions of all environments together.
         act_devices: Devices with a copy of the policy each, among which the rows of a call are shared; None acts on the
             learner's network. rela, Facebook's Ape-X, has them as ``act_device``.
         act_sync_period: Updates after which the copies take over the learner's weights.
@@ -373,6 +373,11 @@ class VectorAgent:
             raise ValueError(
                 f"VectorRunner.replay_ratio must be None with agent {spec.name!r}, which learns from each step once, "
                 f"got {replay_ratio}"
+            )
+        if replay_ratio is not None and spec.num_updates_per_train_step != 1:
+            raise ValueError(
+                f"VectorRunner.replay_ratio must be None where num_updates_per_train_step is bound to "
+                f"{spec.num_updates_per_train_step}, since either says how many updates are made, got {replay_ratio}"
             )
         self.spec, self.num_envs, self._ratio = spec, num_envs, replay_ratio
         self._number, self._learners = number, learners
@@ -497,7 +502,7 @@ class VectorAgent:
         """Return the updates that fall due up to a decision: the first on decision 0, as in turn-based play."""
         decisions *= self._learners
         if self._ratio is None:
-            return -(-decisions // self.spec.update_period)
+            return -(-decisions // self.spec.update_period) * self.spec.num_updates_per_train_step
         return math.ceil(decisions * self._ratio / self.spec.batch_size)
 
     def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:

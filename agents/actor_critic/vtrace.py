@@ -16,7 +16,14 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks, create_optimizer, linear_decay
+from async_wrappers.agents.learner import (
+    Batch,
+    Learner,
+    LossOutput,
+    Networks,
+    create_optimizer,
+    learning_rate_decaying,
+)
 from async_wrappers.agents.losses.actor_critic import (
     effective_sample_size,
     entropy,
@@ -109,7 +116,10 @@ class VTrace(Spec):
         store_version: Store with each decision how many updates had been made, and report how many were since.
         max_abs_reward: Clip rewards to [-c, c] in the loss; None leaves them as they are.
         optimizer: From parameters to an optimiser.
-        learning_rate_decay: Updates over which the learning rate falls linearly to 0; None keeps it.
+        learning_rate_decay: Updates over which the learning rate falls, to 0 unless `learning_rate_end` is given; None
+            keeps it.
+        learning_rate_power: Of the fall: 1 for a line, 2 for a parabola, as in TensorFlow's ``PolynomialDecay``.
+        learning_rate_end: Share of the learning rate that is left after `learning_rate_decay` updates, in [0, 1].
         max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         channels_last: Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md).
@@ -162,6 +172,8 @@ class VTrace(Spec):
         max_abs_reward: float | None = None,
         optimizer: Callable[..., torch.optim.Optimizer] = create_optimizer,
         learning_rate_decay: int | None = None,
+        learning_rate_power: float = 1.0,
+        learning_rate_end: float = 0.0,
         max_gradient_norm: float | None = None,
         device: str = "auto",
         channels_last: bool = True,
@@ -191,8 +203,7 @@ class VTrace(Spec):
         check_at_least("update_period", update_period, 1, "decision")
         check_at_least("summary_writing_frequency", summary_writing_frequency, 1, "update")
         check_at_least("seed", seed, 0, "or more")
-        if learning_rate_decay is not None:
-            check_at_least("learning_rate_decay", learning_rate_decay, 1, "update")
+        decaying = learning_rate_decaying(learning_rate_decay, learning_rate_power, learning_rate_end)
         if decision_interval is not None:
             check_at_least("decision_interval", decision_interval, 1, "frame")
         positive = {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg_rho": clip_pg_rho}
@@ -252,8 +263,7 @@ class VTrace(Spec):
             "chunk": self.chunk,
         }
         self._learning: dict[str, Any] = {"max_gradient_norm": max_gradient_norm, "diverged_dir": diverged_dir}
-        if learning_rate_decay is not None:
-            self._learning["learning_rate_scale"] = partial(linear_decay, over=learning_rate_decay)
+        self._learning |= decaying
         seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
         self._weights_seed, self._exploration_seed, self._learning_seed, self._sources_seed = seeds
 

@@ -92,6 +92,11 @@ class LiveRunner(Runner):
             raise ValueError(
                 f"create_runner.schedule = 'realtime' needs an agent that is made of a Spec, got {self.agent!r}"
             )
+        if spec.num_updates_per_train_step != 1:
+            raise ValueError(
+                "num_updates_per_train_step must be 1 where create_runner.schedule = 'realtime', whose learners update "
+                f"whenever they can, got {spec.num_updates_per_train_step}: bind AsyncRunner.updates_per_transition"
+            )
         self._spec: Spec = spec
         self._learner: Any = learner
         self._spec.check_warmup()

@@ -104,8 +104,8 @@ class VectorRunner(Runner):
         processes: Spread the environments over so many processes; 0 plays them in this one. For environments that are
             slow and written in Python.
         checkpoint_every: Iterations between two checkpoints; the last iteration always writes one.
-        replay_ratio: Transitions learnt from for each one lived; None for an update every ``update_period`` decisions
-            of all environments together.
+        replay_ratio: Transitions learnt from for each one lived; None for ``num_updates_per_train_step`` updates every
+            ``update_period`` decisions of all environments together.
         act_devices: Devices that act, such as ``("cuda:1", "cuda:2")``: each has a copy of the policy's network, and
             the rows of a call are shared among them in the order of their environments. None acts on the learner's
             network.

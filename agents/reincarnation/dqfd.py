@@ -11,6 +11,7 @@ import numpy as np
 
 from async_wrappers.agents.learner import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import large_margin
+from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import LABEL, Student, create_linear_schedule
 from async_wrappers.agents.spec import check_at_least, check_flags, check_numbers, with_gin_values
 from async_wrappers.agents.value_based.dqn import DQN
@@ -19,7 +20,7 @@ __all__ = ["DQfD"]
 
 
 @gin.configurable("DQfDAgent", module="agents")
-class DQfD(Student, DQN):
+class DQfD(Augmented, Student, DQN):
     """DQN with a margin by which the teacher's action is to be the best, ``DQfDAgent`` in gin.
 
     L = TD + lambda m margin, as in reincarnating_rl: not the whole of DQfD, which has a loss on the weights and
@@ -35,7 +36,7 @@ class DQfD(Student, DQN):
         decay_period: Decisions of the online phase after which lambda is 0; -1 for no such end.
         lr_decay: Let the learning rate follow lambda; False keeps it at that of lambda = 1.
         learning_rate_fn: From lambda to the learning rate.
-        shared: Those of `DQN`.
+        shared: Those of `DQN`, `Student` and `Augmented`: `teacher_replay_scheme` and `data_augmentation`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -43,6 +44,9 @@ class DQfD(Student, DQN):
 
     name: ClassVar[str] = "dqfd_dqn"
     learner_kind: str = "DQfDLearner"
+    decides_learning_rate: ClassVar[str | None] = (
+        "whose learning rate may follow lambda: bind create_linear_schedule.initial_lr and final_lr"
+    )
 
     def __init__(
         self,

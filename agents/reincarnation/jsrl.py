@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.agents.policy import Decision, DecisionRandom, linearly_decaying_epsilon
+from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import Student
 from async_wrappers.agents.spec import check_at_least, check_flags, check_numbers, check_shares, with_gin_values
 from async_wrappers.agents.value_based.dqn import DQN
@@ -22,7 +23,7 @@ __all__ = ["JSRL"]
 
 
 @gin.configurable("JSRLAgent", module="agents")
-class JSRL(Student, DQN):
+class JSRL(Augmented, Student, DQN):
     """DQN that explores with a guide, its teacher; ``JSRLAgent`` in gin.
 
     An episode begins with h decisions of the roll-in, h drawn from 1 .. H, the first one counted. In the roll-in the
@@ -38,7 +39,7 @@ class JSRL(Student, DQN):
         roll_out_decay_period: Decisions in which it falls to 0.
         decay_roll_in_steps: What H is multiplied by after an iteration, and rounded down.
         max_roll_in_steps: H at first, decisions; 0 for no roll-in.
-        shared: Those of `DQN`.
+        shared: Those of `DQN`, `Student` and `Augmented`: `data_augmentation`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -47,6 +48,7 @@ class JSRL(Student, DQN):
     name: ClassVar[str] = "jsrl_dqn"
     learner_kind: str = "JSRLLearner"
     labelled: ClassVar[bool] = False
+    follows_score: bool = False
 
     def __init__(
         self,

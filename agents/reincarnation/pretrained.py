@@ -10,6 +10,7 @@ import numpy as np
 
 from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import conservative
+from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import Phase, Student, check_positive
 from async_wrappers.agents.spec import check_numbers, check_shares
 from async_wrappers.agents.value_based.dqn import DQN
@@ -18,7 +19,7 @@ __all__ = ["PretrainedDQN"]
 
 
 @gin.configurable("PretrainedDQNAgent", module="agents")
-class PretrainedDQN(Student, DQN):
+class PretrainedDQN(Augmented, Student, DQN):
     """DQN that learns offline from the teacher's transitions, then goes on by itself, ``PretrainedDQNAgent`` in gin.
 
     Offline L = td TD + c (logsumexp_a(Q(o, a) / tau) - Q(o, a_data) / tau); online L = TD, with a new optimiser.
@@ -31,7 +32,7 @@ class PretrainedDQN(Student, DQN):
         distill_temperature: tau.
         teacher_data_ratio: Share of an online batch that is drawn from the teacher's replay: rehearsal; 0 for none.
         pretraining_learning_rate: Of the offline phase; that of the online phase is the optimiser's own.
-        shared: Those of `DQN`.
+        shared: Those of `DQN`, `Student` and `Augmented`: `teacher_replay_scheme` and `data_augmentation`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -40,6 +41,11 @@ class PretrainedDQN(Student, DQN):
     name: ClassVar[str] = "pretrained_dqn"
     learner_kind: str = "PretrainedDQNLearner"
     labelled: ClassVar[bool] = False
+    follows_score: bool = False
+    decides_learning_rate: ClassVar[str | None] = (
+        "whose phases have each their own: bind PretrainedDQNAgent.pretraining_learning_rate and "
+        "create_optimizer.learning_rate"
+    )
 
     def __init__(
         self,

@@ -11,17 +11,22 @@ from typing import Any, ClassVar
 import gin
 import gymnasium as gym
 import numpy as np
-import torch
 from torch import Tensor
 
 from async_wrappers.agents.learner import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import best_action_distillation, distillation, value_error
-from async_wrappers.agents.reincarnation.student import LABEL, Student, check_positive, create_linear_schedule
+from async_wrappers.agents.reincarnation.augmentation import Augmented
+from async_wrappers.agents.reincarnation.student import (
+    LABEL,
+    Student,
+    check_positive,
+    create_linear_schedule,
+)
 from async_wrappers.agents.spec import check_at_least, check_flags, check_numbers, with_gin_values
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.rainbow import FullRainbow
 
-__all__ = ["DISTILLS", "METHODS", "QDagger", "QDaggerDQN", "QDaggerRainbow", "random_shift"]
+__all__ = ["DISTILLS", "METHODS", "QDagger", "QDaggerDQN", "QDaggerRainbow"]
 
 METHODS = ("reincarnation", "ql_plus_dagger", "dagger")
 
@@ -53,6 +58,10 @@ class QDagger(Student):
     Raises:
         ValueError: An argument out of range.
     """
+
+    decides_learning_rate: ClassVar[str | None] = (
+        "whose learning rate follows lambda: bind create_linear_schedule.initial_lr and final_lr"
+    )
 
     def __init__(
         self,
@@ -87,6 +96,7 @@ class QDagger(Student):
         self._coefficient, self._temperature = distill_loss_coefficient, distill_temperature
         self._best_action_only, self._distills = distill_best_action_only, DISTILLS[distill_type]
         self._method = method_type
+        self.follows_score = method_type == "reincarnation"
         self._learning_rate_fn = with_gin_values(learning_rate_fn)  # called later, when gin may hold other values
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
@@ -122,7 +132,7 @@ class QDagger(Student):
 
 
 @gin.configurable("QDaggerDQNAgent", module="agents")
-class QDaggerDQN(QDagger, DQN):
+class QDaggerDQN(Augmented, QDagger, DQN):
     """QDagger on DQN, ``QDaggerDQNAgent`` in gin; what is bound to ``DQNAgent`` holds for it.
 
     Args:
@@ -136,7 +146,7 @@ class QDaggerDQN(QDagger, DQN):
         method_type: ``"reincarnation"``; ``"ql_plus_dagger"``, where lambda stays 1; or ``"dagger"``, where it does and
             the agent's own loss has weight 0.
         learning_rate_fn: From lambda to the learning rate.
-        shared: Those of `DQN`.
+        shared: Those of `DQN`, `Student` and `Augmented`: `teacher_replay_scheme` and `data_augmentation`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -147,19 +157,18 @@ class QDaggerDQN(QDagger, DQN):
 
 
 @gin.configurable("QDaggerRainbowAgent", module="agents")
-class QDaggerRainbow(QDagger, FullRainbow):
+class QDaggerRainbow(Augmented, QDagger, FullRainbow):
     """QDagger on full Rainbow, ``QDaggerRainbowAgent`` in gin; what is bound to ``FullRainbowAgent`` holds for it.
 
     The term is of the expected values. Importance weights multiply both terms, and priorities are those of the agent's
-    own loss; offline batches are drawn uniformly.
+    own loss; offline batches are drawn uniformly unless `teacher_replay_scheme` is ``"prioritized"``.
 
     Args:
         observation_space: As in `DQN`.
         action_space: Discrete.
-        data_augmentation: Shift the images of each row of a batch at random by up to 4 pixels, those of the observation
-            and the next one each by themselves (DrQ: Kostrikov et al. 2020). The teacher sees them as they are.
         learning_rate_fn: From lambda to the learning rate.
-        shared: Those of `QDagger` and `FullRainbow`.
+        shared: Those of `QDagger` and `FullRainbow`, of `Student` and `Augmented`: `teacher_replay_scheme` and
+            `data_augmentation`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -172,44 +181,9 @@ class QDaggerRainbow(QDagger, FullRainbow):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        data_augmentation: bool = False,
         learning_rate_fn: Callable[[float], float] = create_linear_schedule,
         **shared: Any,
     ) -> None:
         """See the class."""
-        check_flags(data_augmentation=data_augmentation)
-        if data_augmentation and len(observation_space.shape or ()) < 2:
-            raise ValueError(
-                f"data_augmentation must be False for observations that are no images, got {observation_space}"
-            )
         super().__init__(observation_space, action_space, learning_rate_fn=learning_rate_fn, **shared)
         self.learner_kind = f"QDagger{self.learner_kind}"
-        self._augments = data_augmentation
-
-    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return QDagger's loss of a batch, whose images are shifted if that is asked for."""
-        if self._augments:
-            shifted = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
-            batch = {**batch, **shifted}
-        return super().loss(networks, batch, rng)
-
-
-def random_shift(images: Tensor, rng: np.random.Generator, pixels: int = 4) -> Tensor:
-    """Move the images of each row by -pixels .. pixels in both directions; what comes in repeats the edge.
-
-    Args:
-        images: [B, k, H, W]; all k of a row move alike.
-        rng: Draws the shifts.
-        pixels: How far, at most.
-
-    Returns:
-        The same shape and type.
-    """
-    rows, _, height, width = images.shape
-    shifts = torch.from_numpy(rng.integers(-pixels, pixels + 1, (2, rows, 1))).to(images.device)
-    down = (torch.arange(height, device=images.device) + shifts[0]).clamp(0, height - 1)
-    right = (torch.arange(width, device=images.device) + shifts[1]).clamp(0, width - 1)
-    each = torch.arange(rows, device=images.device)
-    # Indices of rows, heights and widths stand around the stack's axis, which therefore comes last.
-    shifted = images[each[:, None, None], :, down[:, :, None], right[:, None, :]]
-    return shifted.movedim(-1, 1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gin
 import gymnasium as gym
 
+from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student
 from async_wrappers.agents.spec import check_flags
 from async_wrappers.agents.value_based.dqn import DQN
@@ -18,7 +19,7 @@ __all__ = ["ReloadedDQN"]
 
 
 @gin.configurable("ReloadedDQNAgent", module="agents")
-class ReloadedDQN(Student, DQN):
+class ReloadedDQN(Augmented, Student, DQN):
     """DQN that begins with its teacher's weights, target network, optimiser and replay, ``ReloadedDQNAgent`` in gin.
 
     Args:
@@ -26,7 +27,7 @@ class ReloadedDQN(Student, DQN):
         action_space: Discrete.
         reload_optimizer: Begin with the moments of the teacher's optimiser; False for none.
         load_replay: Begin with the teacher's replay; False for an empty one.
-        shared: Those of `DQN`.
+        shared: Those of `DQN`, `Student` and `Augmented`: `data_augmentation`.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -35,6 +36,7 @@ class ReloadedDQN(Student, DQN):
     name: ClassVar[str] = "reloaded_dqn"
     learner_kind: str = "ReloadedDQNLearner"
     labelled: ClassVar[bool] = False
+    follows_score: bool = False
 
     def __init__(
         self,

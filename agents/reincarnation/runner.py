@@ -23,9 +23,9 @@ from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
-from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent
+from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent, seed_of
 from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
-from async_wrappers.agents.spec import check_choice
+from async_wrappers.agents.spec import check_choice, check_flags, check_numbers
 
 __all__ = ["RunnerWithTeacher", "train_teacher"]
 
@@ -60,6 +60,11 @@ class RunnerWithTeacher(Runner):
         label_at: Under delay, of which observation the teacher's values are that teach: of that which the decision
             started from (``"start"``), or of that on which its action landed (``"effect"``).
         dopamine_teacher_fn: Makes a teacher of Dopamine's checkpoints, from (directory, environment, number).
+        evaluate_teacher: Let the teacher play an evaluation phase before the first iteration. False leaves it out, and
+            with it random play's; students are then normalised by `teacher_score`.
+        teacher_score: The teacher's mean return, where it is not evaluated; None for a student whose lambda does not
+            follow the score, which is then not normalised.
+        random_teacher: Take a teacher that has learnt nothing, in the place of `teacher_checkpoint_dir`: for tests.
 
     Raises:
         ValueError: An argument out of range, or an agent that learns from no teacher.
@@ -76,6 +81,9 @@ class RunnerWithTeacher(Runner):
         teacher_gin_file: str | None = None,
         label_at: str = "start",
         dopamine_teacher_fn: Callable[..., Teacher] = DopamineTeacher,
+        evaluate_teacher: bool = True,
+        teacher_score: float | None = None,
+        random_teacher: bool = False,
     ) -> None:
         """See the class."""
         super().__init__(base_dir)
@@ -96,6 +104,26 @@ class RunnerWithTeacher(Runner):
             )
         if self._pretraining is not None:
             raise ValueError("Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'")
+        check_flags(evaluate_teacher=evaluate_teacher, random_teacher=random_teacher)
+        if teacher_score is not None:
+            check_numbers(teacher_score=teacher_score)
+        if teacher_score is not None and evaluate_teacher:
+            raise ValueError(
+                "RunnerWithTeacher.teacher_score must be None where the teacher is evaluated, got "
+                f"{teacher_score}: bind RunnerWithTeacher.evaluate_teacher = False"
+            )
+        if not evaluate_teacher and teacher_score is None and self.student.student.follows_score:
+            raise ValueError(
+                "RunnerWithTeacher.teacher_score must be bound, the teacher's mean return, where evaluate_teacher is "
+                f"False with agent {self.student.spec.name!r}, whose lambda follows the normalised score, got None"
+            )
+        if random_teacher and (teacher_checkpoint_dir is not None or teacher_gin_file is not None):
+            raise ValueError(
+                "RunnerWithTeacher.random_teacher must be False where teacher_checkpoint_dir or teacher_gin_file name "
+                f"a teacher, got {teacher_checkpoint_dir!r} and {teacher_gin_file!r}"
+            )
+        self._evaluate_teacher, self._teacher_score = evaluate_teacher, teacher_score
+        self._random_teacher = random_teacher
         self._teacher_path, self._teacher_number = teacher_checkpoint_dir, teacher_checkpoint_number
         self._teacher_steps, self._updates, self._label_at = teacher_steps, num_pretraining_steps, label_at
         offline = num_pretraining_iterations if num_pretraining_steps else 0
@@ -104,6 +132,11 @@ class RunnerWithTeacher(Runner):
             raise ValueError(
                 "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline "
                 f"updates, and no teacher_data_ratio), got {teacher_steps}"
+            )
+        if self.student.student.teacher_replay_scheme != "uniform" and not (offline or self._rehearses):
+            raise ValueError(
+                "teacher_replay_scheme must be 'uniform' where nothing is drawn from the teacher's replay (no offline "
+                f"updates, and no teacher_data_ratio), got {self.student.student.teacher_replay_scheme!r}"
             )
         self._kinds = [Phase.COLLECT] * bool(teacher_steps) + [Phase.OFFLINE] * offline
         self._kinds += [Phase.ONLINE] * self.num_iterations
@@ -125,15 +158,8 @@ class RunnerWithTeacher(Runner):
         Raises:
             ValueError: The teacher cannot be loaded, plays another game, or has no replay where one is needed.
         """
-        if self._teacher_path is None:
-            raise ValueError(
-                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
-                "got None"
-            )
         if self.teacher is None:
-            if self._teacher_gin_file is not None:
-                train_teacher(Path(self._teacher_path), self._teacher_gin_file)
-            self.teacher = self._load_teacher(Path(self._teacher_path))
+            self.teacher = self._load_teacher()
             self.environment = TeacherView.within(self.environment, self.teacher)
             needed = Phase.OFFLINE in self._kinds or self._rehearses
             self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self._label_at)
@@ -150,7 +176,18 @@ class RunnerWithTeacher(Runner):
         spec.reload(self.student, self.teacher)
         return False
 
-    def _load_teacher(self, path: Path) -> Teacher:
+    def _load_teacher(self) -> Teacher:
+        if self._random_teacher:
+            seed = seed_of(self.seed, 3)  # not the student's, whose first weights would be the same
+            return Teacher.of_first_weights(self._create_environment(), self.student.spec.stack_size, seed)
+        if self._teacher_path is None:
+            raise ValueError(
+                "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
+                "got None"
+            )
+        path = Path(self._teacher_path)
+        if self._teacher_gin_file is not None:
+            train_teacher(path, self._teacher_gin_file)
         if is_dopamine(path):
             return self._dopamine_teacher(path, self._create_environment(), self._teacher_number)
         return Teacher.of_run(path, self._teacher_number)
@@ -178,6 +215,11 @@ class RunnerWithTeacher(Runner):
         """Let the teacher and random play have an evaluation phase each, in the teacher's environment."""
         assert self.teacher is not None
         measured = self.seed, self._lengths[Plays.EVAL], self.max_steps_per_episode
+        if not self._evaluate_teacher:
+            self._scores = {"teacher": self._teacher_score, "random": None, "returns": []}
+            if self._teacher_score is not None:
+                self._scores["random"] = self.teacher.random_score(*measured)
+            return
         scores = self.teacher.score(*measured)
         self._scores = {
             "teacher": statistics.fmean(scores),
@@ -196,9 +238,9 @@ class RunnerWithTeacher(Runner):
         """Return (score - random) / (teacher - random); a teacher no better than random play is left behind at once.
 
         Raises:
-            ValueError: The teacher has not been measured yet.
+            ValueError: The teacher has not been measured yet, or is not to be.
         """
-        if self._scores is None:
+        if self._scores is None or self._scores["teacher"] is None:
             raise ValueError("normalized_score must be asked for when the teacher has played, in the first iteration")
         random, teacher = self._scores["random"], self._scores["teacher"]
         return float((score - random) / max(teacher - random, 1e-8))
@@ -220,9 +262,11 @@ class RunnerWithTeacher(Runner):
             line["teacher_weight"] = self.student.teaching.weight
             return
         assert self._scores is not None
-        normalized = self.normalized_score(line["eval_average_return"])
-        line |= {"eval_normalized_score": normalized, "teacher_return": self._scores["teacher"]}
-        scalars["Eval/Normalized_Score"] = normalized
+        normalized = 0.0
+        if self._scores["teacher"] is not None:
+            normalized = self.normalized_score(line["eval_average_return"])
+            line |= {"eval_normalized_score": normalized, "teacher_return": self._scores["teacher"]}
+            scalars["Eval/Normalized_Score"] = normalized
         scalars["Train/distill_loss_decay"] = self.student.teaching.weight
         self.student.record_score(normalized)
 

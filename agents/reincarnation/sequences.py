@@ -78,7 +78,12 @@ class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras
         return LossOutput(self._coefficient * loss, metrics={"DistillLoss": loss.mean()})
 
     def check_replays(self) -> None:
-        """Accept the agent as it is: it has no replay."""
+        """Refuse priorities of the teacher's replay: there is none."""
+        if self.teacher_replay_scheme != "uniform":
+            raise ValueError(
+                f"teacher_replay_scheme must be 'uniform' with agent {self.name!r}, which has no replay, got "
+                f"{self.teacher_replay_scheme!r}"
+            )
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
         """Refuse all phases but the online one.
@@ -106,14 +111,15 @@ class QDaggerR2D2(QDagger, R2D2):
     """QDagger on R2D2, ``QDaggerR2D2Agent`` in gin; what is bound to ``R2D2Agent`` holds for it. One environment.
 
     The term is of the values before their rescaling, softmax(h^-1(Q) / tau), a sum over the rows that are learnt from,
-    as R2D2's loss is. In the offline phase sequences of the teacher's play are drawn uniformly; the states that stand
-    before them are those of the student's first weights, which the burn-in makes up for.
+    as R2D2's loss is. In the offline phase sequences of the teacher's play are drawn, uniformly unless
+    `teacher_replay_scheme` is ``"prioritized"``; the states that stand before them are those of the student's first
+    weights, which the burn-in makes up for.
 
     Args:
         observation_space: As in `DQN`.
         action_space: Discrete.
         learning_rate_fn: From lambda to the learning rate.
-        shared: Those of `QDagger` and `R2D2`; `learning_rate_decay` is None, for the rate follows lambda.
+        shared: Those of `QDagger`, `Student` and `R2D2`; `learning_rate_decay` is None, for the rate follows lambda.
 
     Raises:
         ValueError: A space that the agent cannot use, or an argument out of range.
@@ -132,11 +138,6 @@ class QDaggerR2D2(QDagger, R2D2):
     ) -> None:
         """See the class."""
         super().__init__(observation_space, action_space, learning_rate_fn=learning_rate_fn, **shared)
-        if "learning_rate_scale" in self._learning:
-            raise ValueError(
-                f"learning_rate_decay must be None with agent {self.name!r}, whose learning rate follows lambda: "
-                "bind create_linear_schedule.initial_lr and final_lr"
-            )
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return c times the distillation, a sum over the rows that are learnt from, [B]."""
@@ -163,10 +164,8 @@ class QDaggerR2D2(QDagger, R2D2):
             )
 
     def make_teacher_replay(self) -> Replay:
-        """Make the replay of the sequences that the teacher plays, drawn from uniformly."""
-        settings = {**self._replay, "selector": "uniform"}
-        of_selector = ("priority_exponent", "importance_exponent")
-        settings = {name: value for name, value in settings.items() if name not in of_selector}
+        """Make the replay of the sequences that the teacher plays."""
+        settings = self.teacher_replay_settings()
         capacity = (1_000_000 if self._replay_capacity is None else self._replay_capacity) // settings["period"]
         seed = seed_of(self._replay_seed, 1)
         return create_sequence_replay(self.observation_space, self.extras, capacity=capacity, seed=seed, **settings)

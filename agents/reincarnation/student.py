@@ -37,7 +37,7 @@ from async_wrappers.agents.losses.teaching import clipped_weight
 from async_wrappers.agents.policy import Decision, DecisionRandom, Outcome
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import Spec, check_at_least, check_numbers
+from async_wrappers.agents.spec import Spec, check_at_least, check_choice, check_numbers
 from async_wrappers.agents.turn_based import TurnBasedAgent
 
 if TYPE_CHECKING:
@@ -178,9 +178,11 @@ def _same(value: Any) -> Any:
 class Rehearsal:
     """A source whose batches are the student's, with each row replaced by one of the teacher's with a probability.
 
+    Rows that were drawn uniformly have weight 1 and no priority beside rows that were drawn by priority.
+
     Args:
         student: The student's replay.
-        teacher: The teacher's, drawn from uniformly; its rows have weight 1 and no priority.
+        teacher: The teacher's.
         ratio: The probability, in [0, 1].
         teaching: Counts the batches.
         seed: Of the choice of the rows.
@@ -190,27 +192,35 @@ class Rehearsal:
         """See the class."""
         self._student, self._teacher, self._ratio, self._teaching = student, teacher, ratio, teaching
         self._random = DecisionRandom(seed)
+        self._of_student = self._of_teacher = False  # whose rows of the last batch were drawn by priority
 
     def sample(self) -> dict[str, Any]:
-        """Return a batch of both; a row of the teacher's has the index -1."""
+        """Return a batch of both; a row of the teacher's has the index -1, or -1 - i where it has a priority."""
         own = self._student.sample()
         rows = len(own["action"])
         others = self._teacher.sample(rows)
+        self._of_student, self._of_teacher = "weight" in own, "weight" in others
         drawn = self._random.draw(0, self._teaching.rehearsed, eval_mode=False).random(rows)
         self._teaching.rehearsed += 1
         of_teacher = drawn < self._ratio
-        without = {"weight": np.ones(rows, np.float32), "probability": np.ones(rows), "index": np.full(rows, -1)}
-        return {name: _where(of_teacher, {**others, **without}[name], column) for name, column in own.items()}
+        without = {"weight": np.ones(rows, np.float32), "probability": np.ones(rows)}
+        index = -1 - others["index"] if self._of_teacher else np.full(rows, -1)
+        names = dict.fromkeys([*own, *without]) if self._of_teacher else own
+        mine, theirs = {**without, **own}, {**without, **others, "index": index}
+        return {name: _where(of_teacher, theirs[name], mine[name]) for name in names}
 
     def transitions(self, slots: npt.NDArray[np.int64], update_horizon: int | None = None) -> dict[str, Any]:
         """Return transitions of the student's."""
         return self._student.transitions(slots, update_horizon)
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
-        """Give the student's transitions their priorities."""
+        """Give the transitions of a replay that is drawn from by priority theirs."""
         indexes, priorities = np.asarray(index), np.asarray(priority)
         own = indexes >= 0
-        self._student.set_priorities(indexes[own], priorities[own])
+        if self._of_student:
+            self._student.set_priorities(indexes[own], priorities[own])
+        if self._of_teacher:
+            self._teacher.set_priorities(-1 - indexes[~own], priorities[~own])
 
 
 def _where(chosen: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
@@ -232,13 +242,20 @@ class Student(Spec):
     Attributes:
         labelled: Whether transitions carry the teacher's values.
         teaching: How far the student has come, which `ReincarnatedAgent` brings up to date.
+        follows_score: Whether the weight of the teacher's term follows the student's score.
+        decides_learning_rate: Why the student's learning rate is not the optimiser's, and the remedy where a fall of it
+            is bound; None where it is.
         decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
+        teacher_replay_scheme: How the teacher's replay is drawn from, ``"uniform"`` or ``"prioritized"``.
         teacher_data_ratio: Share of an online batch that is drawn from the teacher's replay.
         reloads_replay: Whether the student's replay begins as that of its teacher.
     """
 
     labelled: ClassVar[bool] = True
+    follows_score: bool = True
+    decides_learning_rate: ClassVar[str | None] = None
     decay_period: int = -1
+    teacher_replay_scheme: str = "uniform"
     teacher_data_ratio: float = 0.0
     reloads_replay: bool = False
     # What the agent's own base is, for the type checker.
@@ -249,14 +266,25 @@ class Student(Spec):
     _replay_capacity: int | None
     _replay_seed: int
     _learning: dict[str, Any]
+    _exponents: dict[str, float]
 
     def __init__(
-        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, decay_period: int = -1, **shared: Any
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        decay_period: int = -1,
+        teacher_replay_scheme: str = "uniform",
+        **shared: Any,
     ) -> None:
         """See the class."""
         super().__init__(observation_space, action_space, **shared)
         check_at_least("decay_period", decay_period, -1, "decisions")
+        check_choice("teacher_replay_scheme", teacher_replay_scheme, ("uniform", "prioritized"))
+        self.teacher_replay_scheme = teacher_replay_scheme
         self.check_replays()
+        if self.decides_learning_rate is not None and "learning_rate_scale" in self._learning:
+            raise ValueError(f"learning_rate_decay must be None with agent {self.name!r}, {self.decides_learning_rate}")
         self.decay_period = decay_period
         self.teaching = Teaching()
 
@@ -338,16 +366,20 @@ class Student(Spec):
         return seed_of(self._replay_seed, 2)
 
     def make_teacher_replay(self) -> Replay:
-        """Make the replay of what the teacher does, drawn from uniformly."""
-        uniform = {"selector": "uniform", "priority_exponent": None, "importance_exponent": None}
-        settings = {name: value for name, value in {**self._replay, **uniform}.items() if value is not None}
+        """Make the replay of what the teacher does."""
         return create_replay(
             self.observation_space,
             capacity=self._replay_capacity,
             seed=seed_of(self._replay_seed, 1),
             extras=self.extras,
-            **settings,
+            **{name: value for name, value in self.teacher_replay_settings().items() if value is not None},
         )
+
+    def teacher_replay_settings(self) -> dict[str, Any]:
+        """Return the settings of the student's replay with those of how the teacher's is drawn from in their place."""
+        settings = {name: value for name, value in self._replay.items() if name not in self._exponents}
+        exponents = self._exponents if self.teacher_replay_scheme == "prioritized" else {}
+        return {**settings, "selector": self.teacher_replay_scheme, **exponents}
 
     def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
         """Refuse: labels are made in turn.

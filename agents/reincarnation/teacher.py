@@ -29,6 +29,7 @@ import numpy.typing as npt
 from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
+from async_wrappers.agents.experiment.config import empty_gin
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
 from async_wrappers.agents.experiment.runner import newest_bundle
 from async_wrappers.agents.files import Arrays
@@ -40,6 +41,7 @@ from async_wrappers.agents.replay.ring import TERMINAL
 from async_wrappers.agents.schema import batch_of_one, each_array, stacked
 from async_wrappers.agents.spec import discrete_actions
 from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 
 __all__ = [
     "COLLECT",
@@ -138,6 +140,21 @@ class Teacher:
         numbers = [int(found[1])] if found else _numbers_of_replays(base_dir)
         replay = (base_dir / CHECKPOINTS / "replay", max(numbers)) if numbers else None
         return cls(agent, environment, f"teacher {path}", replay, path)
+
+    @classmethod
+    def of_first_weights(cls, environment: Environment, stack_size: int, seed: int) -> Teacher:
+        """Make a teacher that has learnt nothing, for tests: a DQN with the weights that it begins with.
+
+        Args:
+            environment: One such as its student's, its own; of it the part inside the delay is played.
+            stack_size: Observations that it reads.
+            seed: Of the weights.
+        """
+        inside = next((layer.env for layer in layers_of(environment) if _is_delay(layer)), environment)
+        with empty_gin():  # the student's bindings are not the teacher's
+            small: dict[str, Any] = {"stack_size": stack_size, "replay_capacity": stack_size + 8}
+            agent = TurnBasedAgent.playing(DQN, inside, seed=seed, **small)
+        return cls(agent, inside, f"the random teacher of seed {seed}")
 
     def identity(self) -> dict[str, Any]:
         """Return its agent's name and the SHA-256 of its weights: what makes it the same teacher."""

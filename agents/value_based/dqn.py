@@ -15,7 +15,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.learner import Batch, Learner, LossOutput, Monitor, Networks, create_optimizer
+from async_wrappers.agents.learner import (
+    Batch,
+    Learner,
+    LossOutput,
+    Monitor,
+    Networks,
+    create_optimizer,
+    learning_rate_decaying,
+)
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.networks.q_network import check_fit, create_network
 from async_wrappers.agents.policy import (
@@ -73,7 +81,10 @@ class DQN(Spec):
         discount_by: ``"decision"``: gamma per decision, as in the paper; ``"frame"``: gamma ** interval.
         update_horizon: n of the n-step return, in decisions.
         min_replay_history: Transitions observed before the first update.
-        update_period: Decisions between two updates.
+        update_period: Decisions between two rounds of updates.
+        num_updates_per_train_step: Updates of a round (Dopamine's name), each of a batch of its own: with `batch_size`
+            times this by `update_period`, so many transitions are learnt from for each one lived (the replay ratio).
+            Live, where learners update whenever they can, it is 1.
         target_update_period: Decisions between two copies into the target network.
         epsilon_fn: From (decay period, frame, warm-up, final epsilon) to epsilon in training.
         epsilon_train: Final epsilon in training.
@@ -101,6 +112,10 @@ class DQN(Spec):
         replay_compression: ``"lz4"`` keeps observations packed (needs the extra ``lz4``); None as they are.
         batch_size: Transitions per update.
         optimizer: From parameters to an optimiser.
+        learning_rate_decay: Updates over which the learning rate falls, to 0 unless `learning_rate_end` is given; None
+            keeps it.
+        learning_rate_power: Of the fall: 1 for a line, 2 for a parabola, as in TensorFlow's ``PolynomialDecay``.
+        learning_rate_end: Share of the learning rate that is left after `learning_rate_decay` updates, in [0, 1].
         loss_type: ``"huber"`` or ``"mse"``.
         double_dqn: The double Q-learning target (van Hasselt et al. 2016).
         one_step_loss: Add to the loss of each n-step return that of its first step alone.
@@ -139,6 +154,7 @@ class DQN(Spec):
         update_horizon: int = 1,
         min_replay_history: int = 20_000,
         update_period: int = 4,
+        num_updates_per_train_step: int = 1,
         target_update_period: int = 8_000,
         epsilon_fn: Callable[[int, int, int, float], float] = linearly_decaying_epsilon,
         epsilon_train: float = 0.01,
@@ -157,6 +173,9 @@ class DQN(Spec):
         replay_compression: str | None = None,
         batch_size: int = 32,
         optimizer: Callable[..., torch.optim.Optimizer] = create_optimizer,
+        learning_rate_decay: int | None = None,
+        learning_rate_power: float = 1.0,
+        learning_rate_end: float = 0.0,
         loss_type: str = "huber",
         double_dqn: bool = False,
         one_step_loss: bool = False,
@@ -192,6 +211,7 @@ class DQN(Spec):
         check_at_least("batch_size", batch_size, 1, "transition")
         check_at_least("seed", seed, 0, "or more")
         check_at_least("update_period", update_period, 1, "decision")
+        check_at_least("num_updates_per_train_step", num_updates_per_train_step, 1, "update")
         check_at_least("target_update_period", target_update_period, 1, "decision")
         check_at_least("min_replay_history", min_replay_history, 0, "transitions")
         if replay_capacity is not None:
@@ -247,7 +267,7 @@ class DQN(Spec):
         super().__init__(observation_space, action_space, decision_interval=decision_interval, seed=seed)
         self.first_action, self.num_actions = discrete_actions(action_space, self.name)
         self.stack_size = stack_size
-        self.update_period = update_period
+        self.update_period, self.num_updates_per_train_step = update_period, num_updates_per_train_step
         self.batch_size = batch_size
         self.summary_writing_frequency = summary_writing_frequency
         self.gamma, self.discount_by = gamma, discount_by
@@ -267,9 +287,9 @@ class DQN(Spec):
             "compression": replay_compression,
             "selector": replay_scheme,
         }
+        self._exponents = {"priority_exponent": priority_exponent, "importance_exponent": importance_exponent}
         if replay_scheme == "prioritized":
-            exponents = {"priority_exponent": priority_exponent, "importance_exponent": importance_exponent}
-            self._replay |= exponents
+            self._replay |= self._exponents
         self._replay_capacity = replay_capacity
         self._min_replay_history = min_replay_history
         self._warmup_unset = epsilon_warmup is None and min_replay_history > 0 and has_warmup(epsilon_fn)
@@ -280,11 +300,12 @@ class DQN(Spec):
         per_actor = is_per_actor(epsilon_fn)
         self._epsilon = Epsilon(epsilon_fn, epsilon_decay_period, warmup, epsilon_train, epsilon_eval, per_actor)
         self._learning: dict[str, Any] = {
-            "target_update_period": max(1, round(target_update_period / update_period)),
+            "target_update_period": max(1, round(target_update_period * num_updates_per_train_step / update_period)),
             "max_gradient_norm": max_gradient_norm,
             "one_step_loss": one_step_loss,
             "priority_epsilon": priority_epsilon,
             "diverged_dir": diverged_dir,
+            **learning_rate_decaying(learning_rate_decay, learning_rate_power, learning_rate_end),
         }
         seeds = [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(seed).spawn(4)]
         self._weights_seed, self._replay_seed, self._exploration_seed, self._learning_seed = seeds

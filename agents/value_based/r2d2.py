@@ -14,7 +14,7 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.learner import Batch, LossOutput, Networks, linear_decay
+from async_wrappers.agents.learner import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.losses.values import huber
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
@@ -71,7 +71,6 @@ class R2D2(DQN):
         actor_priorities: Let a sequence enter with the priority that follows from the values of acting, as the paper's
             actors do. Where none of its errors is known it enters with the largest priority so far. It has an effect
             where many environments are played at once.
-        learning_rate_decay: Updates over which the learning rate falls linearly to 0; None keeps it.
         shared: The others of `DQN`. `replay_capacity` counts the rows of all environments, those that two sequences
             share once. `priority` is refused: `eta` makes a sequence's.
 
@@ -104,7 +103,6 @@ class R2D2(DQN):
         epsilon_fn: Callable[..., float] = per_actor_epsilon,
         prefetch: bool = False,
         actor_priorities: bool = False,
-        learning_rate_decay: int | None = None,
         **shared: Any,
     ) -> None:
         """See the class."""
@@ -116,8 +114,6 @@ class R2D2(DQN):
                 f"state_period must be <= burn_in + unroll_length = {burn_in + unroll_length} rows, or some would be "
                 f"in no sequence, got {state_period}"
             )
-        if learning_rate_decay is not None:
-            check_at_least("learning_rate_decay", learning_rate_decay, 1, "update")
         check_flags(prefetch=prefetch)
         check_numbers(eta=eta)
         check_shares(eta=eta)
@@ -150,8 +146,6 @@ class R2D2(DQN):
         if self._priority != "loss":  # bound to DQN
             raise ValueError(_no_priority(self._priority))
         self.batch_size = batch_size * unroll_length  # transitions
-        if learning_rate_decay is not None:
-            self._learning["learning_rate_scale"] = partial(linear_decay, over=learning_rate_decay)
         self.burn_in, self.update_horizon = burn_in, update_horizon
         self.eta, self.value_rescaling = eta, value_rescaling
         if (replay_bytes := self._replay["replay_bytes"]) is not None:

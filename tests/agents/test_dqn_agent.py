@@ -320,6 +320,39 @@ class TestUpdates:
         assert agent.learner.updates >= 3 * updates
         assert copied == list(range(updates, agent.learner.updates + 1, updates))
 
+    def test_a_round_may_have_several_updates(self) -> None:
+        env = DriftingEnv(lengths=[46])
+        agent = make_dqn(
+            env, min_replay_history=5, update_period=4, num_updates_per_train_step=3, target_update_period=8
+        )
+        found = self.updates(agent)
+        copied: list[int] = []
+        synchronize = agent.learner.synchronize_target
+        agent.learner.synchronize_target = lambda: [copied.append(agent.learner.updates), synchronize()]  # type: ignore[method-assign, assign, return-value, func-returns-value]
+        play(agent, env, range(1))
+        rounds = [steps for steps, _ in found]
+        assert rounds == [steps for steps in range(8, 46, 4) for _ in range(3)]
+        # Eight decisions are two rounds: the target's period is one of decisions.
+        assert copied == list(range(6, agent.learner.updates + 1, 6)) and len(copied) > 3
+
+    def test_the_learning_rate_falls_and_stays_at_its_end(self) -> None:
+        env = DriftingEnv(lengths=[60])
+        agent = make_dqn(
+            env,
+            min_replay_history=5,
+            update_period=1,
+            learning_rate_decay=20,
+            learning_rate_power=2.0,
+            learning_rate_end=0.25,
+        )
+        update, group = agent.learner.update, agent.learner._optimizer.param_groups[0]
+        first, rates = group["lr"], list[float]()
+        agent.learner.update = lambda: [update(), rates.append(group["lr"])][0]  # type: ignore[method-assign, func-returns-value, assign, return-value]
+        play(agent, env, range(1))
+        expected = [first * (0.25 + 0.75 * (1 - min(done, 20) / 20) ** 2) for done in range(len(rates))]
+        assert rates == pytest.approx(expected, rel=1e-12) and len(rates) > 40
+        assert rates[-1] == first * 0.25
+
     def test_evaluation_neither_updates_nor_observes(self) -> None:
         env = DriftingEnv(lengths=[15])
         agent = make_dqn(env, min_replay_history=2)
@@ -563,6 +596,15 @@ class TestArguments:
             ({"update_horizon": 0}, "update_horizon must be >= 1 decision, got 0$"),
             ({"min_replay_history": -1}, "min_replay_history must be >= 0 transitions, got -1$"),
             ({"update_period": 0}, "update_period must be >= 1 decision, got 0$"),
+            ({"num_updates_per_train_step": 0}, "num_updates_per_train_step must be >= 1 update, got 0$"),
+            ({"learning_rate_decay": 0}, "learning_rate_decay must be >= 1 update, got 0$"),
+            ({"learning_rate_decay": 9, "learning_rate_power": 0.0}, "learning_rate_power must be > 0 and finite, got"),
+            ({"learning_rate_decay": 9, "learning_rate_end": 1.5}, r"learning_rate_end must lie in \[0, 1\], got 1.5$"),
+            (
+                {"learning_rate_power": 2.0},
+                "learning_rate_decay must be bound, in updates, where learning_rate_power or learning_rate_end is, "
+                "got None beside 2.0 and 0.0$",
+            ),
             ({"target_update_period": 0}, "target_update_period must be >= 1 decision, got 0$"),
             ({"replay_capacity": 1}, "(replay_)?capacity must be >= 2 slots .*, got 1$"),
             ({"batch_size": 0}, "batch_size must be >= 1 transition, got 0$"),

@@ -48,6 +48,14 @@ class TestC51(FamilyContract):
     member = "c51"
 
 
+class TestSeveralUpdatesAtAFallingRate(FamilyContract):
+    member = "dqn, double, dueling, prioritized"
+
+    def make_agent(self, environment: Any, seed: int) -> Any:
+        falling = {"learning_rate_decay": 9, "learning_rate_power": 2.0, "learning_rate_end": 0.1}
+        return make_agent(self.member, environment, stack_size=2, seed=seed, num_updates_per_train_step=3, **falling)
+
+
 class TestRainbow(FamilyContract):
     member = "rainbow"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from async_wrappers.agents.learner import OPTIMIZERS, create_optimizer
+from async_wrappers.agents.learner import OPTIMIZERS, create_optimizer, linear_decay, polynomial_decay
 
 
 def after_steps(gradients: list[float], **arguments: Any) -> float:
@@ -70,6 +70,27 @@ def test_centered_rmsprop_divides_by_the_standard_deviation() -> None:
 def test_the_defaults_are_dopamines_for_atari() -> None:
     defaults = create_optimizer([nn.Parameter(torch.zeros(1))]).defaults
     assert (defaults["lr"], defaults["betas"], defaults["eps"]) == (6.25e-5, (0.9, 0.999), 1.5e-4)
+
+
+@pytest.mark.parametrize(
+    ("updates", "power", "end", "factor"),
+    [
+        (0, 2.0, 0.1, 1.0),
+        (25, 1.0, 0.0, 0.75),
+        (25, 2.0, 0.0, 0.5625),
+        (25, 2.0, 0.2, 0.2 + 0.8 * 0.5625),
+        (50, 0.5, 0.0, 0.5**0.5),
+        (100, 2.0, 0.2, 0.2),
+        (1000, 2.0, 0.2, 0.2),
+        (1000, 1.0, 0.0, 0.0),
+    ],
+)
+def test_a_learning_rate_falls_as_a_polynomial(updates: int, power: float, end: float, factor: float) -> None:
+    assert polynomial_decay(updates, 100, power, end) == pytest.approx(factor, rel=1e-12)
+
+
+def test_a_polynomial_of_power_1_is_the_line_bit_for_bit() -> None:
+    assert [polynomial_decay(updates, 37) for updates in range(50)] == [linear_decay(each, 37) for each in range(50)]
 
 
 def test_an_unknown_name_is_refused_in_one_sentence() -> None:

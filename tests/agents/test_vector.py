@@ -101,9 +101,12 @@ def test_each_environment_stores_what_it_would_store_alone(delays: dict[str, int
     envs.close()
 
 
-@pytest.mark.parametrize(("member", "overlap"), [*((member, False) for member in FAMILY), ("rainbow", True)])
-def test_one_environment_ends_in_the_weights_of_turn_based_play(member: str, overlap: bool) -> None:
-    terms = {**hyperparameters(member), "update_period": 3}
+@pytest.mark.parametrize(
+    ("member", "overlap", "updates"),
+    [*((member, False, 1) for member in FAMILY), ("rainbow", True, 1), ("rainbow", False, 4), ("rainbow", True, 2)],
+)
+def test_one_environment_ends_in_the_weights_of_turn_based_play(member: str, overlap: bool, updates: int) -> None:
+    terms = {**hyperparameters(member), "update_period": 3, "num_updates_per_train_step": updates}
     alone = TurnBasedAgent.playing(DQN if "dqn" in member else AGENTS[member.partition(",")[0]], drifting(2), **terms)
     envs = numbered(1, delay=2)
     agent = VectorAgent(type(alone.spec)(envs.observation_space, envs.action_space, **terms), 1)
@@ -125,6 +128,16 @@ def test_one_environment_ends_in_the_weights_of_turn_based_play(member: str, ove
     assert agent.updates > 5
     assert_identical(agent.learner.state_dict(), alone.learner.state_dict())
     assert_identical(agent.learner.replay.state_dict(), alone.learner.replay.state_dict())
+
+
+def test_a_round_may_owe_several_updates_and_a_ratio_says_how_many_by_itself() -> None:
+    envs = numbered(2)
+    spec = make_spec(envs, min_replay_history=0, update_period=4, num_updates_per_train_step=3, batch_size=8)
+    agent = VectorAgent(spec, 2)
+    play(agent, envs, 20)
+    assert agent.updates == 9 * 3  # one round for every 4 decisions, but for the first, when there was nothing
+    with pytest.raises(ValueError, match="replay_ratio must be None where num_updates_per_train_step is bound to 3"):
+        VectorAgent(spec, 2, replay_ratio=2.0)
 
 
 @pytest.mark.parametrize("member", [member for member in FAMILY if "reservoir" not in member])

@@ -253,6 +253,15 @@ def test_the_learning_rate_falls_to_0() -> None:
     assert_identical(dict(learner.network.state_dict()), before)
 
 
+def test_the_learning_rate_falls_as_a_polynomial() -> None:
+    agent, envs = vector(4, learning_rate_decay=40, learning_rate_power=2.0, learning_rate_end=0.1)
+    learner: Any = agent.learner
+    rounds(agent, envs, 30)
+    share = 0.1 + 0.9 * (1 - (learner.updates - 1) / 40) ** 2
+    assert 1 < learner.updates < 40
+    assert learner._optimizer.param_groups[0]["lr"] == pytest.approx(0.02 * share)
+
+
 def _waiting(learner: Any) -> dict[str, Any]:
     """The state of a queue in which the oldest batch waits again."""
     state: dict[str, Any] = learner.replay.state_dict()

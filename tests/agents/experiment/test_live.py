@@ -481,6 +481,10 @@ def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
         ),
         (("create_agent.agent_name = 'random'",), "an agent that learns"),
         (("Runner.report_episodes = 3",), "report_episodes must be 0"),
+        (
+            ("DQNAgent.num_updates_per_train_step = 2",),
+            "num_updates_per_train_step must be 1 where create",
+        ),
     ],
 )
 def test_what_cannot_be_played_live_is_refused(tmp_path: Path, bindings: tuple[str, ...], message: str) -> None:

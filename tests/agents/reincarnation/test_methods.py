@@ -142,6 +142,30 @@ def test_each_row_of_a_rehearsal_is_of_one_of_the_two(ratio: float, seed: int, p
     assert abs(rows * np.mean(shares) - rows * ratio) < 5 * np.sqrt(rows * ratio * (1 - ratio)) + 5
 
 
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31), prioritized=st.booleans())
+def test_rows_of_a_rehearsal_give_their_priorities_to_the_replay_that_they_come_from(
+    seed: int, prioritized: bool
+) -> None:
+    own, teachers = (
+        filled(1.0, selector="prioritized" if prioritized else "uniform"),
+        filled(-1.0, selector="prioritized", priority_exponent=1.0),
+    )
+    rehearsal = Rehearsal(own, teachers, 0.5, Teaching(), seed)
+    expected = dict.fromkeys(teachers.valid_slots().tolist(), 1.0)
+    for number in range(8):
+        batch = rehearsal.sample()
+        of_teacher = batch["reward"] < 0
+        assert (batch["index"][of_teacher] < 0).all() and (batch["index"][~of_teacher] >= 0).all()
+        if not prioritized:
+            assert (batch["weight"][~of_teacher] == 1).all() and (batch["probability"][~of_teacher] == 1).all()
+        priorities = np.arange(16) + 2.0 * number + 0.5
+        rehearsal.set_priorities(batch["index"], priorities)
+        expected |= dict(zip((-1 - batch["index"][of_teacher]).tolist(), priorities[of_teacher].tolist(), strict=True))
+    leaves = teachers._selector._tree.leaves
+    assert {slot: leaves[slot] for slot in expected} == expected
+
+
 def test_a_student_rehearses_online_and_keeps_the_teachers_replay() -> None:
     env = TaughtEnv()
     agent = make_student(PretrainedDQN, env, teacher_data_ratio=0.5)
@@ -210,7 +234,7 @@ def test_a_reloaded_student_of_another_network_is_refused(teacher_dir: Path, tmp
 
 @pytest.mark.parametrize("agent", ["reloaded_dqn", "jsrl_dqn", "pretrained_dqn", "dqfd_dqn"])
 def test_a_run_of_each_method_resumes_bit_for_bit(agent: str, teacher_dir: Path, tmp_path: Path) -> None:
-    collects = agent == "dqfd_dqn"
+    collects, scheme = agent == "dqfd_dqn", "DQfD" if agent == "dqfd_dqn" else "PretrainedDQN"
     bindings = (
         *RELOADED[1:],
         f"create_agent.agent_name = '{agent}'",
@@ -219,6 +243,7 @@ def test_a_run_of_each_method_resumes_bit_for_bit(agent: str, teacher_dir: Path,
         "PretrainedDQNAgent.teacher_data_ratio = 0.5",
         "JSRLAgent.max_roll_in_steps = 6",
         "JSRLAgent.roll_out_guide_prob = 0.5",
+        f"{scheme}Agent.teacher_replay_scheme = 'prioritized'",
     )
     states = []
     for name, stops in (("whole", ()), ("parts", (1, 2))):
@@ -296,6 +321,11 @@ def test_what_the_guide_does_is_played_and_learnt_from_in_training_alone() -> No
         (DQfD, {"margin": -1.0}, "margin must be >= 0, got -1.0"),
         (DQfD, {"lr_decay": 2}, "lr_decay must be True or False, got 2"),
         (PretrainedDQN, {"cql_coefficient": -0.5}, "cql_coefficient must be >= 0, got -0.5"),
+        (
+            PretrainedDQN,
+            {"learning_rate_decay": 9},
+            "learning_rate_decay must be None with agent 'pretrained_dqn', whose phases have each their own: bind Pre",
+        ),
         (PretrainedDQN, {"distill_temperature": 0.0}, "distill_temperature must be > 0, got 0.0"),
         (PretrainedDQN, {"teacher_data_ratio": 1.5}, r"teacher_data_ratio must lie in \[0, 1\], got 1.5"),
         (ReloadedDQN, {"load_replay": None}, "load_replay must be True or False, got None"),

@@ -345,12 +345,81 @@ def test_random_play_of_atari_is_the_tables() -> None:
             ["RunnerWithTeacher.num_pretraining_steps = 1.5"],
             "num_pretraining_steps must be a whole number >= 0, got 1.5",
         ),
+        (
+            ["RunnerWithTeacher.teacher_score = 3"],
+            "teacher_score must be None where the teacher is evaluated, got 3: bind RunnerWithTeacher.evaluate_teacher",
+        ),
+        (
+            ["RunnerWithTeacher.evaluate_teacher = False"],
+            "teacher_score must be bound, the teacher's mean return, where evaluate_teacher is False with agent 'qdag",
+        ),
+        (["RunnerWithTeacher.evaluate_teacher = 2"], "evaluate_teacher must be True or False, got 2"),
+        (
+            ["RunnerWithTeacher.random_teacher = True"],
+            "random_teacher must be False where teacher_checkpoint_dir or teacher_gin_file name a teacher, got",
+        ),
+        (
+            [
+                "QDaggerDQNAgent.teacher_replay_scheme = 'prioritized'",
+                "RunnerWithTeacher.teacher_steps = 0",
+                "RunnerWithTeacher.num_pretraining_steps = 0",
+            ],
+            "teacher_replay_scheme must be 'uniform' where nothing is drawn from the teacher's replay",
+        ),
         (["Runner.pretrain_dataset = 'here'"], "Runner.pretrain_dataset must be None where create_runner.schedule"),
     ],
 )
 def test_wrong_settings_are_refused_in_a_sentence(bindings: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         students_runner(tmp_path, tmp_path, *bindings)
+
+
+def test_a_teacher_that_is_not_evaluated_has_the_score_that_is_bound(
+    teacher_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def played(*args: Any) -> Any:
+        raise AssertionError("the teacher was evaluated")
+
+    monkeypatch.setattr(Teacher, "score", played)
+    monkeypatch.setattr(Teacher, "random_score", lambda *args: 2.0)
+    bindings = ("RunnerWithTeacher.evaluate_teacher = False", "RunnerWithTeacher.teacher_score = 12")
+    runner = students_runner(tmp_path, teacher_dir, *bindings)
+    runner.run_experiment()
+    lines = [line for line in read_iterations(tmp_path) if "eval_average_return" in line]
+    assert len(lines) == 4
+    for line in lines:
+        assert line["teacher_return"] == 12
+        assert line["eval_normalized_score"] == pytest.approx((line["eval_average_return"] - 2) / 10)
+    resumed = students_runner(tmp_path, teacher_dir, *bindings)
+    assert resumed.resume() and resumed.normalized_score(7.0) == 0.5
+
+
+def test_a_student_whose_lambda_follows_no_score_needs_none(
+    teacher_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Teacher, "random_score", lambda *args: pytest.fail("random play was measured"))
+    unmeasured = "RunnerWithTeacher.evaluate_teacher = False"
+    kinds = ("QDaggerDQNAgent.method_type = 'ql_plus_dagger'", "create_agent.agent_name = 'pretrained_dqn'")
+    for number, kind in enumerate(kinds):
+        students_runner(tmp_path / str(number), teacher_dir, unmeasured, kind).run_experiment()
+        lines = [line for line in read_iterations(tmp_path / str(number)) if "eval_average_return" in line]
+        assert len(lines) == 4 and not any("eval_normalized_score" in line for line in lines)
+
+
+def test_a_random_teacher_teaches_for_tests(tmp_path: Path) -> None:
+    runner = students_runner(tmp_path, Path("None"), "RunnerWithTeacher.teacher_checkpoint_dir = None", RANDOM)
+    runner.run_experiment()
+    teacher = runner.teacher
+    assert teacher.source.startswith("the random teacher of seed ")
+    weights = teacher._policy.network.state_dict()
+    assert weights.keys() == runner.agent.learner.network.state_dict().keys()
+    assert len(read_iterations(tmp_path)) == 5 and runner.agent.updates > 12
+    again = students_runner(tmp_path, Path("None"), "RunnerWithTeacher.teacher_checkpoint_dir = None", RANDOM)
+    assert again.resume()
+    assert_identical(dict(again.teacher._policy.network.state_dict()), dict(weights))
+
+
+RANDOM = "RunnerWithTeacher.random_teacher = True"
 
 
 def test_a_run_without_a_teacher_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,12 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.learner import LossOutput, Networks
 from async_wrappers.agents.losses.teaching import distillation
-from async_wrappers.agents.reincarnation.qdagger import QDagger, QDaggerDQN, QDaggerRainbow, random_shift
+from async_wrappers.agents.reincarnation.augmentation import random_shift
+from async_wrappers.agents.reincarnation.dqfd import DQfD
+from async_wrappers.agents.reincarnation.jsrl import JSRL
+from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
+from async_wrappers.agents.reincarnation.qdagger import QDagger, QDaggerDQN, QDaggerRainbow
+from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
 from async_wrappers.agents.reincarnation.student import (
     LABEL,
     Phase,
@@ -262,13 +267,16 @@ def test_images_are_shifted_by_up_to_4_pixels_and_repeat_their_edge() -> None:
                 assert torch.equal(shifted[row, :, y, x], images[row, :, at[0], at[1]])
 
 
-def test_augmentation_shifts_what_the_student_learns_from_and_is_for_images() -> None:
+@pytest.mark.parametrize("kind", [QDaggerRainbow, QDaggerDQN, DQfD, PretrainedDQN, ReloadedDQN, JSRL])
+def test_augmentation_shifts_what_the_student_learns_from_and_is_for_images(kind: Any) -> None:
     space = Box(0, 255, (12, 12), np.uint8)
-    more = {"num_atoms": 7, "noisy": False, "vmax": 3.0}
+    more = {"num_atoms": 7, "noisy": False, "vmax": 3.0} if kind is QDaggerRainbow else {}
     plain, shifting = (
-        QDaggerRainbow(space, Discrete(3), **hyperparameters(QDaggerRainbow, data_augmentation=augments, **more))
+        kind(space, Discrete(3), **hyperparameters(kind, data_augmentation=augments, **more))
         for augments in (False, True)
     )
+    for student in (plain, shifting):
+        student.teaching.phase = Phase.OFFLINE  # in which all terms are there
     network, batch = plain.make_network(), batch_of()
     images = torch.randint(0, 256, (2, 4, 1, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     batch |= {"observation": images[0], "next_observation": images[1]}
@@ -277,8 +285,11 @@ def test_augmentation_shifts_what_the_student_learns_from_and_is_for_images() ->
     moved = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
     expected = plain.loss(networks, {**batch, **moved}, rng).loss
     assert torch.equal(shifting.loss(networks, batch, np.random.default_rng(5)).loss, expected)
+    assert not torch.equal(plain.loss(networks, batch, rng).loss, expected)
     with pytest.raises(ValueError, match="data_augmentation must be False for observations that are no images"):
-        make_spec(QDaggerRainbow, data_augmentation=True)
+        make_spec(kind, data_augmentation=True)
+    with pytest.raises(ValueError, match=r"that are no images \[H, W\], got Box\(0, 255, \(12, 12, 3\)"):
+        kind(Box(0, 255, (12, 12, 3), np.uint8), Discrete(3), **hyperparameters(kind, data_augmentation=True))
 
 
 # Labels, and what each phase does.
@@ -356,6 +367,30 @@ def test_offline_batches_are_the_teachers_and_play_begins_with_the_weights_as_ta
     assert agent.teaching.online_steps - steps == sum(len(life.actions) for life in env.lives[-3:])
 
 
+@pytest.mark.parametrize("kind", [QDaggerDQN, DQfD, PretrainedDQN])
+def test_the_teachers_replay_may_be_drawn_from_by_priority(kind: Any) -> None:
+    env = TaughtEnv()
+    arguments = {"priority_exponent": 0.7, "importance_exponent": 0.3, "teacher_replay_scheme": "prioritized"}
+    agent = make_student(kind, env, **arguments)
+    agent.begin_phase(Phase.COLLECT)
+    play(agent, env, range(8))
+    replay: Any = agent.teacher_replay
+    assert (replay.facts()["priority_exponent"], replay.sample()["weight"].tolist()) == (0.7, [1.0] * 8)
+    agent.begin_phase(Phase.OFFLINE)
+    for _ in range(3):
+        agent.learn_offline()
+    entered = replay._selector._tree.leaves[replay.valid_slots() % replay.facts()["capacity"]]
+    assert len({*entered.tolist()}) > 3
+    assert "priority_exponent" not in agent.learner.replay.facts()  # the student's own is still drawn from uniformly
+    sampled: list[Any] = []
+    draw = agent.learner.draw
+    agent.learner.draw = lambda: [sampled.append(draw()), sampled[-1]][-1]  # type: ignore[method-assign, func-returns-value]
+    agent.learn_offline()
+    (batch,) = sampled
+    expected = np.power(batch.arrays["probability"], -0.3)
+    np.testing.assert_allclose(batch.arrays["weight"], expected / expected.max(), rtol=1e-5)
+
+
 def test_an_offline_phase_without_data_is_refused() -> None:
     agent = make_student(QDaggerDQN, TaughtEnv())
     with pytest.raises(ValueError, match="needs the teacher's replay, which is empty: collect"):
@@ -390,6 +425,12 @@ def test_an_environment_that_shows_the_teacher_nothing_is_refused() -> None:
         ),
         ({"distill_best_action_only": 1}, "distill_best_action_only must be True or False, got 1"),
         ({"distill_decay_period": -2}, "distill_decay_period must be >= -1 decisions, got -2"),
+        ({"teacher_replay_scheme": "rank"}, "teacher_replay_scheme must be 'uniform' or 'prioritized', got 'rank'"),
+        (
+            {"learning_rate_decay": 50},
+            "learning_rate_decay must be None with agent 'qdagger_dqn', whose learning rate follows lambda: bind "
+            "create_linear_schedule.initial_lr and final_lr",
+        ),
         (
             {"one_step_loss": True},
             "one_step_loss must be False with agent 'qdagger_dqn', which has two replays, got True",

@@ -296,7 +296,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tu
 
 def test_a_priority_bound_to_dqn_is_refused_too() -> None:
     gin.parse_config("DQNAgent.priority = 'error'")
-    with pytest.raises(ValueError, match="^priority must not be bound with agent 'r2d2', .* got 'error'"):
+    with pytest.raises(ValueError, match=r"^priority must not be bound with agent 'r2d2', .* got 'error'"):
         TurnBasedAgent.playing(R2D2, DriftingEnv(), **hyperparameters())
 
 

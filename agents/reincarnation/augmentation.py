@@ -1,0 +1,76 @@
+"""Shifted images: a student may learn from copies of what it has seen that lie some pixels aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor
+
+from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.spec import Spec, check_flags
+
+__all__ = ["Augmented", "random_shift"]
+
+
+class Augmented(Spec):
+    """Lets a student learn from shifted images (DrQ: Kostrikov et al. 2020): a base to stand before `Student`.
+
+    Args:
+        observation_space: Of images [H, W] where they are to be shifted.
+        action_space: Discrete.
+        data_augmentation: Shift the images of each row of a batch at random by up to 4 pixels, those of the observation
+            and the next one each by themselves. The teacher sees them as they are.
+        shared: Those of the agent.
+
+    Raises:
+        ValueError: Observations that are no images are to be shifted.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        data_augmentation: bool = False,
+        **shared: Any,
+    ) -> None:
+        """See the class."""
+        check_flags(data_augmentation=data_augmentation)
+        if data_augmentation and len(observation_space.shape or ()) != 2:
+            raise ValueError(
+                f"data_augmentation must be False for observations that are no images [H, W], got {observation_space}"
+            )
+        super().__init__(observation_space, action_space, **shared)
+        self._augments = data_augmentation
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator, *further: Any) -> LossOutput:
+        """Return the student's loss of a batch, whose images are shifted if that is asked for."""
+        if self._augments:
+            shifted = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
+            batch = {**batch, **shifted}
+        output: LossOutput = super().loss(networks, batch, rng, *further)  # type: ignore[misc]
+        return output
+
+
+def random_shift(images: Tensor, rng: np.random.Generator, pixels: int = 4) -> Tensor:
+    """Move the images of each row by -pixels .. pixels in both directions; what comes in repeats the edge.
+
+    Args:
+        images: [B, k, H, W]; all k of a row move alike.
+        rng: Draws the shifts.
+        pixels: How far, at most.
+
+    Returns:
+        The same shape and type.
+    """
+    rows, _, height, width = images.shape
+    shifts = torch.from_numpy(rng.integers(-pixels, pixels + 1, (2, rows, 1))).to(images.device)
+    down = (torch.arange(height, device=images.device) + shifts[0]).clamp(0, height - 1)
+    right = (torch.arange(width, device=images.device) + shifts[1]).clamp(0, width - 1)
+    each = torch.arange(rows, device=images.device)
+    # Indices of rows, heights and widths stand around the stack's axis, which therefore comes last.
+    shifted = images[each[:, None, None], :, down[:, :, None], right[:, None, :]]
+    return shifted.movedim(-1, 1)
