@@ -261,6 +261,63 @@ def test_a_file_of_many_games_makes_its_learner_with_its_own_numbers(name: str) 
     assert not spec.make_vector_learner(gin.query_parameter("VectorRunner.num_envs")).ready
 
 
+def of_atari(name: str) -> Any:
+    """The spec of a file's agent for a game of six actions."""
+    load(name)
+    space = gym.spaces.Box(0, 255, (84, 84), np.uint8)
+    kind = spec_of(gin.query_parameter("create_agent.agent_name"))
+    return kind(space, gym.spaces.Discrete(6), decision_interval=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "centred", "decay", "eps", "epsilon"),
+    [("configs/apex/atari.gin", True, 0.95, 1.5e-7, 0.001), ("configs/apex/atari_rela.gin", False, 0.99, 1.5e-4, 0.0)],
+)
+def test_apex_has_the_optimiser_of_the_paper_or_of_rela(
+    name: str, centred: bool, decay: float, eps: float, epsilon: float
+) -> None:
+    spec = of_atari(name)
+    optimizer: Any = spec._optimizer([nn.Parameter(torch.zeros(1))])
+    (group,) = optimizer.param_groups
+    assert type(optimizer).__name__ == "RMSprop"
+    found = {name: group[name] for name in ("lr", "alpha", "eps", "momentum", "centered")}
+    assert found == {"lr": 0.00025 / 4, "alpha": decay, "eps": eps, "momentum": 0.0, "centered": centred}
+    assert spec._epsilon.evaluation == epsilon
+
+
+CONVOLUTIONS = (8 * 8 * 4 * 32 + 32) + (4 * 4 * 32 * 64 + 64) + (3 * 3 * 64 * 64 + 64)
+
+
+def lstm_parameters(inputs: int, units: int) -> int:
+    """Of PyTorch's, which has two biases."""
+    return 4 * units * (inputs + units + 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss_type", "parameters"),
+    [
+        (
+            "configs/r2d2/atari.gin",  # agents/r2d2 and atari/networks.py of SEED RL, and biases of the advantages
+            "mse",
+            CONVOLUTIONS
+            + (64 * 7 * 7 + 1) * 512
+            + lstm_parameters(512 + 6 + 1, 512)
+            + 2 * (512 + 1) * 512
+            + (512 + 1) * (1 + 6),
+        ),
+        (
+            "configs/r2d2/atari_rela.gin",  # pyrela/net.py of rela
+            "huber",
+            CONVOLUTIONS + lstm_parameters(64 * 7 * 7, 512) + (512 + 1) * (1 + 6),
+        ),
+    ],
+)
+def test_r2d2_has_the_network_and_the_loss_of_seed_rl_or_of_rela(name: str, loss_type: str, parameters: int) -> None:
+    spec = of_atari(name)
+    assert spec._loss_type == loss_type
+    assert count_parameters(spec.make_network()) == parameters
+
+
 @pytest.mark.parametrize("name", [*FILES, *PAPER])
 def test_what_a_file_binds_is_what_is_saved(name: str, tmp_path: Path) -> None:
     load(name)
