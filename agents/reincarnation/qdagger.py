@@ -155,6 +155,17 @@ class QDaggerDQN(Augmented, QDagger, DQN):
     name: ClassVar[str] = "qdagger_dqn"
     learner_kind: str = "QDaggerDQNLearner"
 
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        learning_rate_fn: Callable[[float], float] = create_linear_schedule,
+        **shared: Any,
+    ) -> None:
+        """See the class."""
+        super().__init__(observation_space, action_space, learning_rate_fn=learning_rate_fn, **shared)
+
 
 @gin.configurable("QDaggerRainbowAgent", module="agents")
 class QDaggerRainbow(Augmented, QDagger, FullRainbow):

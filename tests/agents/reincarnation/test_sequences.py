@@ -241,6 +241,7 @@ def test_a_run_resumes_bit_for_bit_in_each_phase(name: str, teacher_dir: Path, t
         *QUICK,
         f"RunnerWithTeacher.teacher_steps = {collects}",
         f"RunnerWithTeacher.num_pretraining_iterations = {int(collects > 0)}",
+        *(["QDaggerR2D2Agent.teacher_replay_scheme = 'prioritized'"] * bool(collects)),
     )
     states = []
     for directory, stops in (("whole", ()), ("parts", (1, 2, 3) if collects else (1,))):
@@ -275,6 +276,11 @@ def test_a_run_resumes_bit_for_bit_in_each_phase(name: str, teacher_dir: Path, t
             "qdagger_r2d2_cartpole",
             ["R2D2Agent.learning_rate_decay = 50"],
             "learning_rate_decay must be None with agent 'qdagger_r2d2', whose learning rate follows lambda",
+        ),
+        (
+            "kickstarting_vtrace_cartpole",
+            ["KickstartingVTraceAgent.teacher_replay_scheme = 'prioritized'"],
+            "teacher_replay_scheme must be 'uniform' with agent 'kickstarting_vtrace', which has no replay, got 'prio",
         ),
         (
             "kickstarting_vtrace_cartpole",

@@ -275,11 +275,15 @@ def state(runner: Any) -> dict[str, Any]:
         ("R2D2Agent.actor_priorities = True",),
         (
             "R2D2Agent.loss_type = 'huber'",
+            "R2D2Agent.learning_rate_decay = 30",
+            "R2D2Agent.learning_rate_power = 2.0",
+            "R2D2Agent.num_updates_per_train_step = 2",
+            "VectorRunner.replay_ratio = None",
             "DuelingHead.hidden = 5",
             "create_recurrent_q_network.feed_previous = False",
         ),
     ],
-    ids=["lstm", "none, overlapping, drawn ahead", "priorities of acting", "huber, hidden streams"],
+    ids=["lstm", "none, overlapping, drawn ahead", "priorities of acting", "huber, hidden streams, two updates"],
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
     whole = make(tmp_path / "whole", "Runner.num_iterations = 4", *bindings)
