@@ -214,6 +214,7 @@ class TestDefaultsOfTheChosenAgent:
             ("full_rainbow", "DQNAgent.double_dqn = False", "FullRainbowAgent"),
             ("full_rainbow", "DQNAgent.epsilon_fn = @identity_epsilon", "FullRainbowAgent"),
             ("full_rainbow", "DQNAgent.update_horizon = 1", "RainbowAgent"),
+            ("r2d2", "DQNAgent.loss_type = 'huber'", "R2D2Agent"),
         ],
     )
     def test_a_binding_that_one_hides_is_found_and_both_are_named(self, agent: str, binding: str, owner: str) -> None:
