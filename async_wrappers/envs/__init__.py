@@ -2,6 +2,8 @@
 
 from async_wrappers.envs.factories import (
     ClipReward,
+    EpisodicLife,
+    FireOnReset,
     KeepEntries,
     create_atari_environment,
     create_atari_vector,
@@ -11,6 +13,8 @@ from async_wrappers.envs.factories import (
 
 __all__ = [
     "ClipReward",
+    "EpisodicLife",
+    "FireOnReset",
     "KeepEntries",
     "create_atari_environment",
     "create_atari_vector",

@@ -13,11 +13,13 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 
-from async_wrappers.checks import whole, whole_frames
+from async_wrappers.checks import flag, whole, whole_frames
 from async_wrappers.extras import extra
 
 __all__ = [
     "ClipReward",
+    "EpisodicLife",
+    "FireOnReset",
     "KeepEntries",
     "create_atari_environment",
     "create_atari_vector",
@@ -134,11 +136,14 @@ def create_atari_environment(
     full_action_space: bool = False,
     terminal_on_life_loss: bool = False,
     obs_type: str = "grayscale",
-    screen_size: int = 84,
+    screen_size: int | tuple[int, int] = 84,
     noop_max: int = 0,
     clip_rewards: bool = True,
     wrappers: Sequence[Wrapper] = (),
     render_mode: str | None = None,
+    episodic_life: bool = False,
+    fire_on_reset: bool = False,
+    max_frames: int = LONGEST_EPISODE,
 ) -> gym.Env[Any, Any]:
     """Make an Atari game and wrap it.
 
@@ -154,25 +159,35 @@ def create_atari_environment(
         frame_skip: Emulated frames of 1/60 s per step.
         sticky_actions: Repeat the last action with probability 0.25 on each emulated frame.
         full_action_space: All 18 actions, also where the game knows fewer.
-        terminal_on_life_loss: End the episode when a life is lost (``"grayscale"`` only).
-        obs_type: ``"grayscale"`` (uint8 [screen_size, screen_size]) or ``"ram"`` (uint8 [128]).
-        screen_size: Height and width of the image in pixels.
-        noop_max: Begin each episode with 1 to `noop_max` emulated frames of no-op, drawn by the game's generator.
+        terminal_on_life_loss: Begin a new game when a life is lost (images only): an episode is a life, and its return
+            is that life's.
+        obs_type: ``"grayscale"`` (uint8 [height, width]), ``"rgb"`` (uint8 [height, width, 3]) or ``"ram"`` (uint8
+            [128]).
+        screen_size: Of the image in pixels: a number, which is height and width, or (height, width).
+        noop_max: Begin each game with 1 to `noop_max` emulated frames of no-op, drawn by the game's generator.
         clip_rewards: Clip each step's reward to [-1, 1], inside all `wrappers`.
         wrappers: Applied in this order, the first one innermost, such as ``[@AppliedActions, @RealtimeDelay]``.
         render_mode: Gymnasium's, such as ``"human"`` or ``"rgb_array"``.
+        episodic_life: End the episode when a life is lost, while the game goes on: see `EpisodicLife`.
+        fire_on_reset: Press FIRE on the first step of each game and of each further life, in the place of the action,
+            where the game has that button: see `FireOnReset`.
+        max_frames: Emulated frames after which a game is truncated, its no-ops included.
 
     Raises:
-        ValueError: An unknown game (the sentence names the closest ones), observation type or frame skip.
+        ValueError: An unknown game (the sentence names the closest ones), observation type or frame skip, or
+            `terminal_on_life_loss` together with `episodic_life`.
     """
-    if obs_type not in ("grayscale", "ram"):
-        raise ValueError(f"obs_type must be 'grayscale' or 'ram', got {obs_type!r}")
+    if obs_type not in ("grayscale", "rgb", "ram"):
+        raise ValueError(f"obs_type must be 'grayscale', 'rgb' or 'ram', got {obs_type!r}")
     frame_skip = whole("frame_skip", frame_skip, 1, unit="emulated frames")
     noop_max = whole_frames("noop_max", noop_max)
+    max_frames = whole("max_frames", max_frames, 1, unit="emulated frames")
+    height, width = _image_size(screen_size)
+    _check_lives(terminal_on_life_loss, episodic_life, fire_on_reset)
     if obs_type == "ram" and terminal_on_life_loss:
-        raise ValueError("terminal_on_life_loss=True needs obs_type='grayscale', got obs_type='ram'")
-    if obs_type == "grayscale":
-        with extra("obs_type='grayscale'", "atari"):
+        raise ValueError("terminal_on_life_loss=True needs obs_type='grayscale' or 'rgb', got obs_type='ram'")
+    if obs_type != "ram":
+        with extra(f"obs_type={obs_type!r}", "atari"):
             import cv2  # noqa: F401
     env: gym.Env[Any, Any] = gym.make(
         find_atari_game(game_name),
@@ -180,16 +195,48 @@ def create_atari_environment(
         frameskip=1,  # skipped below: no-op frames are emulated frames, and images are made of the last two
         repeat_action_probability=STICKY_PROBABILITY if sticky_actions else 0.0,
         full_action_space=full_action_space,
+        max_num_frames_per_episode=max_frames,
         render_mode=render_mode,
     )
     # One step of the innermost environment is one emulated frame; ale-py says 30, whatever it skips.
     env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": EMULATED_FRAMES_PER_SECOND}
-    if obs_type == "grayscale":
-        env = AtariPreprocessing(env, noop_max, frame_skip, screen_size, terminal_on_life_loss)
+    if obs_type != "ram":
+        size = (width, height)  # the order of OpenCV
+        env = AtariPreprocessing(env, noop_max, frame_skip, size, terminal_on_life_loss, obs_type == "grayscale")
     else:
         env = NoopReset(env, noop_max) if noop_max else env
         env = RepeatAction(env, frame_skip) if frame_skip > 1 else env
-    return wrap(env, clip_rewards, wrappers)
+    if fire_on_reset and _fire(env.unwrapped.get_action_meanings()) is not None:  # type: ignore[attr-defined]
+        env = FireOnReset(env)
+    env = ClipReward(env) if clip_rewards else env
+    return wrap(EpisodicLife(env) if episodic_life else env, False, wrappers)
+
+
+def _image_size(screen_size: Any) -> tuple[int, int]:
+    """Return height and width in pixels."""
+    size = screen_size if isinstance(screen_size, tuple | list) else (screen_size, screen_size)
+    if len(size) != 2 or not all(type(pixels) is int and pixels > 0 for pixels in size):
+        raise ValueError(
+            f"screen_size must be a whole number of pixels > 0, or (height, width) of such, got {screen_size!r}"
+        )
+    height, width = size
+    return height, width
+
+
+def _check_lives(terminal_on_life_loss: bool, episodic_life: bool, fire_on_reset: bool) -> None:
+    """Refuse what does not go together."""
+    flag("terminal_on_life_loss", terminal_on_life_loss)
+    flag("fire_on_reset", fire_on_reset)
+    if flag("episodic_life", episodic_life) and terminal_on_life_loss:
+        raise ValueError(
+            "episodic_life must be False where terminal_on_life_loss=True, which begins a new game after each life, "
+            "got True"
+        )
+
+
+def _fire(meanings: Sequence[str]) -> int | None:
+    """Return the number of the action FIRE; None where the game's actions have none."""
+    return meanings.index("FIRE") if "FIRE" in meanings else None
 
 
 def create_atari_vector(
@@ -200,20 +247,24 @@ def create_atari_vector(
     full_action_space: bool = False,
     terminal_on_life_loss: bool = False,
     obs_type: str = "grayscale",
-    screen_size: int = 84,
+    screen_size: int | tuple[int, int] = 84,
     noop_max: int = 0,
     clip_rewards: bool = True,
     wrappers: Sequence[Callable[[VectorEnv], VectorEnv]] = (),
     render_mode: str | None = None,
     num_threads: int = 0,
+    episodic_life: bool = False,
+    fire_on_reset: bool = False,
+    max_frames: int = LONGEST_EPISODE,
 ) -> VectorEnv:
     """Make many copies of an Atari game as one vector, which steps them in threads of its own.
 
     It is ``ale_py.AtariVectorEnv`` behind the parameters of `create_atari_environment`, and without sticky actions each
-    game gives that function's frames and rewards, bit for bit. Sticky actions are drawn by another generator, with the
-    same probability. It resets in the same step (``AutoresetMode.SAME_STEP``). ``info["episode_return"]`` is the sum of
-    the unclipped rewards of each episode so far, and ``info["final_info"]["episode_return"]`` that of episodes that
-    have ended.
+    game gives that function's frames and rewards, bit for bit. Sticky actions and the number of no-ops are drawn by
+    other generators, with the same probabilities. It resets in the same step (``AutoresetMode.SAME_STEP``).
+    ``info["episode_return"]`` is the sum of the unclipped rewards of each game so far, and
+    ``info["final_info"]["episode_return"]`` that of games that have ended, or with `episodic_life` of those whose life
+    has.
 
     Args:
         game_name: As in `create_atari_environment`, and so are those that are not described here.
@@ -221,29 +272,40 @@ def create_atari_vector(
         frame_skip: Emulated frames of 1/60 s per step.
         sticky_actions: Repeat the last action with probability 0.25 on each emulated frame.
         full_action_space: All 18 actions, also where the game knows fewer.
-        terminal_on_life_loss: End the episode when a life is lost.
-        obs_type: ``"grayscale"``; observations are uint8 [num_envs, screen_size, screen_size].
-        screen_size: Height and width of the image in pixels.
-        noop_max: 0; the vector would draw other numbers of no-op frames.
+        terminal_on_life_loss: Begin a new game when a life is lost: an episode is a life, and its return is that
+            life's.
+        obs_type: ``"grayscale"``, observations are uint8 [num_envs, height, width]; or ``"rgb"``, [num_envs, height,
+            width, 3].
+        screen_size: Of the image in pixels: a number, which is height and width, or (height, width).
+        noop_max: Begin each game with 1 to `noop_max` emulated frames of no-op. A seed of ``reset`` decides how many
+            they are, in the game that it begins and in those that follow.
         clip_rewards: Clip each step's reward to [-1, 1], inside all `wrappers`.
         wrappers: Of the vector, the first one innermost, such as ``[@VectorRealtimeDelay]``.
         render_mode: None; the vector cannot render.
         num_threads: Of the emulator; 0 for as many as it finds right.
+        episodic_life: End the episode when a life is lost, while the game goes on, as `EpisodicLife` does:
+            ``info["final_info"]["game_over"]`` says whose game is over.
+        fire_on_reset: Press FIRE on the first step of each game and of each further life, in the place of the action,
+            where the game has that button, as `FireOnReset` does.
+        max_frames: Emulated frames after which a game is truncated, its no-ops not counted.
 
     Raises:
-        ValueError: An unknown game, or what an `AtariVectorEnv` cannot do.
+        ValueError: An unknown game, `terminal_on_life_loss` together with `episodic_life`, or what an
+            `AtariVectorEnv` cannot do.
     """
     num_envs = whole("num_envs", num_envs, 1)
     frame_skip = whole("frame_skip", frame_skip, 1, unit="emulated frames")
-    for name, value, possible in (
-        ("obs_type", obs_type, "grayscale"),
-        ("noop_max", noop_max, 0),
-        ("render_mode", render_mode, None),
-    ):
-        if value != possible:
+    noop_max = whole_frames("noop_max", noop_max)
+    max_frames = whole("max_frames", max_frames, 1, unit="emulated frames")
+    height, width = _image_size(screen_size)
+    _check_lives(terminal_on_life_loss, episodic_life, fire_on_reset)
+    possible = {"obs_type": ("grayscale", "rgb"), "render_mode": (None,)}
+    for name, value in {"obs_type": obs_type, "render_mode": render_mode}.items():
+        if value not in possible[name]:
             raise ValueError(
-                f"{name} must be {possible!r} in create_atari_vector, as ale_py.AtariVectorEnv does nothing else as a "
-                f"single game does, got {value!r}: use create_atari_environment"
+                f"{name} must be {' or '.join(map(repr, possible[name]))} in create_atari_vector, as "
+                f"ale_py.AtariVectorEnv does nothing else, got {value!r}: use create_atari_environment, with "
+                "VectorRunner.create_vector_fn = None"
             )
     game = gym.spec(find_atari_game(game_name)).kwargs["game"]
     from ale_py.vector_env import AtariVectorEnv
@@ -252,21 +314,24 @@ def create_atari_vector(
         game,
         num_envs,
         num_threads=whole("num_threads", num_threads, 0),
-        max_num_frames_per_episode=LONGEST_EPISODE,
+        max_num_frames_per_episode=max_frames,
         repeat_action_probability=STICKY_PROBABILITY if sticky_actions else 0.0,
         full_action_space=full_action_space,
         autoreset_mode=gym.vector.AutoresetMode.SAME_STEP,
-        img_height=screen_size,
-        img_width=screen_size,
+        img_height=height,
+        img_width=width,
+        grayscale=obs_type == "grayscale",
         stack_num=1,
         frameskip=frame_skip,
         maxpool=frame_skip > 1,
-        noop_max=0,
+        noop_max=noop_max + 1 if noop_max else 0,  # it draws 0 to one less: `AtariFrames` does without the 0
         episodic_life=terminal_on_life_loss,
+        life_loss_info=episodic_life,
         reward_clipping=False,
-        use_fire_reset=False,
+        use_fire_reset=False,  # it would press FIRE before the no-ops, and after no life
     )
-    vector: VectorEnv = wrapped(AtariFrames(env, clip_rewards), wrappers)
+    frames = AtariFrames(env, clip_rewards, noop_max > 0, episodic_life, fire_on_reset)
+    vector: VectorEnv = wrapped(frames, wrappers)
     return vector
 
 
@@ -309,25 +374,52 @@ class AtariFrames(_VectorWrapper, gym.utils.RecordConstructorArgs):
     Args:
         env: An `AtariVectorEnv` that stacks one frame and resets in the same step.
         clip_rewards: Clip each reward to [-1, 1], and report the unclipped return in ``info["episode_return"]``.
+        draws_noops: Games begin with at least one no-op; `env` draws a number from 0 on, and draws again where it is 0.
+        episodic_life: `env` reports a lost life as an end and lets the game go on (its ``life_loss_info``).
+        fire_on_reset: See `FireOnReset`.
     """
 
-    def __init__(self, env: VectorEnv, clip_rewards: bool) -> None:
+    def __init__(
+        self,
+        env: VectorEnv,
+        clip_rewards: bool,
+        draws_noops: bool = False,
+        episodic_life: bool = False,
+        fire_on_reset: bool = False,
+    ) -> None:
         """See the class."""
-        gym.utils.RecordConstructorArgs.__init__(self, clip_rewards=clip_rewards)
+        arguments = {"draws_noops": draws_noops, "episodic_life": episodic_life, "fire_on_reset": fire_on_reset}
+        gym.utils.RecordConstructorArgs.__init__(self, clip_rewards=clip_rewards, **arguments)
         gym.vector.VectorWrapper.__init__(self, env)
-        self._clip = clip_rewards
+        self._clip, self._draws_noops, self._episodic_life = clip_rewards, draws_noops, episodic_life
+        self._fire = _fire([action.name for action in self._vector.ale.get_action_set()]) if fire_on_reset else None
         single = env.single_observation_space
         assert isinstance(single, gym.spaces.Box)
         self.single_observation_space = gym.spaces.Box(0, 255, single.shape[1:], np.uint8)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._returns = np.zeros(env.num_envs)
+        self._begins = np.ones(env.num_envs, bool)  # a game, or another life: FIRE is pressed
+        self._lives = self._frames = np.zeros(env.num_envs, np.int64)  # of the running games
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the games, or those of ``options["reset_mask"]``."""
-        observations, info = self.env.reset(seed=seed, options=options)
         chosen = None if options is None else options.get("reset_mask")
-        self._returns = np.where(True if chosen is None else chosen, 0.0, self._returns)
+        everyone = np.ones(self.num_envs, bool)
+        begun = everyone if chosen is None else np.array(chosen)
+        observations, info = self._with_noops(begun, *self.env.reset(seed=seed, options=options))
+        self._returns = np.where(begun, 0.0, self._returns)
+        self._begins = self._begins | begun
+        self._lives, self._frames = info["lives"], info["episode_frame_number"]
         return observations[:, 0], {**info, "episode_return": self._returns}
+
+    def _with_noops(self, begun: Any, observations: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Begin those of the games that have just begun once more which have drawn no no-op."""
+        if self._draws_noops:
+            # A game counts its frames from the reset on, so that these are its no-ops.
+            while (without := begun & (info["episode_frame_number"] == 0)).any():
+                observations, again = self.env.reset(options={"reset_mask": without})
+                info = {**info, **again}
+        return observations, info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all games."""
@@ -336,6 +428,8 @@ class AtariFrames(_VectorWrapper, gym.utils.RecordConstructorArgs):
 
     def send(self, actions: Any) -> None:
         """Begin a step, which goes on in the vector's threads."""
+        if self._fire is not None and self._begins.any():
+            actions = np.where(self._begins, self._fire, actions).astype(np.asarray(actions).dtype)
         self._vector.send(actions)
 
     def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -343,12 +437,20 @@ class AtariFrames(_VectorWrapper, gym.utils.RecordConstructorArgs):
         observations, rewards, terminated, truncated, info = self._vector.recv()
         rewards = rewards.astype(np.float64)
         returns = self._returns + rewards
-        over = terminated | truncated
+        over = game_over = terminated | truncated
         if over.any():
-            info = {**info, "final_obs": info["final_obs"][:, 0]}
+            # The frames of a game are counted from its beginning: only a game that goes on has more of them now.
+            game_over = over & (info["episode_frame_number"] <= self._frames) if self._episodic_life else over
+            last = info["final_obs"][:, 0]
+            last[over & ~game_over] = observations[over & ~game_over, 0]
+            observations, info = self._with_noops(game_over, observations, info)
+            info = {**info, "final_obs": last, "_final_obs": over, "_final_info": over}
             info["final_info"] = {"episode_return": returns, "_episode_return": over}
-            info["_final_obs"] = info["_final_info"] = over
-        self._returns = np.where(over, 0.0, returns)
+            if self._episodic_life:
+                info["final_info"] |= {"game_over": game_over, "_game_over": over}
+        self._begins = game_over | (info["lives"] < self._lives)
+        self._lives, self._frames = info["lives"], info["episode_frame_number"]
+        self._returns = np.where(game_over, 0.0, returns)
         clipped = np.clip(rewards, -1.0, 1.0) if self._clip else rewards
         return observations[:, 0], clipped, terminated, truncated, {**info, "episode_return": self._returns}
 
@@ -436,6 +538,85 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
         self._episode_return += float(reward)
         clipped = float(np.clip(float(reward), self._low, self._high))
         return observation, clipped, terminated, truncated, {**info, "episode_return": self._episode_return}
+
+
+class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Ends an episode when a life is lost, while the game goes on: DeepMind's, and Baselines' ``EpisodicLifeEnv``.
+
+    A learner so sees that a life is worth something. The step that loses a life returns ``terminated``, with
+    ``info["game_over"]`` False. A ``reset()`` without a seed then returns the observation of that step once more, and
+    the game goes on from there: no frame passes (Baselines play a no-op). Where the game is over, is cut before its
+    end, or a seed is given, a reset begins a new game. ``info["episode_return"]`` is the whole game's, and where
+    ``info["game_over"]`` is False nobody who counts games counts an episode: not the runners, not evaluations.
+
+    The life that is lost with the game ends with the game alone.
+
+    Args:
+        env: An environment with ``info["lives"]``, such as an Atari game.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        self._lives, self._return = 0, 0.0
+        self._between: tuple[Any, dict[str, Any]] | None = None  # two lives of a game
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next life, or the next game."""
+        between, self._between = self._between, None
+        if between is not None and seed is None:
+            return between
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._lives, self._return = info["lives"], 0.0
+        return observation, {"episode_return": 0.0, **info}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the game."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._return += float(reward)
+        info = {"episode_return": self._return, **info}
+        # Some games stand at 0 lives for a few frames before they are over.
+        lost, self._lives = 0 < info["lives"] < self._lives, info["lives"]
+        if not (lost or terminated or truncated):
+            return observation, reward, terminated, truncated, info
+        game_over = terminated or truncated
+        if not game_over:
+            self._between = np.array(observation), info
+        # A life that is lost on the last frame that a game may have is an end, not a cut.
+        return observation, reward, terminated or lost, truncated and not lost, {**info, "game_over": game_over}
+
+
+class FireOnReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Presses FIRE on the first step of a game and of each further life, whatever the action is.
+
+    Some games, such as Breakout, wait for it. It takes the place of the action because a vector, whose games go in
+    step, has no frame for it beside that of the others; Baselines' ``FireResetEnv`` plays a step of its own, and
+    another one of the action after FIRE. Wrappers around this one see the action that they passed on.
+
+    Args:
+        env: An Atari game that has the button.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        """See the class."""
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        self._fire = _fire(env.unwrapped.get_action_meanings())  # type: ignore[attr-defined]
+        self._begins, self._lives = True, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin a game."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._begins, self._lives = True, info["lives"]
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the game."""
+        step = self.env.step(self._fire if self._begins else action)
+        lives = step[4]["lives"]
+        self._begins, self._lives = lives < self._lives, lives
+        return step
 
 
 class KeepEntries(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):

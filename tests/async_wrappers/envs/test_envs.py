@@ -356,6 +356,76 @@ def test_a_lost_life_ends_the_episode_only_where_asked() -> None:
 
 
 @pytest.mark.parametrize("obs_type", ["grayscale", "ram"])
+@pytest.mark.parametrize("clip_rewards", [True, False])
+def test_with_episodic_life_a_life_ends_the_episode_and_the_game_goes_on(obs_type: str, clip_rewards: bool) -> None:
+    env = create_atari_environment("Breakout", obs_type=obs_type, episodic_life=True, clip_rewards=clip_rewards)
+    _, info = env.reset(seed=0)
+    actions = np.random.default_rng(0)
+    paid, frames, ends = 0.0, 0, []
+    while len(ends) < 5:
+        observation, reward, terminated, truncated, info = env.step(int(actions.integers(4)))
+        paid, frames = paid + float(reward), frames + 4
+        assert not truncated
+        assert ("game_over" in info) == terminated
+        if terminated:
+            ends.append(info["game_over"])
+            assert info["episode_return"] == paid  # Breakout's first rows pay 1
+            if not info["game_over"]:
+                again, info = env.reset()
+                np.testing.assert_array_equal(again, observation)
+                assert (info["lives"], info["episode_return"]) == (5 - len(ends), paid)
+                assert info["episode_frame_number"] == frames  # no frame has passed
+    assert ends == [False] * 4 + [True]
+    _, info = env.reset()
+    assert (info["lives"], info["episode_return"], info["episode_frame_number"]) == (5, 0.0, 0)
+
+
+def test_between_two_lives_a_seed_begins_a_new_game_and_so_does_a_reset_in_the_middle_of_a_life() -> None:
+    env = create_atari_environment("Breakout", obs_type="ram", episodic_life=True)
+    assert frames_to_the_first_lost_life(env) == (True, 4)
+    assert env.reset(seed=1)[1]["lives"] == 5
+    assert frames_to_the_first_lost_life(env) == (True, 4)
+    assert env.reset()[1]["lives"] == 4
+    env.step(0)
+    assert env.reset()[1]["lives"] == 5
+
+
+def test_two_meanings_of_a_lost_life_exclude_each_other() -> None:
+    with pytest.raises(ValueError, match=r"^episodic_life must be False where terminal_on_life_loss=True"):
+        create_atari_environment("Breakout", episodic_life=True, terminal_on_life_loss=True)
+
+
+def test_fire_is_pressed_in_the_place_of_the_first_action_of_a_game_and_of_a_life_only_where_asked() -> None:
+    def lives_after(frames: int, fire_on_reset: bool, game: str = "Breakout") -> int:
+        env = create_atari_environment(game, 1, sticky_actions=False, obs_type="ram", fire_on_reset=fire_on_reset)
+        env.reset(seed=0)
+        for _ in range(frames):
+            *_, info = env.step(0)
+        return int(info["lives"])
+
+    assert lives_after(420, fire_on_reset=True) <= 1
+    assert lives_after(420, fire_on_reset=False) == 5
+    assert "FireOnReset" not in chain(create_atari_environment("MsPacman", fire_on_reset=True))  # has no such button
+
+
+@pytest.mark.parametrize(
+    ("obs_type", "screen_size", "shape"), [("rgb", 84, (84, 84, 3)), ("grayscale", (100, 60), (100, 60))]
+)
+def test_colour_and_other_shapes(obs_type: str, screen_size: Any, shape: tuple[int, ...]) -> None:
+    env = create_atari_environment("Boxing", obs_type=obs_type, screen_size=screen_size)
+    observation, _ = env.reset(seed=0)
+    assert env.observation_space == gym.spaces.Box(0, 255, shape, np.uint8)
+    assert env.observation_space.contains(observation)
+
+
+@pytest.mark.parametrize("obs_type", ["grayscale", "ram"])
+def test_a_game_is_truncated_after_max_frames(obs_type: str) -> None:
+    env = create_atari_environment("Boxing", obs_type=obs_type, max_frames=40)
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(10)] == [False] * 9 + [True]
+
+
+@pytest.mark.parametrize("obs_type", ["grayscale", "ram"])
 def test_noop_max_begins_an_episode_with_1_to_so_many_noop_frames_drawn_by_the_seed(obs_type: str) -> None:
     env = create_atari_environment("Boxing", obs_type=obs_type, frame_skip=1, noop_max=3)
     plain = create_atari_environment("Boxing", obs_type=obs_type, frame_skip=1)
@@ -394,9 +464,9 @@ def test_noops_that_end_the_episode_begin_another() -> None:
         env.step(NOOP)  # an episode runs
 
 
-@pytest.mark.parametrize("obs_type", ["rgb", "pixels", None, "RAM"])
+@pytest.mark.parametrize("obs_type", ["RGB", "pixels", None, "RAM"])
 def test_an_unknown_observation_type_is_refused_by_argument_and_value(obs_type: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^obs_type must be 'grayscale' or 'ram', got {obs_type!r}$"):
+    with pytest.raises(ValueError, match=rf"^obs_type must be 'grayscale', 'rgb' or 'ram', got {obs_type!r}$"):
         create_atari_environment("Boxing", obs_type=obs_type)
 
 
@@ -411,7 +481,7 @@ def test_a_frame_skip_that_is_no_positive_whole_number_is_refused_by_argument_an
 
 
 def test_lost_lives_do_not_go_with_ram() -> None:
-    with pytest.raises(ValueError, match=r"terminal_on_life_loss.*obs_type='grayscale', got obs_type='ram'"):
+    with pytest.raises(ValueError, match=r"terminal_on_life_loss.*obs_type='grayscale' or 'rgb', got obs_type='ram'"):
         create_atari_environment("Boxing", obs_type="ram", terminal_on_life_loss=True)
 
 
