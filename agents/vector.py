@@ -83,7 +83,7 @@ class ShownRows(Protocol):
 
 
 class Ended(NamedTuple):
-    """An episode that is over.
+    """An episode that is over; where an episode of the learner's is a life of a game, the whole game.
 
     Attributes:
         env_id: The environment's number.
@@ -163,7 +163,9 @@ class Rows:
         self.episode = np.full(num_envs, -1)
         self.training_frames = 0
         self.frames, self.frame = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        # Of the running episode, or where that is a life, of its game.
         self._score, self._actions = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        self._game_frames = np.zeros(num_envs, np.int64)  # without those of the running episode
         self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
         self._stacks = each_array(
             lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
@@ -216,13 +218,18 @@ class Rows:
         for row in np.flatnonzero(over):
             i = int(env_ids[row])
             info, frames = shown.info[i], int(shown.info[i]["realtime"]["frame"])
-            score = float(info.get("episode_return", self._score[i]))
-            won = info.get("won")
-            ended.append(
-                Ended(i, score, frames, int(self._actions[i]), None if won is None else bool(won), shown.terminal[row])
-            )
             self.frames[i] += frames
-            self._score[i], self._actions[i] = 0.0, 0
+            self._game_frames[i] += frames
+            game_over = bool(info.get("game_over", True))
+            if not game_over and shown.first[row]:
+                continue  # a life is lost; where no other one begins, the game is cut
+            score = float(info.get("episode_return", self._score[i]))
+            won, terminal = info.get("won"), bool(shown.terminal[row]) and game_over
+            actions = int(self._actions[i])
+            ended.append(
+                Ended(i, score, int(self._game_frames[i]), actions, None if won is None else bool(won), terminal)
+            )
+            self._score[i], self._actions[i], self._game_frames[i] = 0.0, 0, 0
         # An episode that was cut before it had a decision is begun anew.
         self.episode[env_ids[over & ~shown.first & ~self._acted[env_ids]]] -= 1
         self._acted[env_ids[over]] = False

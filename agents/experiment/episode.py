@@ -28,6 +28,7 @@ __all__ = [
     "facts",
     "frames_of",
     "go_to_encounter",
+    "is_game_over",
     "note_standing",
     "play_episode",
 ]
@@ -42,7 +43,7 @@ class Phase(IntEnum):
 
 
 class Episode(NamedTuple):
-    """The result of an episode.
+    """The result of an episode; where an episode of the agent's is a life of a game, of the whole game.
 
     Attributes:
         score: Unclipped return.
@@ -68,7 +69,9 @@ def episode_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:
 
 
 def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None) -> Episode:
-    """Play one episode.
+    """Play one episode; where ``info["game_over"]`` is False at its end, the game goes on and is played to its end.
+
+    Each life is then an episode of the agent's, and what is returned is of the game.
 
     Args:
         agent: Asked for each action; it learns if its ``eval_mode`` is False.
@@ -79,17 +82,29 @@ def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_fr
     observation, info = environment.reset(seed=seed)
     action = agent.begin_episode(observation, info.get("realtime"))
     score, frames, actions = 0.0, 0, 0
+    before = 0  # frames of the game's earlier lives
     while True:
         observation, reward, terminated, truncated, info = environment.step(action)
         realtime = info.get("realtime")
-        frames = frames + 1 if realtime is None else int(realtime["frame"])
+        frames = frames + 1 if realtime is None else before + int(realtime["frame"])
         actions += realtime is None or bool(realtime["applied"])
         score += float(reward)
-        if terminated or truncated or (max_frames is not None and frames >= max_frames):
+        cut = max_frames is not None and frames >= max_frames
+        if not (terminated or truncated or cut):
+            action = agent.step(float(reward), observation, realtime)
+            continue
+        agent.end_episode(float(reward), bool(terminated), observation, realtime)
+        if cut or is_game_over(info):
             break
-        action = agent.step(float(reward), observation, realtime)
-    agent.end_episode(float(reward), bool(terminated), observation, realtime)
+        before = frames
+        observation, begun = environment.reset()  # without a seed: the game goes on
+        action = agent.begin_episode(observation, begun.get("realtime"))
     return Episode(float(info.get("episode_return", score)), frames, actions, info.get("won"))
+
+
+def is_game_over(info: Mapping[str, Any]) -> bool:
+    """Return whether an episode with this last info ends a game; a life that is lost need not (`EpisodicLife`)."""
+    return bool(info.get("game_over", True))
 
 
 class Played(NamedTuple):

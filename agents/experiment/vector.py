@@ -21,7 +21,14 @@ import numpy as np
 import torch
 
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
-from async_wrappers.agents.experiment.episode import Episode, Phase, Played, encounter_of, episode_seed
+from async_wrappers.agents.experiment.episode import (
+    Episode,
+    Phase,
+    Played,
+    encounter_of,
+    episode_seed,
+    is_game_over,
+)
 from async_wrappers.agents.experiment.learners import Group, OtherLearners, Share
 from async_wrappers.agents.experiment.runner import (
     DifferentExperiment,
@@ -42,7 +49,8 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Seeds each episode of one of N environments by its number, and cuts it after so many frames.
 
     ``reset(seed=n * N + l)`` begins episode n of environment l; a reset without a seed begins the next one. So every
-    episode is a function of the run's seed, the phase, n and l (`episode_seed`).
+    episode is a function of the run's seed, the phase, n and l (`episode_seed`). Where ``info["game_over"]`` is False
+    at an end, a reset without a seed goes on with the same episode's next life.
 
     Args:
         env: The environment.
@@ -59,11 +67,16 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._seed, self._phase, self._num_envs, self._max_frames = seed, phase, num_envs, max_frames
         self._number: int | None = None
-        self._env_id = self._frames = 0
+        self._env_id = self._frames = self._before = 0  # frames of the episode, and of its lives before this one
+        self._goes_on = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode."""
-        self._frames = 0
+        goes_on, self._goes_on = self._goes_on, False
+        if goes_on and seed is None:
+            self._before = self._frames
+            return self.env.reset(options=options)
+        self._frames = self._before = 0
         if seed is not None:
             self._number, self._env_id = divmod(seed, self._num_envs)
         elif self._number is not None:
@@ -77,8 +90,11 @@ class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         """Step, and truncate the episode if it has become too long."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         realtime = info.get("realtime")
-        self._frames = self._frames + 1 if realtime is None else int(realtime["frame"])
+        self._frames = self._frames + 1 if realtime is None else self._before + int(realtime["frame"])
         too_long = self._max_frames is not None and self._frames >= self._max_frames
+        self._goes_on = terminated and not too_long and not is_game_over(info)
+        if terminated and too_long and not is_game_over(info):
+            info = {**info, "game_over": True}
         return observation, reward, terminated, truncated or (too_long and not terminated), info
 
 

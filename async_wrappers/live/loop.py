@@ -39,6 +39,9 @@
 # pause keep their deadlines. On a real clock no environment is reset during one: a reset may move what is to stand
 # still.
 #
+# A life that is lost in a game that goes on (``info["game_over"]`` False) ends the episode for the learners, and for
+# memory and chunks too; for the clock nothing has happened. What was decided on in that life is dropped when it ends.
+#
 # Between two episodes everything that could disturb a frame is done: garbage is collected, the strategy is prepared
 # from the newest response times, inferences of the old episode end ("drain") or go on and are dropped when they end
 # ("continue"). Within a frame no garbage is collected: a full collection takes longer than a frame.
@@ -134,6 +137,12 @@ class _Episode:
         """End it for the learners, for whom another one begins."""
         self.transitions.end(False, following, frame)
         self.transitions = Transitions(self._journal)
+
+    def end_life(self, following: Any, frame: int) -> None:
+        """End it for the learners by the loss of a life, while the game goes on."""
+        self.transitions.end(True, following, frame)
+        self.transitions = Transitions(self._journal)
+        self.last_action, self.missed = None, 0
 
 
 class EnvironmentLoop:
@@ -298,6 +307,10 @@ class EnvironmentLoop:
             episode.score += float(reward)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
+            if terminated and not truncated and not info.get("game_over", True):
+                self._end_life(episode, observation, frame)
+                observation, _ = self._env.reset()  # the game goes on
+                terminated = False
         if terminated or truncated:
             episode.transitions.end(terminated, self._following(observation, frame), frame)
         else:
@@ -315,6 +328,20 @@ class EnvironmentLoop:
             episode.pauses.append((episode.paused, frame))
         self._record.pauses.append(episode.pauses)
         return frame
+
+    def _end_life(self, episode: _Episode, observation: Any, frame: int) -> None:
+        """End an episode for the learners in a game that goes on, and begin the next one on the same clock.
+
+        What is in flight is dropped when it ends. The game's frames keep their deadlines and their numbers.
+        """
+        episode.end_life(self._following(observation, frame), frame)
+        self._dispatcher.close(frame - 1)
+        if self._chunks is not None:
+            self._chunks.clear()
+        if self._release is not None:
+            self._release.begin_episode()
+        if episode.paused is None:
+            self._dispatcher.reopen(self._now() - self._begin)
 
     def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:
         """Call the phase's `on_frame` as a frame begins, and note what it returns."""
