@@ -115,6 +115,7 @@ class VTrace(Spec):
             V-trace learns, proportional to min(rho-bar mu, pi).
         store_version: Store with each decision how many updates had been made, and report how many were since.
         max_abs_reward: Clip rewards to [-c, c] in the loss; None leaves them as they are.
+        drawn_evaluation: Draw actions from the policy in evaluation too; otherwise they are the likeliest.
         optimizer: From parameters to an optimiser.
         learning_rate_decay: Updates over which the learning rate falls, to 0 unless `learning_rate_end` is given; None
             keeps it.
@@ -183,8 +184,10 @@ class VTrace(Spec):
         diverged_dir: str | None = None,
         decision_interval: int | None = 1,
         seed: int = 0,
+        drawn_evaluation: bool = False,
     ) -> None:
         """See the class."""
+        check_flags(drawn_evaluation=drawn_evaluation)
         check_numbers(gamma=gamma, lambda_=lambda_, clip_rho=clip_rho, clip_c=clip_c)
         check_shares(gamma=gamma, lambda_=lambda_)
         check_flags(
@@ -236,6 +239,7 @@ class VTrace(Spec):
         if self.chunk is not None and kl_threshold is not None and kl_to == "implied":
             raise ValueError("kl_to must be 'behaviour' where decisions give chunks of actions, got 'implied'")
         self.stack_size, self.update_period = stack_size, update_period
+        self.drawn_evaluation = drawn_evaluation
         self.summary_writing_frequency = summary_writing_frequency
         self.batch_size = batch_size * unroll_length
         self.compute = Compute(device, channels_last, bf16, compile)
@@ -284,7 +288,9 @@ class VTrace(Spec):
     def choose(
         self, outputs: Any, rows: Decisions, uniforms: npt.NDArray[np.float64], *random_actions: Any
     ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-        """Return actions [R] drawn from the policy, in evaluation the likeliest, and what the loss needs of mu.
+        """Return actions [R] drawn from the policy, and what the loss needs of mu.
+
+        In evaluation they are the likeliest, unless `drawn_evaluation`.
 
         That is the logits [R, A] drawn from and, where the value is cloned, the value [R]. Chunks are [R, H], with
         logits [R, H, A].
@@ -295,6 +301,8 @@ class VTrace(Spec):
         extras = {"logits": logits}
         if self.value_cloning_cost:
             extras["value"] = outputs[1].cpu().numpy()
+        if self.drawn_evaluation:
+            return drawn, extras
         eval_mode = rows.eval_mode if self.chunk is None else rows.eval_mode[:, None]
         return np.where(eval_mode, logits.argmax(axis=-1), drawn), extras
 

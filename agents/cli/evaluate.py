@@ -18,6 +18,7 @@ from async_wrappers.agents.cli.configuration import (
 )
 from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, usage_errors, whole_number
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
+from async_wrappers.agents.experiment.evaluate import words_of_equal_episodes
 from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
 from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
 from async_wrappers.agents.experiment.report import evaluation_facts
@@ -35,6 +36,8 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument("--episodes", type=whole_number(1), default=20, metavar="N", help="how many episodes (20)")
     parser.add_argument("--render", action=Switch, help="show the game in a window")
     parser.add_argument("--video", action=Switch, help="record each episode, in base_dir/videos")
+    drawn = "draw actions from the policy (V-trace), where otherwise they are the likeliest"
+    parser.add_argument("--drawn", action=Switch, help=drawn)
     parser.add_argument("--follow", action=Switch, help="evaluate each new checkpoint until the run that writes ends")
 
 
@@ -49,16 +52,23 @@ def run(options: Namespace) -> None:
     if options.render:
         refuse_without_display("--render", "record the episodes with --video, or leave --render out")
     mode = "human" if options.render else "rgb_array" if options.video else None
-    runner = build_runner(options, base_dir, render_bindings(mode) if mode else [])
+    drawn = ["VTraceAgent.drawn_evaluation = True"] if options.drawn else []
+    runner = build_runner(options, base_dir, [*(render_bindings(mode) if mode else []), *drawn])
+    if options.drawn and not hasattr(getattr(runner.agent, "spec", None), "drawn_evaluation"):
+        raise UsageError(
+            f"--drawn needs an agent with a policy to draw from, VTraceAgent, got {runner.agent.identity()['agent']}: "
+            "leave --drawn out"
+        )
+    how = {"actions": "drawn"} if options.drawn else {}
     if options.follow:
-        _follow(runner, base_dir, options.episodes)
+        _follow(runner, base_dir, options.episodes, how)
         return
     videos = base_dir / "videos" if options.video else None
     with usage_errors():
         agent = runner.trained_agent()
         if videos:
             runner.check_recordable()
-    facts = evaluation_facts(runner.evaluation(agent, options.episodes, videos))
+    facts = evaluation_facts(runner.evaluation(agent, options.episodes, videos)) | how
     path = base_dir / "evaluation.json"
     written = f"written to {path}"
     try:
@@ -68,17 +78,24 @@ def run(options: Namespace) -> None:
             raise
         written = f"not written to {path} ({error.strerror})"
     print(f"{_in_words(facts)}; {written}{f', videos to {videos}' if videos else ''}")
+    _tell_of_equal_ones(facts)
 
 
 def _in_words(facts: dict[str, Any]) -> str:
     interval = "{:.1f} (95 % interval {:.1f} to {:.1f})"
+    drawn = " of drawn actions" if facts.get("actions") == "drawn" else ""
     return (
-        f"{len(facts['returns'])} episodes: mean return {interval.format(facts['mean'], *facts['interval'])}, "
+        f"{len(facts['returns'])} episodes{drawn}: mean return {interval.format(facts['mean'], *facts['interval'])}, "
         f"median {facts['median']:.1f}, interquartile mean {interval.format(facts['iqm'], *facts['iqm_interval'])}"
     )
 
 
-def _follow(runner: Runner, base_dir: Path, episodes: int) -> None:
+def _tell_of_equal_ones(facts: dict[str, Any]) -> None:
+    if sentence := words_of_equal_episodes(len(facts["returns"]), facts.get("different")):
+        print(sentence, flush=True)
+
+
+def _follow(runner: Runner, base_dir: Path, episodes: int, how: dict[str, str]) -> None:
     """Evaluate the newest checkpoint whenever there is a new one, until no process trains here any more.
 
     All play the same episodes. Training does not wait: where it writes checkpoints faster, some are left out.
@@ -92,10 +109,11 @@ def _follow(runner: Runner, base_dir: Path, episodes: int) -> None:
         if bundle["current_iteration"] > done:
             with usage_errors():
                 agent = runner.trained_agent(path)
-            facts = evaluation_facts(runner.evaluation(agent, episodes))
+            facts = evaluation_facts(runner.evaluation(agent, episodes)) | how
             number, frames = bundle["current_iteration"], bundle["frames"]
             add_evaluation(base_dir, {"iteration": number, "training_frames": frames, **facts})
             print(f"iteration {number}, {frames:,} training frames: {_in_words(facts)}", flush=True)
+            _tell_of_equal_ones(facts)
         elif trains:
             time.sleep(_REST)
         else:

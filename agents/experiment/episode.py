@@ -50,12 +50,14 @@ class Episode(NamedTuple):
         frames: Frames stepped.
         actions: Of the agent's that took effect.
         won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
+        digest: Of all observations and actions, by which `evaluate` knows that two episodes are equal; else None.
     """
 
     score: float
     frames: int
     actions: int = 0
     won: bool | None = None
+    digest: int | None = None
 
 
 def episode_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:

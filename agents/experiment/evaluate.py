@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +16,15 @@ from async_wrappers.agents.experiment.episode import Episode, Phase, episode_see
 if TYPE_CHECKING:
     from async_wrappers.agents.agent import Agent  # it imports PyTorch, which figures of a sweep need not wait for
 
-__all__ = ["STATISTICS", "bootstrap_interval", "difference_interval", "evaluate", "interquartile_mean"]
+__all__ = [
+    "STATISTICS",
+    "bootstrap_interval",
+    "difference_interval",
+    "different_episodes",
+    "evaluate",
+    "interquartile_mean",
+    "words_of_equal_episodes",
+]
 
 _RESAMPLES = 10_000
 
@@ -35,10 +45,52 @@ def evaluate(
     """
     agent.eval_mode = True
     go_to_encounter(environment)
-    return [
-        play_episode(agent, environment, episode_seed(seed, Phase.FINAL, number), max_frames)
-        for number in range(episodes)
-    ]
+    played, watched = [], _Watched(environment)
+    for number in range(episodes):
+        episode = play_episode(agent, watched, episode_seed(seed, Phase.FINAL, number), max_frames)  # type: ignore[arg-type]
+        played.append(episode._replace(digest=watched.digest))
+    return played
+
+
+class _Watched:
+    """An environment that is played, with a checksum of the observations and actions since a seed was given."""
+
+    def __init__(self, environment: gym.Env[Any, Any]) -> None:
+        self._environment, self.digest = environment, 0
+
+    def reset(self, **arguments: Any) -> Any:
+        if "seed" in arguments:
+            self.digest = 0
+        observation, info = self._environment.reset(**arguments)
+        self._note(observation)
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        step = self._environment.step(action)
+        self._note(action)
+        self._note(step[0])
+        return step
+
+    def _note(self, value: Any) -> None:
+        is_plain = type(value) is np.ndarray and not value.dtype.hasobject
+        self.digest = crc32(value.tobytes() if is_plain else pickle.dumps(value), self.digest)
+
+
+def different_episodes(episodes: Sequence[Episode]) -> int | None:
+    """Return how many of the episodes are different; None where it is not known, as of live ones."""
+    digests = {episode.digest for episode in episodes}
+    return None if None in digests else len(digests)
+
+
+def words_of_equal_episodes(episodes: int, different: int | None, agent: str = "") -> str:
+    """Return the sentence below a table about episodes that are equal; empty where they all differ."""
+    if different is None or different >= episodes:
+        return ""
+    which = f"{agent}: " if agent else ""
+    return (
+        f"{which}{episodes} episodes, {different} different: the others repeat {'it' if different == 1 else 'these'}, "
+        "and an interval over all of them is too narrow; no-ops at the start, sticky or drawn actions make them differ"
+    )
 
 
 class Statistic(Protocol):

@@ -16,8 +16,10 @@ from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
 from async_wrappers.agents.experiment.evaluate import (
     bootstrap_interval,
     difference_interval,
+    different_episodes,
     evaluate,
     interquartile_mean,
+    words_of_equal_episodes,
 )
 from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
 from async_wrappers.agents.experiment.runner import Runner
@@ -27,11 +29,15 @@ __all__ = ["Row", "compare_with_baselines", "draw_learning_curve", "evaluation_f
 
 
 class Row(NamedTuple):
-    """One agent's evaluation: the unclipped return of each episode, and frames per second."""
+    """One agent's evaluation: the unclipped return of each episode, frames per second, and how many episodes differ.
+
+    That is None where it is not known.
+    """
 
     agent: str
     scores: list[float]
     frames_per_second: float
+    different: int | None = None
 
 
 def compare_with_baselines(runner: Runner) -> list[Row]:
@@ -48,7 +54,7 @@ def compare_with_baselines(runner: Runner) -> list[Row]:
         begin = time.perf_counter()
         played = evaluate(agent, runner.environment, runner.report_episodes, runner.seed, runner.max_steps_per_episode)
         rate = sum(episode.frames for episode in played) / (time.perf_counter() - begin)
-        rows.append(Row(name, [episode.score for episode in played], rate))
+        rows.append(Row(name, [episode.score for episode in played], rate, different_episodes(played)))
     facts = [
         {**row._asdict(), "mean": statistics.fmean(row.scores), "interval": bootstrap_interval(row.scores)}
         for row in rows
@@ -58,7 +64,10 @@ def compare_with_baselines(runner: Runner) -> list[Row]:
 
 
 def table(rows: list[Row]) -> str:
-    """Return the comparison as text: means with 95 % intervals, and the trained agent's lead over each other."""
+    """Return the comparison as text: means with 95 % intervals, and the trained agent's lead over each other.
+
+    Below it stands whose episodes are not all different.
+    """
     trained = rows[-1]
     heads = f"{'agent':<10}{'mean return':>12}  {'95 % interval':<22}{'episodes':>8}{'frames/s':>10}"
     lines = [f"{heads}  trained minus this"]
@@ -74,7 +83,8 @@ def table(rows: list[Row]) -> str:
             f"{row.agent:<10}{statistics.fmean(row.scores):>12.1f}  {interval:<22}{len(row.scores):>8}"
             f"{row.frames_per_second:>10.0f}  {lead}".rstrip()
         )
-    return "\n".join(lines)
+    equal = [words_of_equal_episodes(len(row.scores), row.different, row.agent) for row in rows]
+    return "\n".join([*lines, *filter(None, equal)])
 
 
 def draw_learning_curve(base_dir: Path, rows: list[Row] | None = None) -> Path:
@@ -133,7 +143,10 @@ def _title(facts: Mapping[str, str]) -> str:
 
 
 def evaluation_facts(episodes: list[Any]) -> dict[str, Any]:
-    """Return an evaluation as plain data: mean, median and interquartile mean, 95 % intervals, and each episode."""
+    """Return an evaluation as plain data: mean, median and interquartile mean, 95 % intervals, and each episode.
+
+    ``different`` is how many episodes there are of which no two are equal; it is left out where that is not known.
+    """
     scores = [episode.score for episode in episodes]
     return {
         "mean": statistics.fmean(scores),
@@ -143,4 +156,5 @@ def evaluation_facts(episodes: list[Any]) -> dict[str, Any]:
         "iqm_interval": bootstrap_interval(scores, interquartile_mean),
         "returns": scores,
         "frames": [episode.frames for episode in episodes],
+        **({} if (different := different_episodes(episodes)) is None else {"different": different}),
     }

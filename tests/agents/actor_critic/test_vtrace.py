@@ -238,6 +238,9 @@ def test_actions_are_drawn_as_often_as_the_policy_says_and_the_likeliest_in_eval
     assert np.bincount(actions) / len(actions) == pytest.approx([0.1, 0.6, 0.3], abs=0.03)
     (actions,) = play(agent, env, [0], eval_mode=True)
     assert set(actions) == {1}
+    agent.spec.drawn_evaluation = True  # type: ignore[attr-defined]
+    (actions,) = play(agent, env, [0], eval_mode=True)
+    assert np.bincount(actions) / len(actions) == pytest.approx([0.1, 0.6, 0.3], abs=0.03)
 
 
 def test_the_learning_rate_falls_to_0() -> None:

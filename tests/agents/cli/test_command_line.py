@@ -31,6 +31,7 @@ FLAGS = {
         "episodes",
         "render",
         "video",
+        "drawn",
         "follow",
     },
     "sweep": {

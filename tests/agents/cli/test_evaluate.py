@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from async_wrappers.agents.experiment.metrics import read_evaluations, read_iterations
 from tests.worlds.command_line import call, place, refused
+from tests.worlds.lives_env import LivesEnv
 
 __all__ = ["call", "place"]
 
@@ -34,6 +36,47 @@ def test_an_evaluation_with_videos_gives_the_same_scores_as_without(place: Path,
     videos = sorted(path.name for path in (place / "run" / "videos").iterdir())
     assert videos == ["evaluation-episode-0.mp4", "evaluation-episode-1.mp4"]
     assert "--render and --video" in refused(call("evaluate", "--base_dir", "run", "--trust", "--render", "--video"))
+
+
+def test_a_policy_is_evaluated_by_drawn_actions_where_that_is_asked_for(place: Path, call: Any) -> None:
+    bindings = ("Runner.num_iterations = 1", "Runner.training_steps = 300", "Runner.report_episodes = 0")
+    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    assert call("--base_dir", "run", "--gin_files", "configs/vtrace/cartpole.gin", *words).code == 0
+
+    def evaluated(*more: str) -> tuple[str, dict[str, Any]]:
+        told = call("evaluate", "--base_dir", "run", "--episodes", "4", *more).out
+        return told, json.loads((place / "run" / "evaluation.json").read_text())
+
+    likeliest, drawn, bound = (
+        evaluated(),
+        evaluated("--drawn"),
+        evaluated("--gin_bindings", "VTraceAgent.drawn_evaluation = True"),
+    )
+    assert likeliest[1]["returns"] != drawn[1]["returns"] == bound[1]["returns"]
+    assert drawn == evaluated("--drawn")  # of the run's seed
+    assert likeliest[0].startswith("4 episodes: ") and drawn[0].startswith("4 episodes of drawn actions: ")
+    assert "actions" not in likeliest[1] and drawn[1]["actions"] == "drawn"
+    assert likeliest[1]["different"] == drawn[1]["different"] == 4
+
+
+def test_drawn_actions_need_a_policy_to_draw_from(place: Path, call: Any) -> None:
+    words = ("--gin_bindings", "Runner.num_iterations = 1", "--gin_bindings", "Runner.report_episodes = 0")
+    assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
+    message = refused(call("evaluate", "--base_dir", "run", "--trust", "--drawn"))
+    assert "--drawn needs an agent with a policy to draw from, VTraceAgent, got DQNAgent" in message
+
+
+def test_equal_episodes_are_told(place: Path, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings = ("Runner.num_iterations = 1", "Runner.report_episodes = 0")
+    bindings += ("create_gym_environment.environment_id = 'Same-v0'", "RealtimeDelay.default_action = 0")
+    words = [word for binding in bindings for word in ("--gin_bindings", binding)]
+    monkeypatch.setitem(gym.registry, "Same-v0", gym.envs.registration.EnvSpec("Same-v0", entry_point=LivesEnv))
+    assert call("--base_dir", "run", "--gin_files", "mine.gin", *words).code == 0
+    told = call(
+        "evaluate", "--base_dir", "run", "--trust", "--episodes", "3", "--gin_bindings", "DQNAgent.epsilon_eval = 0.0"
+    )
+    assert told.out.splitlines()[-1].startswith("3 episodes, 1 different: the others repeat it")
+    assert json.loads((place / "run" / "evaluation.json").read_text())["different"] == 1
 
 
 def test_a_run_is_followed_until_it_ends(call: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.episode import Episode, Phase, episode_seed
 from async_wrappers.agents.experiment.evaluate import (
     STATISTICS,
     bootstrap_interval,
     difference_interval,
+    different_episodes,
     evaluate,
     interquartile_mean,
+    words_of_equal_episodes,
 )
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.lives_env import LivesEnv
 from tests.worlds.scripted_agent import ScriptedAgent
 
 SCORES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20)
@@ -100,6 +103,16 @@ class TestEvaluate:
         episodes = evaluate(ScriptedAgent(), env, 2, seed=0)
         assert [episode.frames for episode in episodes] == [3, 5]
         assert [episode.score for episode in episodes] == [sum(life.rewards) for life in env.lives]
+
+    def test_it_knows_which_episodes_are_one_and_the_same(self) -> None:
+        assert different_episodes(evaluate(ScriptedAgent(), DriftingEnv(lengths=[3]), 4, seed=0)) == 4
+        same = evaluate(ScriptedAgent(), LivesEnv(), 4, seed=0)
+        assert different_episodes(same) == 1
+        other = evaluate(ScriptedAgent(1), LivesEnv(), 2, seed=0)  # the same returns and lengths
+        assert different_episodes([*same, *other]) == 2
+        assert different_episodes([*same, Episode(1.0, 2)]) is None
+        assert words_of_equal_episodes(4, 1, "trained").startswith("trained: 4 episodes, 1 different: the others ")
+        assert words_of_equal_episodes(4, 4) == words_of_equal_episodes(4, None) == ""
 
     def test_the_limit_cuts_every_episode(self) -> None:
         episodes = evaluate(ScriptedAgent(), DriftingEnv(lengths=[20]), 3, seed=0, max_frames=6)

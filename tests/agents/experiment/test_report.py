@@ -28,6 +28,7 @@ from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.wrappers.delay import RealtimeDelay
 from tests.worlds.agents import make_dqn as make_agent
 from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.lives_env import LivesEnv
 
 ROWS = [Row("random", [1.0, 1.0], 5000.4), Row("no-op", [-2.0] * 4, 12.0), Row("trained", [10.5], 999.6)]
 
@@ -57,6 +58,11 @@ class TestTable:
             "no-op             -2.0  [-2.0, -2.0]                 4        12  12.5 [12.5, 12.5]",
             "trained           10.5  [10.5, 10.5]                 1      1000",
         ]
+
+    def test_it_says_whose_episodes_are_one_and_the_same(self) -> None:
+        rows = [ROWS[0]._replace(different=2), ROWS[1]._replace(different=1), ROWS[2]]
+        assert table(rows).splitlines()[:-1] == table(ROWS).splitlines()
+        assert table(rows).splitlines()[-1].startswith("no-op: 4 episodes, 1 different: the others repeat it")
 
     def test_a_table_of_the_trained_agent_alone_has_no_lead(self) -> None:
         assert len(table(ROWS[-1:]).splitlines()) == 2
@@ -95,6 +101,13 @@ class TestComparison:
             assert fact["mean"] == pytest.approx(np.mean(row.scores))
             assert tuple(fact["interval"]) == bootstrap_interval(row.scores)
             assert fact["frames_per_second"] > 0
+            assert fact["different"] == row.different == 5
+
+    def test_the_closing_table_of_one_game_says_so(self, tmp_path: Path) -> None:
+        rows = compare_with_baselines(run(tmp_path, LivesEnv))
+        trained = next(line for line in table(rows).splitlines() if line.startswith("trained: "))
+        assert trained.startswith("trained: 5 episodes, 1 different: ")
+        assert rows[0].different == 5  # the random agent draws
 
     def test_asking_twice_gives_the_same_scores(self, tmp_path: Path) -> None:
         runner = run(tmp_path, partial(DriftingEnv, noop=True))
