@@ -309,7 +309,7 @@ class EnvironmentLoop:
             truncated = truncated or frame == phase.max_episode_frames
             if terminated and not truncated and not info.get("game_over", True):
                 self._end_life(episode, observation, frame)
-                observation, _ = self._env.reset()  # the game goes on
+                observation = self._env.reset()[0]  # the game goes on
                 terminated = False
         if terminated or truncated:
             episode.transitions.end(terminated, self._following(observation, frame), frame)
