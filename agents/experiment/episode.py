@@ -7,9 +7,11 @@ encounter to encounter a win passes one (it has an attribute ``encounter``).
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +24,10 @@ __all__ = [
     "Episode",
     "Phase",
     "Played",
+    "Watched",
+    "checksum",
     "closing_line",
+    "different_episodes",
     "encounter_of",
     "episode_seed",
     "facts",
@@ -50,7 +55,8 @@ class Episode(NamedTuple):
         frames: Frames stepped.
         actions: Of the agent's that took effect.
         won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
-        digest: Of all observations and actions, by which `evaluate` knows that two episodes are equal; else None.
+        digest: Checksum of all observations and actions, by which two episodes of an evaluation are known to be equal;
+            None where nobody asks.
     """
 
     score: float
@@ -107,6 +113,47 @@ def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_fr
 def is_game_over(info: Mapping[str, Any]) -> bool:
     """Return whether an episode with this last info ends a game; a life that is lost need not (`EpisodicLife`)."""
     return bool(info.get("game_over", True))
+
+
+class Watched:
+    """An environment that is played, with a checksum of the observations and actions since a seed was given.
+
+    Args:
+        environment: What is played.
+
+    Attributes:
+        digest: The checksum.
+    """
+
+    def __init__(self, environment: gym.Env[Any, Any]) -> None:
+        """See the class."""
+        self._environment, self.digest = environment, 0
+
+    def reset(self, **arguments: Any) -> Any:
+        """Reset the environment; with a seed the checksum begins anew."""
+        if "seed" in arguments:
+            self.digest = 0
+        observation, info = self._environment.reset(**arguments)
+        self.digest = checksum(observation, self.digest)
+        return observation, info
+
+    def step(self, action: Any) -> Any:
+        """Step the environment."""
+        step = self._environment.step(action)
+        self.digest = checksum(step[0], checksum(action, self.digest))
+        return step
+
+
+def checksum(value: Any, before: int) -> int:
+    """Return the checksum of what has gone before and an observation or an action."""
+    is_plain = isinstance(value, np.ndarray) and not value.dtype.hasobject
+    return crc32(value.tobytes() if is_plain else pickle.dumps(value), before)
+
+
+def different_episodes(episodes: Sequence[Episode]) -> int | None:
+    """Return how many of the episodes are different; None where it is not known, as of live ones."""
+    digests = {episode.digest for episode in episodes}
+    return None if None in digests else len(digests)
 
 
 class Played(NamedTuple):
@@ -170,6 +217,9 @@ def facts(played: Played) -> dict[str, Any]:
         found["losses"] = sum(episode.won is False for episode in played.episodes)
     if played.encounter is not None:
         found["encounter"] = played.encounter
+    different = different_episodes(played.episodes)
+    if different is not None and different < len(played.episodes):
+        found["different_episodes"] = different
     return found | dict(played.timing or {})
 
 

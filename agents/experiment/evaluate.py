@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
-from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.experiment.episode import Episode, Phase, episode_seed, go_to_encounter, play_episode
+from async_wrappers.agents.experiment.episode import (
+    Episode,
+    Phase,
+    Watched,
+    episode_seed,
+    go_to_encounter,
+    play_episode,
+)
 
 if TYPE_CHECKING:
     from async_wrappers.agents.agent import Agent  # it imports PyTorch, which figures of a sweep need not wait for
@@ -20,7 +25,6 @@ __all__ = [
     "STATISTICS",
     "bootstrap_interval",
     "difference_interval",
-    "different_episodes",
     "evaluate",
     "interquartile_mean",
     "words_of_equal_episodes",
@@ -45,41 +49,11 @@ def evaluate(
     """
     agent.eval_mode = True
     go_to_encounter(environment)
-    played, watched = [], _Watched(environment)
+    played, watched = [], Watched(environment)
     for number in range(episodes):
         episode = play_episode(agent, watched, episode_seed(seed, Phase.FINAL, number), max_frames)  # type: ignore[arg-type]
         played.append(episode._replace(digest=watched.digest))
     return played
-
-
-class _Watched:
-    """An environment that is played, with a checksum of the observations and actions since a seed was given."""
-
-    def __init__(self, environment: gym.Env[Any, Any]) -> None:
-        self._environment, self.digest = environment, 0
-
-    def reset(self, **arguments: Any) -> Any:
-        if "seed" in arguments:
-            self.digest = 0
-        observation, info = self._environment.reset(**arguments)
-        self._note(observation)
-        return observation, info
-
-    def step(self, action: Any) -> Any:
-        step = self._environment.step(action)
-        self._note(action)
-        self._note(step[0])
-        return step
-
-    def _note(self, value: Any) -> None:
-        is_plain = type(value) is np.ndarray and not value.dtype.hasobject
-        self.digest = crc32(value.tobytes() if is_plain else pickle.dumps(value), self.digest)
-
-
-def different_episodes(episodes: Sequence[Episode]) -> int | None:
-    """Return how many of the episodes are different; None where it is not known, as of live ones."""
-    digests = {episode.digest for episode in episodes}
-    return None if None in digests else len(digests)
 
 
 def words_of_equal_episodes(episodes: int, different: int | None, agent: str = "") -> str:

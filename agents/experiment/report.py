@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
+from async_wrappers.agents.experiment.episode import different_episodes
 from async_wrappers.agents.experiment.evaluate import (
     bootstrap_interval,
     difference_interval,
-    different_episodes,
     evaluate,
     interquartile_mean,
     words_of_equal_episodes,

@@ -32,6 +32,7 @@ from async_wrappers.agents.experiment.episode import (
     Episode,
     Phase,
     Played,
+    Watched,
     closing_line,
     encounter_of,
     episode_seed,
@@ -308,7 +309,10 @@ class Runner:
 
     def _play(self, phase: Phase) -> Episode:
         seed = episode_seed(self.seed, phase, self._episodes[phase])
-        episode = play_episode(self.agent, self.environment, seed, self.max_steps_per_episode)
+        watched: Any = self.environment if phase == Phase.TRAIN else Watched(self.environment)
+        episode = play_episode(self.agent, watched, seed, self.max_steps_per_episode)
+        if phase != Phase.TRAIN:
+            episode = episode._replace(digest=watched.digest)
         self._episodes[phase] += 1
         if phase == Phase.TRAIN:
             self._frames += episode.frames
@@ -521,9 +525,11 @@ def _one_line(line: Mapping[str, Any]) -> str:
     parts = [f"iteration {line['iteration']}: {line['frames']} training frames"]
     for phase in ("train", "eval"):
         if f"{phase}_average_return" in line:
+            number, different = len(line[f"{phase}_episode_returns"]), line.get(f"{phase}_different_episodes")
+            of_them = "" if different is None else f" ({different} different)"
             parts.append(
-                f"{phase} return {line[f'{phase}_average_return']:.1f} over {len(line[f'{phase}_episode_returns'])} "
-                f"episodes, {line[f'{phase}_average_steps_per_second']:.0f} frames/s"
+                f"{phase} return {line[f'{phase}_average_return']:.1f} over {number} episodes{of_them}, "
+                f"{line[f'{phase}_average_steps_per_second']:.0f} frames/s"
             )
         if f"{phase}_wins" in line:
             parts.append(f"{line[f'{phase}_wins']} wins, {line[f'{phase}_losses']} losses")

@@ -25,6 +25,7 @@ from async_wrappers.agents.experiment.episode import (
     Episode,
     Phase,
     Played,
+    checksum,
     encounter_of,
     episode_seed,
     is_game_over,
@@ -39,6 +40,7 @@ from async_wrappers.agents.experiment.runner import (
     portable,
 )
 from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_flags, with_gin_values
 from async_wrappers.agents.vector import Ended, Meters, Rows, VectorAgent
 
@@ -362,6 +364,8 @@ class VectorRunner(Runner):
         rows.episode[:] = self._evaluated - 1
         rows.training_frames = self._frames
         over: list[list[Ended]] = [[] for _ in range(count)]
+        digests = [0] * count  # of the running episodes
+        seen: list[list[int]] = [[] for _ in range(count)]  # of those in `over`
 
         def is_done(env_id: int) -> bool:
             if length.episodes:
@@ -374,18 +378,27 @@ class VectorRunner(Runner):
         while running:
             shown = envs.recv()
             for episode in rows.note(shown):
+                digest, digests[episode.env_id] = digests[episode.env_id], 0
                 if episode.env_id in running:
+                    seen[episode.env_id].append(digest)
                     over[episode.env_id].append(episode)
                     if is_done(episode.env_id):
                         running.remove(episode.env_id)
-            envs.send(shown.env_ids, rows.decide(shown, agent.policy))
+            actions = rows.decide(shown, agent.policy)
+            observations = agent.spec.without_tuples(shown.observation)
+            for row, i in enumerate(shown.env_ids.tolist()):
+                observation = each_array(lambda array, row=row: array[row], observations)
+                digests[i] = checksum(actions[row], checksum(observation, digests[i]))
+            envs.send(shown.env_ids, actions)
         envs.cut()
         self._evaluated += [len(each) for each in over]
         every = [episode for each in over for episode in each]
         self._episodes[phase] += len(every)
         frames = sum(episode.frames for episode in every)
         self._show(phase, every, frames)
-        return Played(_episodes(every), sum(episode.actions for episode in every), 0, None, frames)
+        known = [digest for each in seen for digest in each]
+        episodes = [episode._replace(digest=digest) for episode, digest in zip(_episodes(every), known, strict=True)]
+        return Played(episodes, sum(episode.actions for episode in every), 0, None, frames)
 
     def _show(self, phase: Phase, over: Sequence[Ended], frames: int, meters: Meters | None = None) -> None:
         """Show how far a phase is, the newest return and, in training, the rates."""

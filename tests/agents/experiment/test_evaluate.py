@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.experiment.episode import Episode, Phase, episode_seed
+from async_wrappers.agents.experiment.episode import Episode, Phase, different_episodes, episode_seed
 from async_wrappers.agents.experiment.evaluate import (
     STATISTICS,
     bootstrap_interval,
     difference_interval,
-    different_episodes,
     evaluate,
     interquartile_mean,
     words_of_equal_episodes,

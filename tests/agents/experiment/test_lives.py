@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import gin
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from async_wrappers import AsyncRunner, RealtimeDelay, VectorRealtimeDelay
+from async_wrappers import (
+    AsyncRunner,
+    RealtimeDelay,
+    VectorRealtimeDelay,
+    create_atari_environment,
+    create_atari_vector,
+)
 from async_wrappers.agents.experiment.episode import Episode, Phase, episode_seed, play_episode
 from async_wrappers.agents.experiment.evaluate import evaluate
+from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.vector import NumberedEpisodes
 from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.vector import VectorAgent
+from async_wrappers.agents.vector import Rows, VectorAgent
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.vector import VectorEnvs
 from async_wrappers.envs import ClipReward, EpisodicLife
 from async_wrappers.live import Decision
+from tests.worlds.drifting_env import DriftingEnv
+from tests.worlds.experiments import load_gin
 from tests.worlds.lives_env import FRAMES, LENGTH, RETURN, LivesEnv
 from tests.worlds.scripted_agent import ScriptedAgent
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    yield
+    gin.clear_config()
+
 
 DELAYS: list[dict[str, int]] = [{}, {"delay": 2}, {"delay": 1, "noops": 1}]
 
@@ -59,6 +78,37 @@ def test_a_game_is_cut_after_so_many_frames_of_all_its_lives(limit: int) -> None
     assert play_episode(agent, env, 0, limit) == Episode(3.0 * limit, limit, actions=limit)
     assert agent.calls[-1][:3:2] == ("end", limit == LENGTH + 1)  # a life's end is one also there
     assert play_episode(agent, env, 1).frames == FRAMES  # the next one is a whole game
+
+
+@pytest.mark.parametrize("schedule", ["continuous_train_and_eval", "vector"])
+def test_an_evaluation_phase_says_how_many_of_its_games_differ(
+    schedule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(name: str, make_environment: Any) -> tuple[str, Any]:
+        bindings = [
+            "create_agent.agent_name = 'dqn'",
+            f"create_runner.schedule = '{schedule}'",
+            "Runner.num_iterations = 1",
+            "Runner.training_steps = 20",
+            "Runner.evaluation_episodes = 4",
+            "VectorRunner.num_envs = 2",
+            "DQNAgent.epsilon_eval = 0.0",
+            "DQNAgent.replay_capacity = 500",
+            "MLPTorso.hidden = (8,)",
+        ]
+        load_gin(bindings=bindings)
+        with gin.unlock_config():
+            gin.bind_parameter("Runner.create_environment_fn", make_environment)
+        create_runner(str(tmp_path / name)).run_experiment()
+        line = read_iterations(tmp_path / name)[-1]
+        return capsys.readouterr().out, line
+
+    out, line = told("same", LivesEnv)
+    assert line["eval_episode_returns"] == [RETURN] * 4 and line["eval_different_episodes"] == 1
+    assert "over 4 episodes (1 different), " in out
+    out, line = told("differs", DriftingEnv)
+    assert len(line["eval_episode_returns"]) == 4 and "eval_different_episodes" not in line
+    assert "over 4 episodes, " in out
 
 
 def test_evaluations_report_whole_games() -> None:
@@ -150,6 +200,27 @@ def test_many_environments_store_lives_and_count_games(make: Any, mode: Autorese
     assert agent.rows.frames_of_all == sum(each.frames for each in over + cut) >= frames
     terminals = sum(int(np.sum(columns["terminal"])) for columns in stored)
     assert terminals >= 3 * len(over)  # and those of the games that were cut
+
+
+def test_games_of_an_atari_vector_are_counted_whole() -> None:
+    pytest.importorskip("ale_py")
+    # Nobody plays: FIRE begins each life, which is lost after 25 steps.
+    game = {"sticky_actions": False, "episodic_life": True, "fire_on_reset": True, "clip_rewards": True}
+    vector = create_atari_vector("Breakout", 2, num_threads=1, **game)
+    spec = DQN(vector.single_observation_space, vector.single_action_space, replay_capacity=500, device="cpu")
+    envs, rows = VectorEnvs(vector), Rows(spec, 2, eval_mode=True)
+    envs.begin([0, 1])
+    over, lives_lost = [], 0
+    while len(over) < 2:
+        shown = envs.recv()
+        lives_lost += int(shown.terminal.sum())
+        over += rows.note(shown)
+        envs.send(shown.env_ids, np.zeros(2, np.int64))
+    envs.close()
+    assert lives_lost == 10
+    assert [(each.score, each.frames, each.actions, each.terminal) for each in over] == [(0.0, 125, 125, True)] * 2
+    episode = play_episode(ScriptedAgent(), create_atari_environment("Breakout", **game), 0)
+    assert (episode.score, episode.frames, episode.actions) == (0.0, 125, 125)
 
 
 class Still:
