@@ -17,7 +17,12 @@ from async_wrappers.agents.cli.configuration import (
 from async_wrappers.agents.cli.flags import Parser, program, usage_errors
 from async_wrappers.agents.experiment.config import CONFIG, save_config
 from async_wrappers.agents.experiment.lock import alone_in
-from async_wrappers.agents.experiment.report import compare_with_baselines, draw_learning_curve, table
+from async_wrappers.agents.experiment.report import (
+    compare_with_baselines,
+    draw_learning_curve,
+    table,
+    why_no_noop,
+)
 from async_wrappers.agents.experiment.runner import Runner
 
 __all__ = ["add_flags", "run"]
@@ -73,7 +78,8 @@ def _run(runner: Runner, options: Namespace, base_dir: Path) -> None:
         print(f"closing table: each agent plays {runner.report_episodes} episodes", file=sys.stderr, flush=True)
         rows = compare_with_baselines(runner)
     if rows:
-        print(f"\n{table(rows)}\n")
+        notes = filter(None, [why_no_noop(runner.environment)])
+        print("\n".join(["", table(rows), *notes, ""]))
     print(runner.closing_line())
     with usage_errors():
         curve = draw_learning_curve(base_dir, rows)

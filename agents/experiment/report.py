@@ -6,10 +6,10 @@ import json
 import statistics
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
@@ -23,7 +23,7 @@ from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.files import write_atomically, write_text_atomically
 
-__all__ = ["Row", "compare_with_baselines", "draw_learning_curve", "evaluation_facts", "table"]
+__all__ = ["Row", "compare_with_baselines", "draw_learning_curve", "evaluation_facts", "table", "why_no_noop"]
 
 
 class Row(NamedTuple):
@@ -37,10 +37,10 @@ class Row(NamedTuple):
 def compare_with_baselines(runner: Runner) -> list[Row]:
     """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
 
-    The no-op agent is left out where the environment has no no-op.
+    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so.
     """
     agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.seed)}
-    with suppress(ValueError):
+    if not why_no_noop(runner.environment):
         agents["no-op"] = NoopAgent(runner.environment)
     agents["trained"] = runner.trained_agent()
     rows = []
@@ -55,6 +55,15 @@ def compare_with_baselines(runner: Runner) -> list[Row]:
     ]
     write_text_atomically(runner.base_dir / "report.json", json.dumps(facts, indent=1) + "\n")
     return rows
+
+
+def why_no_noop(environment: gym.Env[Any, Any]) -> str:
+    """Return the sentence that stands below a closing table without no-op; empty where an action is one."""
+    try:
+        NoopAgent(environment)
+    except ValueError:
+        return f"no-op is not in the table: no action of {environment.action_space} is named NOOP"
+    return ""
 
 
 def table(rows: list[Row]) -> str:
