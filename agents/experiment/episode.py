@@ -140,14 +140,16 @@ def go_to_encounter(environment: gym.Env[Any, Any], encounter: int | None = None
 
 
 def facts(played: Played) -> dict[str, Any]:
-    """Return what a phase came to, by name; wins and losses where an episode was one, an encounter where there is."""
+    """Return what a phase came to, by name; wins and losses where an episode was one, an encounter where there is.
+
+    A ratio is left out where there is nothing to divide by: offline updates are made without frames and actions.
+    """
     frames = frames_of(played)
-    found: dict[str, Any] = {
-        "actions": played.actions,
-        "actions_per_frame": played.actions / max(frames, 1),
-        "updates": played.updates,
-        "updates_per_action": played.updates / max(played.actions, 1),
-    }
+    found: dict[str, Any] = {"actions": played.actions, "updates": played.updates}
+    if frames:
+        found["actions_per_frame"] = played.actions / frames
+    if played.actions:
+        found["updates_per_action"] = played.updates / played.actions
     if played.encounter is not None or any(episode.won is not None for episode in played.episodes):
         found["wins"] = sum(episode.won is True for episode in played.episodes)
         found["losses"] = sum(episode.won is False for episode in played.episodes)
@@ -159,7 +161,9 @@ def facts(played: Played) -> dict[str, Any]:
 def closing_line(history: Sequence[Mapping[str, Any]]) -> str:
     """Say in a line what the training phases of a run came to, from the statistics of its iterations."""
     frames = max(_each(history, "frames"), default=sum(map(sum, _each(history, "train_episode_lengths"))))
-    actions, updates = sum(_each(history, "train_actions")), sum(_each(history, "train_updates"))
+    played = [line for line in history if line.get("phase") != "offline"]
+    actions, updates = sum(_each(played, "train_actions")), sum(_each(played, "train_updates"))
+    offline = sum(_each(history, "train_updates")) - updates
     episodes = sum(map(len, _each(history, "train_episode_lengths")))
     parts = [f"training: {episodes} episodes, {frames} frames"]
     if any("train_wins" in line for line in history):
@@ -167,8 +171,14 @@ def closing_line(history: Sequence[Mapping[str, Any]]) -> str:
         parts.append(f"{wins} wins, {losses} losses")
     if history and "train_encounter" in history[-1]:
         parts.append(f"at encounter {history[-1]['train_encounter']}")
-    ratios = f"{actions / max(frames, 1):.3f} actions per frame, {updates / max(actions, 1):.3f} updates per action"
-    return "; ".join([*parts, ratios])
+    ratios = []
+    if frames:
+        ratios.append(f"{actions / frames:.3f} actions per frame")
+    if actions:
+        ratios.append(f"{updates / actions:.3f} updates per action")
+    if offline:
+        ratios.append(f"{offline:,} offline updates")
+    return "; ".join([*parts, *([", ".join(ratios)] if ratios else [])])
 
 
 def _each(history: Iterable[Mapping[str, Any]], name: str) -> list[Any]:

@@ -78,9 +78,10 @@ class Runner:
         seed: Of the whole run: environment, evaluation, agent, replay and default action.
         num_iterations: Iterations in all, those already done included.
         training_steps: Frames of a training phase, at least; it ends with an episode.
-        evaluation_steps: Frames of an evaluation phase, at least; 0 leaves it out.
+        evaluation_steps: Frames of an evaluation phase, at least; 0 leaves it out, whatever `evaluation_episodes` is.
         training_episodes: Length of a training phase in episodes, instead of `training_steps`.
-        evaluation_episodes: Length of an evaluation phase in episodes, instead of `evaluation_steps`.
+        evaluation_episodes: Length of an evaluation phase in episodes, instead of `evaluation_steps`; 0 leaves it out,
+            None counts frames.
         max_steps_per_episode: Frames after which an episode is cut (a truncation), None for no limit.
         checkpoint_duration: How many of the newest checkpoints are kept.
         initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with. All
@@ -125,8 +126,9 @@ class Runner:
         _check_whole(0, seed=seed, num_iterations=num_iterations, evaluation_steps=evaluation_steps)
         _check_whole(0, report_episodes=report_episodes, pretrain_updates=pretrain_updates)
         _check_whole(1, training_steps=training_steps, threads=threads)
-        optional = {"training_episodes": training_episodes, "evaluation_episodes": evaluation_episodes}
-        optional["max_steps_per_episode"] = max_steps_per_episode
+        if evaluation_episodes is not None:
+            _check_whole(0, evaluation_episodes=evaluation_episodes)
+        optional = {"training_episodes": training_episodes, "max_steps_per_episode": max_steps_per_episode}
         _check_whole(1, **{name: value for name, value in optional.items() if value is not None})
         check_flags(initial_optimizer=initial_optimizer)
         if initial_optimizer and initial_checkpoint is None:
@@ -139,9 +141,11 @@ class Runner:
         self.num_iterations = num_iterations
         self.report_episodes = report_episodes
         self.max_steps_per_episode = max_steps_per_episode
+        evaluation = Length(evaluation_steps, evaluation_episodes)
         self._lengths = {
             Phase.TRAIN: Length(training_steps, training_episodes),
-            Phase.EVAL: Length(evaluation_steps, evaluation_episodes),
+            # Files bind one of the two, and a user who binds the other one to 0 means the same.
+            Phase.EVAL: Length(0, None) if 0 in (evaluation_steps, evaluation_episodes) else evaluation,
         }
         self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
         self.environment = create_environment_fn()
@@ -392,19 +396,22 @@ class Runner:
         identity, spec = self.agent.identity(), self.environment.unwrapped.spec
         shapes = identity.get("network") or {}
         weights = sum(math.prod(shape) for shape in shapes.values())
-        kinds = {Phase.TRAIN: "training", Phase.EVAL: "evaluation"}
-        lengths = [
-            f"{length.episodes or length.frames:,} {kinds[phase]} {'episodes' if length.episodes else 'frames'}"
-            for phase, length in self._lengths.items()
-            if length.frames or length.episodes
-        ]
         return {
             "environment": type(self.environment.unwrapped).__name__ if spec is None else spec.id,
             "agent": str(identity["agent"]) + (f", {weights:,} weights" if weights else ""),
             "delay": self._delay_in_words(),
             "seed": str(self.seed),
-            "iterations": f"{self.num_iterations}, each of {' and '.join(lengths)}",
+            "iterations": f"{self.num_iterations}, each of {self._lengths_in_words(self._lengths)}",
         }
+
+    def _lengths_in_words(self, lengths: Mapping[Phase, Length]) -> str:
+        """Return how long phases are, but for those that are left out."""
+        kinds = {Phase.TRAIN: "training", Phase.EVAL: "evaluation"}
+        return " and ".join(
+            f"{length.episodes or length.frames:,} {kinds[phase]} {'episodes' if length.episodes else 'frames'}"
+            for phase, length in lengths.items()
+            if length.frames or length.episodes
+        )
 
     def _delay_in_words(self) -> str:
         return delay_in_words(self.environment)
@@ -518,7 +525,10 @@ def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 def _one_line(line: Mapping[str, Any]) -> str:
     """Summarize an iteration for a person."""
-    parts = [f"iteration {line['iteration']}: {line['frames']} training frames"]
+    came_to = f"{line['frames']} training frames"
+    if line.get("phase") == "offline":
+        came_to = f"{line['train_updates']} offline updates"
+    parts = [f"iteration {line['iteration']}: {came_to}"]
     for phase in ("train", "eval"):
         if f"{phase}_average_return" in line:
             parts.append(
