@@ -25,7 +25,7 @@ OVERVIEW = """Train and evaluate agents under realtime delay.
   python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--follow] [--gin_bindings ...]
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
                         [--base_dir DIR] [--retry-failed] [--engine local|ray] [--address ADDRESS] [--gin_bindings ...]
-  python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
+  python train.py plot DIR... [--metric NAME | --wins] [--statistic mean|iqm] [--x KEY] [--output DIR]
   python train.py compare A B [--metric NAME] [--statistic mean|iqm]
   python train.py record --gin_files FILE --dataset NAME_OR_DIR [--player human|random|MODULE:FUNCTION] [--episodes N]
   python train.py record --base_dir DIR --dataset NAME_OR_DIR [--episodes N]
