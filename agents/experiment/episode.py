@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+
+from async_wrappers.agents.timing import PartTimes
 
 if TYPE_CHECKING:
     from async_wrappers.agents.agent import Agent  # it imports PyTorch, which figures of a sweep need not wait for
@@ -67,7 +70,13 @@ def episode_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0]) & 0x7FFFFFFF
 
 
-def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None) -> Episode:
+def play_episode(
+    agent: Agent,
+    environment: gym.Env[Any, Any],
+    seed: int,
+    max_frames: int | None = None,
+    times: PartTimes | None = None,
+) -> Episode:
     """Play one episode.
 
     Args:
@@ -75,12 +84,16 @@ def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_fr
         environment: Any environment; ``info["realtime"]`` and ``info["episode_return"]`` are used where it gives them.
         seed: For ``environment.reset``.
         max_frames: Cut the episode at the end of the step that reaches so many frames (a truncation).
+        times: Where the time of the steps is counted.
     """
+    times = times or PartTimes()
     observation, info = environment.reset(seed=seed)
     action = agent.begin_episode(observation, info.get("realtime"))
     score, frames, actions = 0.0, 0, 0
     while True:
+        begin = perf_counter()
         observation, reward, terminated, truncated, info = environment.step(action)
+        times.add("Step", begin)
         realtime = info.get("realtime")
         frames = frames + 1 if realtime is None else int(realtime["frame"])
         actions += realtime is None or bool(realtime["applied"])

@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -43,12 +43,13 @@ from async_wrappers.agents.experiment.episode import (
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.gin_text import code_in, strangers
 from async_wrappers.agents.experiment.lock import alone_in
-from async_wrappers.agents.experiment.metrics import Metrics, write_facts
+from async_wrappers.agents.experiment.metrics import EpisodeRow, EpisodeTable, Metrics, write_facts
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.video import check_recordable, recorded
 from async_wrappers.agents.files import DamagedReplay
 from async_wrappers.agents.registry import create_agent
 from async_wrappers.agents.spec import check_flags, with_gin_values
+from async_wrappers.agents.timing import PARTS, PartTimes
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle", "own_modules", "portable"]
 
@@ -173,6 +174,10 @@ class Runner:
         self._pretraining = None if pretrain_dataset is None else Pretraining(pretrain_dataset, pretrain_updates)
         self._resumed = False
         self.start_iteration = 0
+        self._seconds_before, self._session_began = 0.0, time.time()  # of wall time
+        self._table: EpisodeTable | None = None
+        self._times: dict[str, float] = {}  # seconds of the parts of training, in this process
+        self._training_seconds = 0.0  # in this process
 
     def resume(self) -> bool:
         """Continue from the newest good checkpoint, or begin.
@@ -242,6 +247,7 @@ class Runner:
         self._frames = bundle["frames"]
         self._lost = bundle["lost_transitions"]
         self._history = bundle["logs"]
+        self._seconds_before = bundle.get("seconds", 0.0)  # checkpoints of older versions lack it
         self.start_iteration = bundle["current_iteration"] + 1
 
     @property
@@ -263,7 +269,13 @@ class Runner:
             if self._pretraining is not None and self._pretraining.pending:
                 self._pretraining.run(self.agent, self.base_dir)
                 self._save(-1)  # before iteration 0
-            with self._open(), closing(Metrics(self.base_dir, self._history)) as self._metrics:
+            self._session_began = time.time()
+            with (
+                self._open(),
+                closing(Metrics(self.base_dir, self._history)) as self._metrics,
+                closing(self._open_table()) as self._table,
+            ):
+                self._part_times.take()
                 self.agent.set_report(self._metrics.scalar)
                 self._progress = Progress(self.start_iteration, self.num_iterations)
                 for iteration in range(self.start_iteration, self.num_iterations):
@@ -310,12 +322,33 @@ class Runner:
         actions = sum(episode.actions for episode in episodes)
         return Played(episodes, actions, self.agent.updates - updates, encounter_of(self.environment))
 
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run in seconds, pauses between two sessions left out."""
+        return self._seconds_at(time.time())
+
+    def _seconds_at(self, when: float) -> float:
+        return self._seconds_before + max(when - self._session_began, 0.0)
+
+    def _open_table(self) -> EpisodeTable:
+        """Return the table of episodes, with those alone that this run has played."""
+        return EpisodeTable(self.base_dir, {phase.name.lower(): count for phase, count in self._episodes.items()})
+
+    @property
+    def _part_times(self) -> PartTimes:
+        """Where the agent counts how long parts take; another place where it does not."""
+        return getattr(self.agent, "times", None) or PartTimes()
+
     def _play(self, phase: Phase) -> Episode:
         seed = episode_seed(self.seed, phase, self._episodes[phase])
-        episode = play_episode(self.agent, self.environment, seed, self.max_steps_per_episode)
+        episode = play_episode(self.agent, self.environment, seed, self.max_steps_per_episode, self._part_times)
+        number = self._episodes[phase]
         self._episodes[phase] += 1
         if phase == Phase.TRAIN:
             self._frames += episode.frames
+        if self._table is not None:
+            row = (phase.name.lower(), number, self.start_iteration, episode.score, episode.frames, self._frames)
+            self._table.add([EpisodeRow(*row, self.agent.updates, self.seconds, episode.won)])
         if self._progress is not None:
             self._tell(phase, 1, episode.frames, f"last return {episode.score:g}")
         return episode
@@ -360,6 +393,25 @@ class Runner:
         if scores:
             scalars[f"{tag}/AverageReturns"] = statistics.fmean(scores)
         scalars[f"{tag}/AverageStepsPerSecond"] = rate
+        self._take_times(phase, self._part_times.take(), seconds, scalars)
+
+    def _take_times(self, phase: Phase, times: Mapping[str, float], seconds: float, scalars: dict[str, float]) -> None:
+        """Count how long the parts of a training phase took; those of an evaluation are not looked at."""
+        if phase != Phase.TRAIN:
+            return
+        self._training_seconds += seconds
+        for name, each in times.items():
+            scalars[f"Time/{name}"] = each
+            self._times[name] = self._times.get(name, 0.0) + each
+
+    def times_table(self) -> str:
+        """Return how long each part of training in this process took, and its share; empty where none is known."""
+        whole = max(self._training_seconds, 1e-9)
+        return "\n".join(
+            f"{f'time of {PARTS[name]}':<38}{self._times[name]:>12,.1f} s{self._times[name] / whole:>9.1%}"
+            for name in PARTS
+            if name in self._times
+        )
 
     def _save(self, iteration: int) -> None:
         directory = self._checkpointer.directory
@@ -375,6 +427,7 @@ class Runner:
             "episodes": {phase.name: count for phase, count in self._episodes.items()},
             "encounters": {phase.name: number for phase, number in self._encounters.items()},
             "frames": self._frames,
+            "seconds": self.seconds,
             "lost_transitions": self._lost,
             "logs": [line for line in self._history if line["iteration"] <= done],
         }
@@ -415,6 +468,11 @@ class Runner:
 
     def _delay_in_words(self) -> str:
         return delay_in_words(self.environment)
+
+    @property
+    def history(self) -> Sequence[Mapping[str, Any]]:
+        """The statistics of the iterations that are done."""
+        return self._history
 
     def closing_line(self) -> str:
         """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
