@@ -196,12 +196,13 @@ class TurnBasedAgent:
 
     def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
         if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
-            for name, value in {**scalars, **self._summary()}.items():
+            for name, value in {**scalars, **self.summary()}.items():
                 self._report(name, float(value), self._clock.frames)
 
-    def _summary(self) -> Mapping[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """Return what is reported beside the scalars of an update; see `Learner.summary`."""
-        return getattr(self.learner, "summary", dict[str, Any])()
+        found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
+        return found
 
     @property
     def updates(self) -> int:

@@ -522,9 +522,13 @@ class VectorAgent:
 
     def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
         if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
-            summary: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
-            for name, value in {**scalars, **summary}.items():
+            for name, value in {**scalars, **self.summary()}.items():
                 self._report(name, float(value), self.rows.frames_of_all * self._learners)
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what is reported beside the scalars of an update; see `Learner.summary`."""
+        found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
+        return found
 
     # For the runner and checkpoints.
 

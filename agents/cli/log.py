@@ -89,7 +89,7 @@ def logged() -> Iterator[RunLog]:
     log = RunLog()
     streams, handler = (sys.stdout, sys.stderr), _Handler(log)
     absl = logging.get_absl_logger()
-    sys.stdout, sys.stderr = (_Copied(stream, log) for stream in streams)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = (_Copied(stream, log) for stream in streams)
     absl.addHandler(handler)
     try:
         yield log

@@ -87,8 +87,8 @@ def _run(runner: Runner, options: Namespace, base_dir: Path, log: RunLog) -> Non
         print("\n".join(["", table(rows), *notes, ""]))
     else:
         write_report(runner, [])
-    if times := runner.times_table():
-        print(times)
+    if told := runner.closing_table():
+        print(told)
     print(f"{runner.closing_line()}; {in_words(training_facts(runner))}")
     with usage_errors():
         curve = draw_learning_curve(base_dir, rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.episode import Episode, Phase, Played, note_standing
 from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.runner import (
+    _SUMMED_UP,
     DifferentExperiment,
     Length,
     Runner,
@@ -117,6 +118,7 @@ class LiveRunner(Runner):
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
         self._saved = -1  # the newest iteration that was saved whole
+        self._summed_up: dict[str, float] = {}  # what the first learner has reported beside the scalars of updates
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
         self._usable: Iterator[tuple[int, dict[str, Any]]] = iter(())  # checkpoints that are left to go back to
 
@@ -348,7 +350,12 @@ class LiveRunner(Runner):
             self._metrics.scalar(scalar, value, self._frames)
         times = {name: report.scalars[f"Time/{name}"] for name in PARTS if f"Time/{name}" in report.scalars}
         self._take_times(phase, times, seconds, {})
+        if phase == Phase.TRAIN:
+            self._summed_up = {name: report.scalars[name] for name in _SUMMED_UP if name in report.scalars}
         logging.info("%s phase, %.1f s:\n%s", name, seconds, report)
+
+    def _newest(self) -> Iterable[tuple[str, float]]:
+        return self._summed_up.items()
 
     def _save(self, iteration: int) -> None:
         self._write_checkpoint(iteration, iteration)

@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -404,14 +404,20 @@ class Runner:
             scalars[f"Time/{name}"] = each
             self._times[name] = self._times.get(name, 0.0) + each
 
-    def times_table(self) -> str:
-        """Return how long each part of training in this process took, and its share; empty where none is known."""
+    def closing_table(self) -> str:
+        """Return how long each part of training in this process took, with its share, and what updates last gave."""
         whole = max(self._training_seconds, 1e-9)
-        return "\n".join(
+        lines = [
             f"{f'time of {PARTS[name]}':<38}{self._times[name]:>12,.1f} s{self._times[name] / whole:>9.1%}"
             for name in PARTS
             if name in self._times
-        )
+        ]
+        return "\n".join(lines + [f"{_SUMMED_UP.get(name, name):<38}{value:>12,.6g}" for name, value in self._newest()])
+
+    def _newest(self) -> Iterable[tuple[str, float]]:
+        """Return what is reported beside the scalars of updates, as it is after the last one."""
+        summary = getattr(self.agent, "summary", None)
+        return summary().items() if summary is not None and self.agent.updates else ()
 
     def _save(self, iteration: int) -> None:
         directory = self._checkpointer.directory
@@ -530,6 +536,17 @@ class TrainRunner(Runner):
         del self._lengths[Phase.EVAL]
 
 
+_SUMMED_UP = {  # in words
+    "LearningRate": "learning rate",
+    "GradientNorm": "norm of the last gradient",
+    "ReplaySize": "what can be drawn from replays",
+    "QueueSize": "unrolls that wait",
+    "TeacherReplaySize": "transitions of the teacher's replay",
+    "AverageQ": "mean Q-value",
+    "MaxQ": "greatest Q-value",
+    "ActionGap": "action gap",
+    "QMinusTeacherQ": "Q-values less the teacher's",
+}
 _ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
 _SHOWN_FIRST = ("agent", "environment", "observation_shape", "actions")  # differences of which others follow
 

@@ -513,8 +513,9 @@ class ReincarnatedAgent(TurnBasedAgent):
                 self.teacher_replay.observe({**transition, **extras})
         return len(self.teacher_replay)
 
-    def _summary(self) -> Mapping[str, Any]:
-        return {**super()._summary(), **self._values_in_numbers()}
+    def summary(self) -> Mapping[str, Any]:
+        """Return what is reported beside the scalars of an update: sizes, rates, and statistics of Q-values."""
+        return {**super().summary(), **self._values_in_numbers()}
 
     def _values_in_numbers(self) -> dict[str, float]:
         """Return statistics of the student's values of the last batch, on the weights that it has led to.

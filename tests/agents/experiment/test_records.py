@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,10 +203,16 @@ class TestTimes:
         runner = run(tmp_path)
         assert {"Act", "Step", "Store", "Sample", "Loss", "Backward", "Optimizer"} <= runner._times.keys()
         assert 0 < sum(runner._times.values()) <= runner._training_seconds
-        lines = runner.times_table().splitlines()
+        lines = runner.closing_table().splitlines()
         assert [line.partition("  ")[0] for line in lines] == [
-            f"time of {words}" for name, words in PARTS.items() if name in runner._times
+            *(f"time of {words}" for name, words in PARTS.items() if name in runner._times),
+            "learning rate",
+            "norm of the last gradient",
+            "what can be drawn from replays",
         ]
+        agent: Any = runner.agent
+        assert float(lines[-1].split()[-1]) == len(agent.learner.replay)
+        assert float(lines[-3].split()[-1]) == 0.01
 
     def test_those_of_many_environments_too(self, tmp_path: Path) -> None:
         runner = TestRuns().vector(tmp_path, 1)
