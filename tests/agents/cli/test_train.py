@@ -120,7 +120,8 @@ class TestARun:
         short = ("--gin_bindings", "Runner.num_iterations = 1", "--gin_bindings", "Runner.report_episodes = 0")
         assert call("--base_dir", "run", "--gin_files", "mine.gin", *short).code == 0
         assert (place / "run" / "learning_curve.png").is_file()
-        assert not (place / "run" / "report.json").exists()
+        [row] = json.loads((place / "run" / "report.json").read_text())
+        assert row["agent"] == "training" and row["best_score"] >= row["mean"]
         assert "finished" in call("--base_dir", "run", "--trust").out
 
     def test_a_run_of_no_iterations_is_done_or_refused_in_one_line(self, call: Any) -> None:
