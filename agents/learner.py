@@ -387,7 +387,8 @@ class Learner:
         self._updates_of_all = 0  # of all learners that share the weights
         self.scalars: Mapping[str, Tensor] = {}
         self.times = PartTimes()
-        self.keeps_batch, self.batch = False, None
+        self.keeps_batch = False
+        self.batch: Batch | None = None
         self._gradient_norm: Tensor | None = None  # of the last gradient, where it is computed to clip it
 
     def _forward_of(self, network: nn.Module | None) -> Callable[..., Tensor]:

@@ -192,7 +192,7 @@ class LearnerLoop:
         if steps:
             scalars |= getattr(self._learner, "summary", dict[str, float])()
         times = getattr(self._learner, "times", None)
-        if hasattr(times, "take"):
+        if times is not None and hasattr(times, "take"):
             scalars |= {f"Time/{name}": seconds for name, seconds in times.take().items()}
         return steps, scalars, means
 
