@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from async_wrappers.agents.policy import Decision, DecisionRandom, EpisodeClock
-from async_wrappers.agents.spec import discrete_actions
+from async_wrappers.agents.spec import chunk_actions
 
 __all__ = ["Agent", "Demonstrable", "NoopAgent", "RandomAgent", "Report"]
 
@@ -126,11 +129,11 @@ class _Baseline:
         self.eval_mode = False
         self._clock = EpisodeClock()
 
-    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
+    def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the first action of an episode."""
         return self._act(self._clock.begin(self.eval_mode, realtime))
 
-    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> int:
+    def step(self, reward: float, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:
         """Return the next action."""
         return self._act(self._clock.advance(realtime)[0])
 
@@ -172,34 +175,45 @@ class _Baseline:
     def overlap_learning(self) -> None:
         """Do nothing: there is nothing to learn."""
 
-    def _act(self, decision: Decision) -> int:
+    def _act(self, decision: Decision) -> Any:
         raise NotImplementedError
 
 
 class RandomAgent(_Baseline):
-    """Draws each action uniformly, as a function of (seed, episode, start).
+    """Draws each action as a function of (seed, episode, start): uniformly of Discrete actions and of chunks of them.
+
+    In any other space an action is what ``space.sample()`` draws: uniform between bounds, and as Gymnasium says where a
+    Box has none.
 
     Args:
-        environment: An environment with Discrete actions.
+        environment: An environment with any action space.
         seed: Of the draws.
     """
 
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
         """See the class."""
         super().__init__()
-        self._first, self._count = discrete_actions(environment.action_space, "random")
+        # A copy: drawing must not move the generator of the environment's own space.
+        self._space = copy.deepcopy(environment.action_space)
         self._random = DecisionRandom(seed)
 
-    def _act(self, decision: Decision) -> int:
-        _, action = self._random.uniform_and_action(self._count, decision.episode, decision.start, decision.eval_mode)
-        return self._first + action
+    def _act(self, decision: Decision) -> Any:
+        space, (episode, start, _, eval_mode, _) = self._space, decision
+        if isinstance(space, Discrete):
+            _, action = self._random.uniform_and_action(int(space.n), episode, start, eval_mode)
+            return int(space.start) + action
+        generator = self._random.draw(episode, start, eval_mode)
+        if isinstance(space, MultiDiscrete):
+            return space.start + generator.integers(space.nvec, dtype=space.dtype)
+        space.seed(int(generator.integers(2**31)))
+        return space.sample()
 
 
 class NoopAgent(_Baseline):
-    """Always chooses the environment's no-op.
+    """Always chooses the environment's no-op, or a chunk of nothing else.
 
     Args:
-        environment: An environment whose ``get_action_meanings`` names a ``"NOOP"``.
+        environment: An environment whose ``get_action_meanings`` names a ``"NOOP"`` among its Discrete actions.
         seed: Not used.
 
     Raises:
@@ -209,7 +223,7 @@ class NoopAgent(_Baseline):
     def __init__(self, environment: gym.Env[Any, Any], seed: int = 0) -> None:
         """See the class."""
         super().__init__()
-        first, count = discrete_actions(environment.action_space, "noop")
+        first, count, length = chunk_actions(environment.action_space, "noop")
         has_meanings = environment.has_wrapper_attr("get_action_meanings")
         meanings = environment.get_wrapper_attr("get_action_meanings")() if has_meanings else []
         if len(meanings) != count:  # a wrapper has changed the actions
@@ -217,7 +231,8 @@ class NoopAgent(_Baseline):
         if "NOOP" not in meanings:
             got = meanings or "no names"
             raise ValueError(f"agent 'noop' needs an environment whose actions include NOOP, got {got}: use 'random'")
-        self._action = first + meanings.index("NOOP")
+        noop = first + meanings.index("NOOP")
+        self._action = noop if length is None else np.full(length, noop, environment.action_space.dtype)
 
-    def _act(self, decision: Decision) -> int:
+    def _act(self, decision: Decision) -> Any:
         return self._action

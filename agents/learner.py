@@ -20,6 +20,7 @@ import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol, final
 
 import gin
@@ -34,6 +35,7 @@ from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
 from async_wrappers.agents.policy import DecisionRandom
 from async_wrappers.agents.schema import Compute, are_equal, batch_tensors, each_array, in_brackets, leaves
 from async_wrappers.agents.spec import check_at_least, check_numbers, check_shares
+from async_wrappers.agents.timing import PartTimes
 
 __all__ = [
     "OPTIMIZERS",
@@ -315,6 +317,9 @@ class Learner:
             the average over several learners that keep in step; None for one.
         updates: Updates done by this learner.
         scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
+        times: How long the parts of updates take, and what whoever plays adds to them.
+        networks: What the loss calls.
+        keeps_batch: Whether `batch` is the last one learnt from; otherwise it is None.
 
     Raises:
         ValueError: A period below one update.
@@ -355,7 +360,7 @@ class Learner:
         self.replay = replay
         self.source: Source = replay
         self._loss = loss
-        self._networks = Networks(self._forward_of(network), self._forward_of(self.target))
+        self.networks = Networks(self._forward_of(network), self._forward_of(self.target))
         self._noisy_layers = [layer for each in (network, self.target) if each for layer in noisy_layers(each)]
         self._parameters = dict(network.named_parameters())
         self._make_optimizer = optimizer
@@ -381,6 +386,10 @@ class Learner:
         self.updates = 0
         self._updates_of_all = 0  # of all learners that share the weights
         self.scalars: Mapping[str, Tensor] = {}
+        self.times = PartTimes()
+        self.keeps_batch = False
+        self.batch: Batch | None = None
+        self._gradient_norm: Tensor | None = None  # of the last gradient, where it is computed to clip it
 
     def _forward_of(self, network: nn.Module | None) -> Callable[..., Tensor]:
         """Return what calls a network under the learner's precision."""
@@ -461,9 +470,11 @@ class Learner:
             DivergedError: The last batch's loss is not finite.
         """
         self.finish_update()
+        begin = perf_counter()
         arrays = self.source.sample()
         first_steps = self.source.transitions(arrays["index"], 1) if self._one_step_loss else None
         self._batches += 1
+        self.times.add("Sample", begin)
         return SampledBatch(self._batches - 1, arrays, first_steps)
 
     def learn(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
@@ -483,13 +494,16 @@ class Learner:
         return gradients
 
     def _gradients(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
+        begin = perf_counter()
         batch = self._tensors(sampled.arrays)
+        if self.keeps_batch:
+            self.batch = batch
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
-        output = self._loss(self._networks, batch, rng)
+        output = self._loss(self.networks, batch, rng)
         if sampled.first_steps is not None:
             first = self._tensors(sampled.first_steps)
-            output = _sum(output, self._loss(self._networks, first, rng))
+            output = _sum(output, self._loss(self.networks, first, rng))
         weighted = "weight" in batch
         if weighted and output.priority is None:
             raise ValueError(
@@ -499,6 +513,7 @@ class Learner:
         self._mean_over = len(output.loss) if output.mean_over is None else output.mean_over
         self._send_losses_to_host(loss.detach(), output.priority if weighted else None, sampled)
         self._optimizer.zero_grad(set_to_none=True)
+        begin = self.times.add("Loss", begin)
         loss.backward()  # type: ignore[no-untyped-call]
         self.scalars = {"Loss": loss.detach(), **{name: value.detach() for name, value in output.metrics.items()}}
         each_gradient = {name: parameter.grad for name, parameter in self._parameters.items()}
@@ -507,14 +522,16 @@ class Learner:
             spoilt = ~loss.isfinite()
             for gradient in gradients.values():
                 gradient.masked_fill_(spoilt, 0.0)
+        self.times.add("Backward", begin)
         return gradients
 
     def apply(self, gradients: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Step the weights by gradients, which may come from another learner; return what the last batch gave."""
+        begin = perf_counter()
         for name, parameter in self._parameters.items():
             parameter.grad = gradients.get(name)
         if self._max_gradient_norm is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self._max_gradient_norm)
+            self._gradient_norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._max_gradient_norm)
         if self._learning_rate_scale is not None:
             scale = self._learning_rate_scale(self.updates)
             for group, rate in zip(self._optimizer.param_groups, self._learning_rates, strict=True):
@@ -522,7 +539,27 @@ class Learner:
         self._optimizer.step()
         self.updates += 1
         self._count(self._updates_of_all + 1)
+        self.times.add("Optimizer", begin)
         return self.scalars
+
+    def summary(self) -> dict[str, float]:
+        """Return what is reported now and then beside the scalars of an update; reading it may wait for the device.
+
+        Returns:
+            "LearningRate", of the last update; "GradientNorm", of its gradient before it was clipped; and how much
+            can be drawn: "ReplaySize" transitions or sequences, "QueueSize" unrolls.
+        """
+        found = {"LearningRate": float(self._optimizer.param_groups[0]["lr"])}
+        norm = self._gradient_norm
+        if norm is None:
+            each = [parameter.grad for parameter in self._parameters.values() if parameter.grad is not None]
+            norm = torch.stack([gradient.norm() for gradient in each]).norm() if each else None
+        if norm is not None:
+            found["GradientNorm"] = float(norm)
+        for source in getattr(self.replay, "sources", (self.replay,)):
+            name = "ReplaySize" if getattr(source, "replayed", True) else "QueueSize"
+            found[name] = found.get(name, 0) + len(source)
+        return found
 
     def _send_losses_to_host(self, loss: Tensor, priority: Tensor | None, sampled: SampledBatch) -> None:
         """Begin one transfer of the loss and the priorities; look at the loss at once if nothing has to wait."""
@@ -545,8 +582,10 @@ class Learner:
         if self.compute.deferred:
             self._check(unfinished)
         if "weight" in unfinished.batch.arrays:
+            begin = perf_counter()
             priority = unfinished.on_host()[1:].astype(np.float64) + self._priority_epsilon
             self.source.set_priorities(unfinished.batch.arrays["index"], priority)
+            self.times.add("Priorities", begin)
 
     def _check(self, unfinished: _Unfinished) -> None:
         """Refuse a loss that is not finite, and write down the batch and the state that led to it."""

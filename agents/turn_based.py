@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import gymnasium as gym
@@ -30,6 +31,7 @@ from async_wrappers.agents.policy import Decision, EpisodeClock, Memory, Outcome
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import batch_of_one, copied, stacked
 from async_wrappers.agents.spec import Spec
+from async_wrappers.agents.timing import PartTimes
 
 __all__ = ["Overlap", "TurnBasedAgent"]
 
@@ -48,6 +50,7 @@ class TurnBasedAgent:
         learner: Whose weights the policy reads.
         policy: What acts.
         eval_mode: Whether episodes are played without learning.
+        times: How long the parts of training take.
     """
 
     learns = True
@@ -60,6 +63,7 @@ class TurnBasedAgent:
         self._blank = spec.blank()
         self.learner = spec.make_learner()
         self.policy: Policy = spec.make_policy_of(self.learner)
+        self.times: PartTimes = getattr(self.learner, "times", None) or PartTimes()
         self._overlap: Overlap | None = None
         self._report: Report | None = None
         self._clock = EpisodeClock()
@@ -123,6 +127,7 @@ class TurnBasedAgent:
         if not self.eval_mode:
             self._learn_from_closed(decision.frame)
             self._train_step()
+        begin = perf_counter()
         self._observation = observation
         self._stack.append(observation)
         output = self.policy.act(batch_of_one(stacked(self._stack)), self._memory(), (decision,))
@@ -130,6 +135,7 @@ class TurnBasedAgent:
         self._action = output.action[0].item() if output.action.ndim == 1 else output.action[0]
         extras = output.extras
         self._extras = {} if extras is None else {"extras": {name: values[0] for name, values in extras.items()}}
+        self.times.add("Act", begin)
         return self._action
 
     def _memory(self) -> Any:
@@ -166,8 +172,12 @@ class TurnBasedAgent:
 
     def _learn_from_closed(self, frame: int) -> None:
         """Let the learner observe the transitions that were complete at `frame`."""
+        if not self._closed:
+            return
+        begin = perf_counter()
         while self._closed and self._closed[0][0] <= frame:
             self.learner.observe(self._closed.popleft()[1])
+        self.times.add("Store", begin)
 
     def _train_step(self) -> None:
         if self.learner.ready and self._training_steps % self.spec.update_period == 0:
@@ -186,8 +196,13 @@ class TurnBasedAgent:
 
     def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
         if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
-            for name, value in scalars.items():
+            for name, value in {**scalars, **self.summary()}.items():
                 self._report(name, float(value), self._clock.frames)
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what is reported beside the scalars of an update; see `Learner.summary`."""
+        found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
+        return found
 
     @property
     def updates(self) -> int:

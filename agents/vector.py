@@ -35,6 +35,7 @@ from async_wrappers.agents.policy import Decisions, Memory, Policy, PolicyCopies
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_at_least
+from async_wrappers.agents.timing import PartTimes
 from async_wrappers.agents.turn_based import Overlap
 
 __all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
@@ -92,6 +93,9 @@ class Ended(NamedTuple):
         actions: Of the agent's that took effect.
         won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
         terminal: Whether it terminated; otherwise it was truncated, or cut.
+        training_frames: Frames of training when it was over; those of all learners, if they go in step.
+        updates: Updates when it was over.
+        when: When that was, in seconds since 1970.
     """
 
     env_id: int
@@ -100,6 +104,9 @@ class Ended(NamedTuple):
     actions: int
     won: bool | None
     terminal: bool
+    training_frames: int = 0
+    updates: int = 0
+    when: float = 0.0
 
 
 # A block is a mapping of columns [R] as `Replay.extend` takes them, and the frame of its episode on which each
@@ -354,6 +361,7 @@ class VectorAgent:
         policy: What acts.
         rows: The running episodes of training.
         meters: What has passed; whoever reads it makes a new one.
+        times: How long the parts of training take.
 
     Raises:
         ValueError: The agent plays one environment at a time, an argument is out of range, a device is not there,
@@ -396,6 +404,7 @@ class VectorAgent:
         self._priorities: ActorPriorities | None = spec.make_actor_priorities(num_envs)
         self.rows = Rows(spec, num_envs, False, number * num_envs, learners)
         self.meters = Meters()
+        self.times: PartTimes = getattr(self.learner, "times", None) or PartTimes()
         self._closed: list[_Block] = []  # transitions that no decision could know yet
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
         self._decisions = self._settled = 0  # the updates owed up to now that were made, or were not to be made
@@ -407,6 +416,7 @@ class VectorAgent:
 
     def observe(self, shown: ShownRows) -> list[Ended]:
         """Learn what became of the last decision of each row; return the episodes that are over."""
+        begin = time.perf_counter()
         block, env_ids = self.rows.close(shown), shown.env_ids
         if block is not None and self._priorities is not None:
             block = _with_priorities(block, self._priorities)
@@ -421,7 +431,9 @@ class VectorAgent:
                 if self._priorities is not None:
                     self._priorities.forget(i)
             self._known[env_ids[over]] = shown.realtime["start"][over]
-        return ended
+        self.times.add("Store", begin)
+        frames, updates = self.rows.frames_of_all * self._learners, self.updates
+        return [each._replace(training_frames=frames, updates=updates, when=time.time()) for each in ended]
 
     def act(self, shown: ShownRows) -> npt.NDArray[Any]:
         """Make the updates that are owed, and return an action for each row."""
@@ -459,7 +471,10 @@ class VectorAgent:
             behind = self._begun - self._copied
         self.meters.lag += behind * len(shown.env_ids)
         self.meters.acted += len(shown.env_ids)
-        return self.rows.decide(shown, self.policy)
+        begin = time.perf_counter()
+        action = self.rows.decide(shown, self.policy)
+        self.times.add("Act", begin)
+        return action
 
     def finish_update(self) -> None:
         """Let the update that is under way beside the environments, if one is, come to its end."""
@@ -514,8 +529,13 @@ class VectorAgent:
 
     def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
         if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
-            for name, value in scalars.items():
+            for name, value in {**scalars, **self.summary()}.items():
                 self._report(name, float(value), self.rows.frames_of_all * self._learners)
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what is reported beside the scalars of an update; see `Learner.summary`."""
+        found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
+        return found
 
     # For the runner and checkpoints.
 

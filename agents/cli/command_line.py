@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ OVERVIEW = """Train and evaluate agents under realtime delay.
   python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--follow] [--gin_bindings ...]
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
                         [--base_dir DIR] [--retry-failed] [--engine local|ray] [--address ADDRESS] [--gin_bindings ...]
-  python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
+  python train.py plot DIR... [--metric NAME | --wins] [--statistic mean|iqm] [--x KEY] [--output DIR]
   python train.py compare A B [--metric NAME] [--statistic mean|iqm]
   python train.py record --gin_files FILE --dataset NAME_OR_DIR [--player human|random|MODULE:FUNCTION] [--episodes N]
   python train.py record --base_dir DIR --dataset NAME_OR_DIR [--episodes N]
@@ -66,6 +68,7 @@ def main(argv: Sequence[str], imported: Callable[[], object] = lambda: None) -> 
         The exit code: 0 done, 1 the run failed, 2 usage, 130 interrupted.
     """
     options = Namespace()
+    written, warnings.formatwarning = warnings.formatwarning, partial(_warning, Path(argv[0]).name)
     try:
         name, words = _split(argv[1:])
         if not name:
@@ -94,7 +97,16 @@ def main(argv: Sequence[str], imported: Callable[[], object] = lambda: None) -> 
         code, sentence = explained
         print(f"{Path(argv[0]).name}: {sentence}", file=sys.stderr)
         return code
+    finally:
+        warnings.formatwarning = written
     return 0
+
+
+def _warning(script: str, message: Any, category: type[Warning], filename: str, lineno: int, line: Any = None) -> str:
+    """Return a warning as a user reads it: those of this project are sentences, and where they arise says nothing."""
+    if category not in (UserWarning, RuntimeWarning):
+        return f"{filename}:{lineno}: {category.__name__}: {message}\n"
+    return f"{script}: warning: {message}\n"
 
 
 def _split(words: Sequence[str]) -> tuple[str, Sequence[str]]:

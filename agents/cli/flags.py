@@ -106,10 +106,16 @@ class Parser(argparse.ArgumentParser):
             self._switches[action.on] = action
         return action
 
-    def add_word(self, name: str, help: str) -> None:
-        """Add a word that the command needs, such as ``DIR``; after the parsing it is ``options.dir``."""
+    def add_word(self, name: str, help: str, many: bool = False) -> None:
+        """Add a word that the command needs, such as ``DIR``; after the parsing it is ``options.dir``.
+
+        Args:
+            name: Of the word.
+            help: What it is.
+            many: Whether there may be several; ``options.dir`` is then a list.
+        """
         # Optional for argparse, which would name a missing word without saying where it goes.
-        self._words.append(self.add_argument(name.lower(), metavar=name, nargs="?", help=help))
+        self._words.append(self.add_argument(name.lower(), metavar=name, nargs="*" if many else "?", help=help))
 
     def refuse(self, flag: str, sentence: str) -> None:
         """Refuse a flag that a user may expect here with a sentence of its own."""
@@ -129,7 +135,7 @@ class Parser(argparse.ArgumentParser):
                 raise self._unknown(word.partition("=")[0])
         if rest:
             raise UsageError(f"{rest[0]!r} belongs to no flag; gin_files and gin_bindings are repeated for each value")
-        if any(getattr(options, action.dest) is None for action in self._words):
+        if any(getattr(options, action.dest) in (None, []) for action in self._words):
             names = [str(action.metavar) for action in self._words]
             what = "a file" if "FILE" in names else "results"
             raise UsageError(f"{self.command} needs {what}: {self.prog} {' '.join(names)}")

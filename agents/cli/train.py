@@ -15,9 +15,18 @@ from async_wrappers.agents.cli.configuration import (
     trusting,
 )
 from async_wrappers.agents.cli.flags import Parser, program, usage_errors
+from async_wrappers.agents.cli.log import RunLog, logged
 from async_wrappers.agents.experiment.config import CONFIG, save_config
 from async_wrappers.agents.experiment.lock import alone_in
-from async_wrappers.agents.experiment.report import compare_with_baselines, draw_learning_curve, table
+from async_wrappers.agents.experiment.report import (
+    compare_with_baselines,
+    draw_learning_curve,
+    in_words,
+    table,
+    training_facts,
+    why_no_noop,
+    write_report,
+)
 from async_wrappers.agents.experiment.runner import Runner
 
 __all__ = ["add_flags", "run"]
@@ -34,12 +43,12 @@ def run(options: Namespace) -> None:
     base_dir = new_or_existing_dir(options)
     runner: Runner | None = None
     try:
-        with alone_in(base_dir):
+        with alone_in(base_dir), logged() as log:
             runner = build_runner(options, base_dir)
             print(f"base_dir: {base_dir}\nseed: {runner.seed}\n{_what(runner)}", flush=True)
             with usage_errors():
                 runner.resume()
-            _run(runner, options, base_dir)
+            _run(runner, options, base_dir, log)
     except KeyboardInterrupt as interrupt:
         if interrupt.args:
             raise
@@ -53,7 +62,7 @@ def _what(runner: Runner) -> str:
     return "\n".join(f"{name}: {fact}" for name, fact in shown.items())
 
 
-def _run(runner: Runner, options: Namespace, base_dir: Path) -> None:
+def _run(runner: Runner, options: Namespace, base_dir: Path, log: RunLog) -> None:
     """Run the iterations that are still to do, and the closing table."""
     reported = (base_dir / "report.json").is_file() or not runner.report_episodes or not runner.num_iterations
     if runner.start_iteration >= runner.num_iterations and reported:
@@ -66,6 +75,7 @@ def _run(runner: Runner, options: Namespace, base_dir: Path) -> None:
         )
         return
     save_config(base_dir)
+    log.begin(base_dir)
     (base_dir / "report.json").unlink(missing_ok=True)  # of fewer iterations
     runner.run_experiment()
     rows = None
@@ -73,8 +83,13 @@ def _run(runner: Runner, options: Namespace, base_dir: Path) -> None:
         print(f"closing table: each agent plays {runner.report_episodes} episodes", file=sys.stderr, flush=True)
         rows = compare_with_baselines(runner)
     if rows:
-        print(f"\n{table(rows)}\n")
-    print(runner.closing_line())
+        notes = filter(None, [why_no_noop(runner.environment)])
+        print("\n".join(["", table(rows), *notes, ""]))
+    else:
+        write_report(runner, [])
+    if told := runner.closing_table():
+        print(told)
+    print(f"{runner.closing_line()}; {in_words(training_facts(runner))}")
     with usage_errors():
         curve = draw_learning_curve(base_dir, rows)
     print(f"learning curve: {curve}\nbase_dir: {base_dir}")

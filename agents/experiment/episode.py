@@ -10,11 +10,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
+
+from async_wrappers.agents.timing import PartTimes
 
 if TYPE_CHECKING:
     from async_wrappers.agents.agent import Agent  # it imports PyTorch, which figures of a sweep need not wait for
@@ -76,7 +79,13 @@ def episode_seed(seed: int, phase: int, number: int, env_id: int = 0) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1)[0]) & 0x7FFFFFFF
 
 
-def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_frames: int | None = None) -> Episode:
+def play_episode(
+    agent: Agent,
+    environment: gym.Env[Any, Any],
+    seed: int,
+    max_frames: int | None = None,
+    times: PartTimes | None = None,
+) -> Episode:
     """Play one episode; where ``info["game_over"]`` is False at its end, the game goes on and is played to its end.
 
     Each life is then an episode of the agent's, and what is returned is of the game.
@@ -86,13 +95,17 @@ def play_episode(agent: Agent, environment: gym.Env[Any, Any], seed: int, max_fr
         environment: Any environment; ``info["realtime"]`` and ``info["episode_return"]`` are used where it gives them.
         seed: For ``environment.reset``.
         max_frames: Cut the episode at the end of the step that reaches so many frames (a truncation).
+        times: Where the time of the steps is counted.
     """
+    times = times or PartTimes()
     observation, info = environment.reset(seed=seed)
     action = agent.begin_episode(observation, info.get("realtime"))
     score, frames, actions = 0.0, 0, 0
     before = 0  # frames of the game's earlier lives
     while True:
+        begin = perf_counter()
         observation, reward, terminated, truncated, info = environment.step(action)
+        times.add("Step", begin)
         realtime = info.get("realtime")
         frames = frames + 1 if realtime is None else before + int(realtime["frame"])
         actions += realtime is None or bool(realtime["applied"])
@@ -204,14 +217,16 @@ def go_to_encounter(environment: gym.Env[Any, Any], encounter: int | None = None
 
 
 def facts(played: Played) -> dict[str, Any]:
-    """Return what a phase came to, by name; wins and losses where an episode was one, an encounter where there is."""
+    """Return what a phase came to, by name; wins and losses where an episode was one, an encounter where there is.
+
+    A ratio is left out where there is nothing to divide by: offline updates are made without frames and actions.
+    """
     frames = frames_of(played)
-    found: dict[str, Any] = {
-        "actions": played.actions,
-        "actions_per_frame": played.actions / max(frames, 1),
-        "updates": played.updates,
-        "updates_per_action": played.updates / max(played.actions, 1),
-    }
+    found: dict[str, Any] = {"actions": played.actions, "updates": played.updates}
+    if frames:
+        found["actions_per_frame"] = played.actions / frames
+    if played.actions:
+        found["updates_per_action"] = played.updates / played.actions
     if played.encounter is not None or any(episode.won is not None for episode in played.episodes):
         found["wins"] = sum(episode.won is True for episode in played.episodes)
         found["losses"] = sum(episode.won is False for episode in played.episodes)
@@ -226,7 +241,9 @@ def facts(played: Played) -> dict[str, Any]:
 def closing_line(history: Sequence[Mapping[str, Any]]) -> str:
     """Say in a line what the training phases of a run came to, from the statistics of its iterations."""
     frames = max(_each(history, "frames"), default=sum(map(sum, _each(history, "train_episode_lengths"))))
-    actions, updates = sum(_each(history, "train_actions")), sum(_each(history, "train_updates"))
+    played = [line for line in history if line.get("phase") != "offline"]
+    actions, updates = sum(_each(played, "train_actions")), sum(_each(played, "train_updates"))
+    offline = sum(_each(history, "train_updates")) - updates
     episodes = sum(map(len, _each(history, "train_episode_lengths")))
     parts = [f"training: {episodes} episodes, {frames} frames"]
     if any("train_wins" in line for line in history):
@@ -234,8 +251,14 @@ def closing_line(history: Sequence[Mapping[str, Any]]) -> str:
         parts.append(f"{wins} wins, {losses} losses")
     if history and "train_encounter" in history[-1]:
         parts.append(f"at encounter {history[-1]['train_encounter']}")
-    ratios = f"{actions / max(frames, 1):.3f} actions per frame, {updates / max(actions, 1):.3f} updates per action"
-    return "; ".join([*parts, ratios])
+    ratios = []
+    if frames:
+        ratios.append(f"{actions / frames:.3f} actions per frame")
+    if actions:
+        ratios.append(f"{updates / actions:.3f} updates per action")
+    if offline:
+        ratios.append(f"{offline:,} offline updates")
+    return "; ".join([*parts, *([", ".join(ratios)] if ratios else [])])
 
 
 def _each(history: Iterable[Mapping[str, Any]], name: str) -> list[Any]:

@@ -185,7 +185,9 @@ class Share:
         while True:
             shown = self._shown
             if shown is None:
+                begin = time.perf_counter()
                 shown = self._shown = envs.recv()
+                agent.times.add("Step", begin)
                 over += agent.observe(shown)
                 actions += int(shown.realtime["applied"].sum())
             played = agent.rows.frames_of_all - before
@@ -203,7 +205,10 @@ class Share:
                 show(over, played * learners, meters)
             if not wants:
                 self._shown = None
-                envs.send(shown.env_ids, agent.decide(shown))
+                action = agent.decide(shown)
+                begin = time.perf_counter()
+                envs.send(shown.env_ids, action)
+                agent.times.add("Step", begin)
         if cuts:
             cut = envs.cut()
             ended = agent.observe(cut)

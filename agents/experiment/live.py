@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,9 @@ from absl import logging
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.episode import Episode, Phase, Played, note_standing
+from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.runner import (
+    _SUMMED_UP,
     DifferentExperiment,
     Length,
     Runner,
@@ -33,6 +35,7 @@ from async_wrappers.agents.experiment.runner import (
 from async_wrappers.agents.experiment.vector import VectorRunner
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.spec import Spec, with_gin_values
+from async_wrappers.agents.timing import PARTS
 
 __all__ = ["SCHEDULES", "LiveRunner", "RunStopped", "create_runner"]
 
@@ -115,6 +118,7 @@ class LiveRunner(Runner):
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
         self._saved = -1  # the newest iteration that was saved whole
+        self._summed_up: dict[str, float] = {}  # what the first learner has reported beside the scalars of updates
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
         self._usable: Iterator[tuple[int, dict[str, Any]]] = iter(())  # checkpoints that are left to go back to
 
@@ -250,7 +254,7 @@ class LiveRunner(Runner):
         return runner
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
-        begin = time.perf_counter()
+        begin, began = time.perf_counter(), self.seconds
         notes_standing = self._standing_at is not None and phase == Phase.TRAIN
         # Where the environment plays in a process of its own, nothing is heard of it until the phase is over.
         with self._while_waiting(phase, length):
@@ -270,6 +274,7 @@ class LiveRunner(Runner):
             self._note(report, phase, time.perf_counter() - begin)  # what happened is in its timing
         _check_whole(report, phase)
         episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
+        self._write_rows(phase, report.episodes, began)
         self._episodes[phase] += len(episodes)
         if phase == Phase.TRAIN:
             self._frames += sum(episode.frames for episode in episodes)
@@ -279,6 +284,18 @@ class LiveRunner(Runner):
         for _, standing in report.notes:
             print(self._standing_line(standing), flush=True)
         return Played(episodes, report.frames["fresh"], report.updates, report.phase_state, timing=_ages(report))
+
+    def _write_rows(self, phase: Phase, episodes: Sequence[Any], began: float) -> None:
+        """Write a phase's episodes into the table; each has ended where the next one begins."""
+        if self._table is None:
+            return
+        ends = [began + episode.began / 1e9 for episode in episodes[1:]] + [self.seconds]
+        rows, frames = [], self._frames
+        for number, (episode, end) in enumerate(zip(episodes, ends, strict=True), self._episodes[phase]):
+            frames += episode.frames if phase == Phase.TRAIN else 0
+            row = (phase.name.lower(), number, self.start_iteration, episode.score, episode.frames, frames, None, end)
+            rows.append(EpisodeRow(*row, episode.won))
+        self._table.add(rows)
 
     def _while_waiting(self, phase: Phase, length: Length) -> AbstractContextManager[None]:
         """Show how far a phase is by the clock: the environment does not wait, so its frames follow from the time."""
@@ -331,7 +348,14 @@ class LiveRunner(Runner):
             self._metrics.scalar(f"{tag}/{scalar}", value, self._frames)
         for scalar, value in report.scalars.items():
             self._metrics.scalar(scalar, value, self._frames)
+        times = {name: report.scalars[f"Time/{name}"] for name in PARTS if f"Time/{name}" in report.scalars}
+        self._take_times(phase, times, seconds, {})
+        if phase == Phase.TRAIN:
+            self._summed_up = {name: report.scalars[name] for name in _SUMMED_UP if name in report.scalars}
         logging.info("%s phase, %.1f s:\n%s", name, seconds, report)
+
+    def _newest(self) -> Iterable[tuple[str, float]]:
+        return self._summed_up.items()
 
     def _save(self, iteration: int) -> None:
         self._write_checkpoint(iteration, iteration)

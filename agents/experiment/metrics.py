@@ -1,7 +1,8 @@
-"""What a run writes about itself: TensorBoard scalars under Dopamine's tags, and one JSON line per iteration."""
+"""What a run writes about itself: TensorBoard scalars, one JSON line per iteration, one row of a table per episode."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import socket
@@ -9,15 +10,19 @@ import time
 from collections.abc import Iterable, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from async_wrappers.agents.files import naming, refuse_damage, write_text_atomically
+from async_wrappers.agents.files import naming, refuse_damage, write_atomically, write_text_atomically
 
 __all__ = [
+    "EPISODES",
+    "EpisodeRow",
+    "EpisodeTable",
     "EventWriter",
     "Metrics",
     "add_evaluation",
     "add_iteration",
+    "read_episodes",
     "read_evaluations",
     "read_facts",
     "read_iterations",
@@ -119,6 +124,114 @@ class EventWriter:
     def _write(self, **fields: Any) -> None:
         with naming(self._path):
             self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
+
+
+EPISODES = "episodes.csv"
+
+
+class EpisodeRow(NamedTuple):
+    """A row of ``episodes.csv``.
+
+    Attributes:
+        phase: ``"train"`` or ``"eval"``.
+        episode: Its number in its phase, over all iterations.
+        iteration: In which it ended.
+        score: Its unclipped return.
+        length: Its frames.
+        frames: Frames of training when it was over.
+        updates: Updates when it was over; None where the learner is another process, which counts for itself.
+        seconds: Wall time since the run began, pauses between two sessions left out.
+        won: Whether it was won; None where the environment does not say so.
+    """
+
+    phase: str
+    episode: int
+    iteration: int
+    score: float
+    length: int
+    frames: int
+    updates: int | None
+    seconds: float
+    won: bool | None = None
+
+
+class EpisodeTable:
+    """Writes ``base_dir/episodes.csv``, whole lines at a time.
+
+    When a run goes on, rows of episodes that its checkpoint does not hold are dropped: it plays them again.
+
+    Args:
+        base_dir: The run's directory.
+        kept: Episodes that the run has played, by phase; rows of later ones are dropped.
+
+    Raises:
+        OSError: The file could not be written, now or in any other call; it is of that file and says why.
+    """
+
+    def __init__(self, base_dir: Path, kept: Mapping[str, int]) -> None:
+        """See the class."""
+        self._path = Path(base_dir) / EPISODES
+        self._next = dict(kept)
+        header = (",".join(EpisodeRow._fields) + "\n").encode()
+        written = self._path.read_bytes() if self._path.is_file() else b""
+        good = [header, *(line for line in written.splitlines(keepends=True) if _is_kept(line, kept))]
+        if (whole := b"".join(good)) != written:
+            write_atomically(self._path, lambda file: file.write(whole))
+        with naming(self._path):
+            # Unbuffered: each call of `add` is one write of whole lines at the file's end.
+            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115  # closed by `close`
+
+    def add(self, rows: Iterable[EpisodeRow]) -> None:
+        """Append rows; those whose numbers are in the file already are left out."""
+        lines = []
+        for row in rows:
+            if row.episode >= self._next.get(row.phase, 0):
+                self._next[row.phase] = row.episode + 1
+                plain = row._replace(won=None if row.won is None else int(row.won), seconds=round(row.seconds, 3))  # type: ignore[arg-type]
+                lines.append(",".join("" if value is None else str(value) for value in plain) + "\n")
+        if lines:
+            with naming(self._path):
+                self._file.write("".join(lines).encode())
+
+    def count(self, phase: str) -> int:
+        """Return the number of the next episode of a phase."""
+        return self._next.get(phase, 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        with naming(self._path):
+            self._file.close()
+
+
+def _is_kept(line: bytes, kept: Mapping[str, int]) -> bool:
+    """Return whether a line of the file is a whole row, of an episode that the run has played."""
+    cells = line.decode(errors="replace").rstrip("\n").split(",")
+    if not line.endswith(b"\n") or len(cells) != len(EpisodeRow._fields) or not cells[1].isdigit():
+        return False
+    return int(cells[1]) < kept.get(cells[0], 0)
+
+
+def read_episodes(base_dir: Path) -> list[EpisodeRow]:
+    """Return the rows of a run's ``episodes.csv``; empty where there are none. A line that is torn is left out."""
+    path = Path(base_dir) / EPISODES
+    if not path.is_file():
+        return []
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    with refuse_damage(path, "remove the lines that are no rows of the table"):
+        return [
+            EpisodeRow(
+                row["phase"],
+                int(row["episode"]),
+                int(row["iteration"]),
+                float(row["score"]),
+                int(row["length"]),
+                int(row["frames"]),
+                int(row["updates"]) if row["updates"] else None,
+                float(row["seconds"]),
+                bool(int(row["won"])) if row["won"] else None,
+            )
+            for row in csv.DictReader(whole.splitlines())
+        ]
 
 
 def add_iteration(base_dir: Path, **statistics: float) -> None:

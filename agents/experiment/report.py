@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
@@ -22,10 +22,21 @@ from async_wrappers.agents.experiment.evaluate import (
     words_of_equal_episodes,
 )
 from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
+from async_wrappers.agents.experiment.progress import duration
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.files import write_atomically, write_text_atomically
 
-__all__ = ["Row", "compare_with_baselines", "draw_learning_curve", "evaluation_facts", "table"]
+__all__ = [
+    "Row",
+    "compare_with_baselines",
+    "draw_learning_curve",
+    "evaluation_facts",
+    "in_words",
+    "table",
+    "training_facts",
+    "why_no_noop",
+    "write_report",
+]
 
 
 class Row(NamedTuple):
@@ -43,10 +54,10 @@ class Row(NamedTuple):
 def compare_with_baselines(runner: Runner) -> list[Row]:
     """Evaluate the random, the no-op and the trained agent on the same episodes, and write ``report.json``.
 
-    The no-op agent is left out where the environment has no no-op.
+    The no-op agent is left out where the environment has no no-op; `why_no_noop` says so.
     """
     agents: dict[str, Agent] = {"random": RandomAgent(runner.environment, seed=runner.seed)}
-    with suppress(ValueError):
+    if not why_no_noop(runner.environment):
         agents["no-op"] = NoopAgent(runner.environment)
     agents["trained"] = runner.trained_agent()
     rows = []
@@ -55,12 +66,66 @@ def compare_with_baselines(runner: Runner) -> list[Row]:
         played = evaluate(agent, runner.environment, runner.report_episodes, runner.seed, runner.max_steps_per_episode)
         rate = sum(episode.frames for episode in played) / (time.perf_counter() - begin)
         rows.append(Row(name, [episode.score for episode in played], rate, different_episodes(played)))
-    facts = [
+    write_report(runner, rows)
+    return rows
+
+
+def write_report(runner: Runner, rows: Sequence[Row]) -> None:
+    """Write ``report.json``: a closing table's rows, and what training came to in the last one.
+
+    Without a closing table the one row is of the last episodes of training, 100 at most, as agent ``"training"``.
+    """
+    facts: list[dict[str, Any]] = [
         {**row._asdict(), "mean": statistics.fmean(row.scores), "interval": bootstrap_interval(row.scores)}
         for row in rows
     ]
-    write_text_atomically(runner.base_dir / "report.json", json.dumps(facts, indent=1) + "\n")
-    return rows
+    if not rows and (last := _returns(runner)[-_LAST:]):
+        facts = [{"agent": "training", "scores": last, "mean": statistics.fmean(last)}]
+        facts[0]["interval"] = bootstrap_interval(last)
+    if facts:
+        facts[-1] |= training_facts(runner)
+        write_text_atomically(runner.base_dir / "report.json", json.dumps(facts, indent=1) + "\n")
+
+
+_LAST = 100  # episodes
+
+
+def _returns(runner: Runner) -> list[float]:
+    """Return the returns of all training episodes."""
+    return [score for line in runner.history for score in line.get("train_episode_returns", ())]
+
+
+def training_facts(runner: Runner) -> dict[str, float | None]:
+    """Return what training came to, as plain data.
+
+    Returns:
+        "best_score", of an episode of training; "best_mean_of_100", of so many that follow one another, None where
+        there are fewer; "seconds" of wall time, without pauses between two sessions.
+    """
+    returns = np.array(_returns(runner), np.float64)
+    means = np.convolve(returns, np.full(_LAST, 1 / _LAST), "valid") if len(returns) >= _LAST else None
+    return {
+        "best_score": float(returns.max()) if len(returns) else None,
+        "best_mean_of_100": None if means is None else float(means.max()),
+        "seconds": runner.seconds,
+    }
+
+
+def in_words(facts: Mapping[str, float | None]) -> str:
+    """Return `training_facts` as the end of a line."""
+    best, mean, seconds = facts["best_score"], facts["best_mean_of_100"], facts["seconds"]
+    parts = [] if best is None else [f"best return {best:g}"]
+    parts += [] if mean is None else [f"best mean of 100 episodes {mean:.1f}"]
+    return ", ".join([*parts, f"{duration(seconds or 0.0)} in all"])
+
+
+def why_no_noop(environment: gym.Env[Any, Any]) -> str:
+    """Return the sentence that stands below a closing table without no-op; empty where an action is one."""
+    try:
+        NoopAgent(environment)
+    except ValueError:
+        return f"no-op is not in the table: no action of {environment.action_space} is named NOOP"
+    return ""
 
 
 def table(rows: list[Row]) -> str:

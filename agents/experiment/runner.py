@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -44,12 +44,13 @@ from async_wrappers.agents.experiment.episode import (
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.gin_text import code_in, strangers
 from async_wrappers.agents.experiment.lock import alone_in
-from async_wrappers.agents.experiment.metrics import Metrics, write_facts
+from async_wrappers.agents.experiment.metrics import EpisodeRow, EpisodeTable, Metrics, write_facts
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.video import check_recordable, recorded
 from async_wrappers.agents.files import DamagedReplay
 from async_wrappers.agents.registry import create_agent
 from async_wrappers.agents.spec import check_flags, with_gin_values
+from async_wrappers.agents.timing import PARTS, PartTimes
 
 __all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle", "own_modules", "portable"]
 
@@ -79,9 +80,10 @@ class Runner:
         seed: Of the whole run: environment, evaluation, agent, replay and default action.
         num_iterations: Iterations in all, those already done included.
         training_steps: Frames of a training phase, at least; it ends with an episode.
-        evaluation_steps: Frames of an evaluation phase, at least; 0 leaves it out.
+        evaluation_steps: Frames of an evaluation phase, at least; 0 leaves it out, whatever `evaluation_episodes` is.
         training_episodes: Length of a training phase in episodes, instead of `training_steps`.
-        evaluation_episodes: Length of an evaluation phase in episodes, instead of `evaluation_steps`.
+        evaluation_episodes: Length of an evaluation phase in episodes, instead of `evaluation_steps`; 0 leaves it out,
+            None counts frames.
         max_steps_per_episode: Frames after which an episode is cut (a truncation), None for no limit.
         checkpoint_duration: How many of the newest checkpoints are kept.
         initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with. All
@@ -126,8 +128,9 @@ class Runner:
         _check_whole(0, seed=seed, num_iterations=num_iterations, evaluation_steps=evaluation_steps)
         _check_whole(0, report_episodes=report_episodes, pretrain_updates=pretrain_updates)
         _check_whole(1, training_steps=training_steps, threads=threads)
-        optional = {"training_episodes": training_episodes, "evaluation_episodes": evaluation_episodes}
-        optional["max_steps_per_episode"] = max_steps_per_episode
+        if evaluation_episodes is not None:
+            _check_whole(0, evaluation_episodes=evaluation_episodes)
+        optional = {"training_episodes": training_episodes, "max_steps_per_episode": max_steps_per_episode}
         _check_whole(1, **{name: value for name, value in optional.items() if value is not None})
         check_flags(initial_optimizer=initial_optimizer)
         if initial_optimizer and initial_checkpoint is None:
@@ -140,9 +143,11 @@ class Runner:
         self.num_iterations = num_iterations
         self.report_episodes = report_episodes
         self.max_steps_per_episode = max_steps_per_episode
+        evaluation = Length(evaluation_steps, evaluation_episodes)
         self._lengths = {
             Phase.TRAIN: Length(training_steps, training_episodes),
-            Phase.EVAL: Length(evaluation_steps, evaluation_episodes),
+            # Files bind one of the two, and a user who binds the other one to 0 means the same.
+            Phase.EVAL: Length(0, None) if 0 in (evaluation_steps, evaluation_episodes) else evaluation,
         }
         self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
         self.environment = create_environment_fn()
@@ -170,6 +175,10 @@ class Runner:
         self._pretraining = None if pretrain_dataset is None else Pretraining(pretrain_dataset, pretrain_updates)
         self._resumed = False
         self.start_iteration = 0
+        self._seconds_before, self._session_began = 0.0, time.time()  # of wall time
+        self._table: EpisodeTable | None = None
+        self._times: dict[str, float] = {}  # seconds of the parts of training, in this process
+        self._training_seconds = 0.0  # in this process
 
     def resume(self) -> bool:
         """Continue from the newest good checkpoint, or begin.
@@ -239,6 +248,7 @@ class Runner:
         self._frames = bundle["frames"]
         self._lost = bundle["lost_transitions"]
         self._history = bundle["logs"]
+        self._seconds_before = bundle.get("seconds", 0.0)  # checkpoints of older versions lack it
         self.start_iteration = bundle["current_iteration"] + 1
 
     @property
@@ -260,7 +270,13 @@ class Runner:
             if self._pretraining is not None and self._pretraining.pending:
                 self._pretraining.run(self.agent, self.base_dir)
                 self._save(-1)  # before iteration 0
-            with self._open(), closing(Metrics(self.base_dir, self._history)) as self._metrics:
+            self._session_began = time.time()
+            with (
+                self._open(),
+                closing(Metrics(self.base_dir, self._history)) as self._metrics,
+                closing(self._open_table()) as self._table,
+            ):
+                self._part_times.take()
                 self.agent.set_report(self._metrics.scalar)
                 self._progress = Progress(self.start_iteration, self.num_iterations)
                 for iteration in range(self.start_iteration, self.num_iterations):
@@ -307,15 +323,36 @@ class Runner:
         actions = sum(episode.actions for episode in episodes)
         return Played(episodes, actions, self.agent.updates - updates, encounter_of(self.environment))
 
+    @property
+    def seconds(self) -> float:
+        """Wall time of the run in seconds, pauses between two sessions left out."""
+        return self._seconds_at(time.time())
+
+    def _seconds_at(self, when: float) -> float:
+        return self._seconds_before + max(when - self._session_began, 0.0)
+
+    def _open_table(self) -> EpisodeTable:
+        """Return the table of episodes, with those alone that this run has played."""
+        return EpisodeTable(self.base_dir, {phase.name.lower(): count for phase, count in self._episodes.items()})
+
+    @property
+    def _part_times(self) -> PartTimes:
+        """Where the agent counts how long parts take; another place where it does not."""
+        return getattr(self.agent, "times", None) or PartTimes()
+
     def _play(self, phase: Phase) -> Episode:
         seed = episode_seed(self.seed, phase, self._episodes[phase])
         watched: Any = self.environment if phase == Phase.TRAIN else Watched(self.environment)
-        episode = play_episode(self.agent, watched, seed, self.max_steps_per_episode)
+        episode = play_episode(self.agent, watched, seed, self.max_steps_per_episode, self._part_times)
         if phase != Phase.TRAIN:
             episode = episode._replace(digest=watched.digest)
+        number = self._episodes[phase]
         self._episodes[phase] += 1
         if phase == Phase.TRAIN:
             self._frames += episode.frames
+        if self._table is not None:
+            row = (phase.name.lower(), number, self.start_iteration, episode.score, episode.frames, self._frames)
+            self._table.add([EpisodeRow(*row, self.agent.updates, self.seconds, episode.won)])
         if self._progress is not None:
             self._tell(phase, 1, episode.frames, f"last return {episode.score:g}")
         return episode
@@ -360,6 +397,31 @@ class Runner:
         if scores:
             scalars[f"{tag}/AverageReturns"] = statistics.fmean(scores)
         scalars[f"{tag}/AverageStepsPerSecond"] = rate
+        self._take_times(phase, self._part_times.take(), seconds, scalars)
+
+    def _take_times(self, phase: Phase, times: Mapping[str, float], seconds: float, scalars: dict[str, float]) -> None:
+        """Count how long the parts of a training phase took; those of an evaluation are not looked at."""
+        if phase != Phase.TRAIN:
+            return
+        self._training_seconds += seconds
+        for name, each in times.items():
+            scalars[f"Time/{name}"] = each
+            self._times[name] = self._times.get(name, 0.0) + each
+
+    def closing_table(self) -> str:
+        """Return how long each part of training in this process took, with its share, and what updates last gave."""
+        whole = max(self._training_seconds, 1e-9)
+        lines = [
+            f"{f'time of {PARTS[name]}':<38}{self._times[name]:>12,.1f} s{self._times[name] / whole:>9.1%}"
+            for name in PARTS
+            if name in self._times
+        ]
+        return "\n".join(lines + [f"{_SUMMED_UP.get(name, name):<38}{value:>12,.6g}" for name, value in self._newest()])
+
+    def _newest(self) -> Iterable[tuple[str, float]]:
+        """Return what is reported beside the scalars of updates, as it is after the last one."""
+        summary = getattr(self.agent, "summary", None)
+        return summary().items() if summary is not None and self.agent.updates else ()
 
     def _save(self, iteration: int) -> None:
         directory = self._checkpointer.directory
@@ -375,6 +437,7 @@ class Runner:
             "episodes": {phase.name: count for phase, count in self._episodes.items()},
             "encounters": {phase.name: number for phase, number in self._encounters.items()},
             "frames": self._frames,
+            "seconds": self.seconds,
             "lost_transitions": self._lost,
             "logs": [line for line in self._history if line["iteration"] <= done],
         }
@@ -396,22 +459,30 @@ class Runner:
         identity, spec = self.agent.identity(), self.environment.unwrapped.spec
         shapes = identity.get("network") or {}
         weights = sum(math.prod(shape) for shape in shapes.values())
-        kinds = {Phase.TRAIN: "training", Phase.EVAL: "evaluation"}
-        lengths = [
-            f"{length.episodes or length.frames:,} {kinds[phase]} {'episodes' if length.episodes else 'frames'}"
-            for phase, length in self._lengths.items()
-            if length.frames or length.episodes
-        ]
         return {
             "environment": type(self.environment.unwrapped).__name__ if spec is None else spec.id,
             "agent": str(identity["agent"]) + (f", {weights:,} weights" if weights else ""),
             "delay": self._delay_in_words(),
             "seed": str(self.seed),
-            "iterations": f"{self.num_iterations}, each of {' and '.join(lengths)}",
+            "iterations": f"{self.num_iterations}, each of {self._lengths_in_words(self._lengths)}",
         }
+
+    def _lengths_in_words(self, lengths: Mapping[Phase, Length]) -> str:
+        """Return how long phases are, but for those that are left out."""
+        kinds = {Phase.TRAIN: "training", Phase.EVAL: "evaluation"}
+        return " and ".join(
+            f"{length.episodes or length.frames:,} {kinds[phase]} {'episodes' if length.episodes else 'frames'}"
+            for phase, length in lengths.items()
+            if length.frames or length.episodes
+        )
 
     def _delay_in_words(self) -> str:
         return delay_in_words(self.environment)
+
+    @property
+    def history(self) -> Sequence[Mapping[str, Any]]:
+        """The statistics of the iterations that are done."""
+        return self._history
 
     def closing_line(self) -> str:
         """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
@@ -469,6 +540,17 @@ class TrainRunner(Runner):
         del self._lengths[Phase.EVAL]
 
 
+_SUMMED_UP = {  # in words
+    "LearningRate": "learning rate",
+    "GradientNorm": "norm of the last gradient",
+    "ReplaySize": "what can be drawn from replays",
+    "QueueSize": "unrolls that wait",
+    "TeacherReplaySize": "transitions of the teacher's replay",
+    "AverageQ": "mean Q-value",
+    "MaxQ": "greatest Q-value",
+    "ActionGap": "action gap",
+    "QMinusTeacherQ": "Q-values less the teacher's",
+}
 _ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
 _SHOWN_FIRST = ("agent", "environment", "observation_shape", "actions")  # differences of which others follow
 
@@ -522,7 +604,10 @@ def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 def _one_line(line: Mapping[str, Any]) -> str:
     """Summarize an iteration for a person."""
-    parts = [f"iteration {line['iteration']}: {line['frames']} training frames"]
+    came_to = f"{line['frames']} training frames"
+    if line.get("phase") == "offline":
+        came_to = f"{line['train_updates']} offline updates"
+    parts = [f"iteration {line['iteration']}: {came_to}"]
     for phase in ("train", "eval"):
         if f"{phase}_average_return" in line:
             number, different = len(line[f"{phase}_episode_returns"]), line.get(f"{phase}_different_episodes")

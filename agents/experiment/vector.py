@@ -7,6 +7,7 @@ too, and both go on by beginning an episode in each. Nothing of an environment's
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from async_wrappers.agents.experiment.episode import (
     is_game_over,
 )
 from async_wrappers.agents.experiment.learners import Group, OtherLearners, Share
+from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.runner import (
     DifferentExperiment,
     Length,
@@ -223,6 +225,7 @@ class VectorRunner(Runner):
         self._others: OtherLearners | None = None
         self._shares: list[dict[str, Any]] = []  # what a checkpoint holds of the other learners
         self._cut_frames = 0  # of all training
+        self._first_number = 0  # of the running phase's episodes
         self._writes = False  # whether the running iteration ends with a checkpoint
         self._total = Meters()
         self._seconds = 0.0  # of training, in this process
@@ -334,6 +337,7 @@ class VectorRunner(Runner):
         super()._run_iteration(iteration)
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
+        self._first_number = self._episodes[phase]
         return self._train(length) if phase == Phase.TRAIN else self._evaluate(phase, length)
 
     def _train(self, length: Length) -> Played:
@@ -400,8 +404,24 @@ class VectorRunner(Runner):
         episodes = [episode._replace(digest=digest) for episode, digest in zip(_episodes(every), known, strict=True)]
         return Played(episodes, sum(episode.actions for episode in every), 0, None, frames)
 
+    def _write_rows(self, phase: Phase, over: Sequence[Ended]) -> None:
+        """Write the episodes of a phase, which are all so far, into the table, but for those that are in it."""
+        if self._table is None:
+            return
+        name, first, now = phase.name.lower(), self._first_number, time.time()
+        written = max(self._table.count(name) - first, 0)
+        rows = []
+        for number, each in enumerate(over[written:], first + written):
+            # An evaluation's episodes are played on weights that stand still.
+            frames, updates = (each.training_frames, each.updates) if each.when else (self._frames, self.agent.updates)
+            seconds = self._seconds_at(each.when or now)
+            row = (name, number, self.start_iteration, each.score, each.frames, frames, updates, seconds, each.won)
+            rows.append(EpisodeRow(*row))
+        self._table.add(rows)
+
     def _show(self, phase: Phase, over: Sequence[Ended], frames: int, meters: Meters | None = None) -> None:
         """Show how far a phase is, the newest return and, in training, the rates."""
+        self._write_rows(phase, over)
         if self._progress is None:
             return
         self._played[phase] = 0, 0

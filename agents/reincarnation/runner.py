@@ -99,8 +99,8 @@ class RunnerWithTeacher(Runner):
             )
         if not (self._lengths[Plays.EVAL].frames or self._lengths[Plays.EVAL].episodes):
             raise ValueError(
-                "Runner.evaluation_steps must be >= 1 frame where create_runner.schedule = 'reincarnation', as the "
-                "weight of the teacher follows the score, got 0"
+                "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where "
+                "create_runner.schedule = 'reincarnation', as the weight of the teacher follows the score, got 0"
             )
         if self._pretraining is not None:
             raise ValueError("Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'")
@@ -269,6 +269,18 @@ class RunnerWithTeacher(Runner):
             scalars["Eval/Normalized_Score"] = normalized
         scalars["Train/distill_loss_decay"] = self.student.teaching.weight
         self.student.record_score(normalized)
+
+    def facts(self) -> dict[str, str]:
+        """Return what the run is, in words; each kind of iteration is told apart."""
+        evaluation = self._lengths_in_words({Plays.EVAL: self._lengths[Plays.EVAL]})
+        each = {
+            Phase.COLLECT: f"{self._teacher_steps:,} frames that the teacher plays",
+            Phase.OFFLINE: f"{self._updates:,} offline updates and {evaluation}",
+            Phase.ONLINE: self._lengths_in_words(self._lengths),
+        }
+        counted = [(self._kinds.count(kind), length) for kind, length in each.items() if kind in self._kinds]
+        words = ", then ".join(f"{count} of {length}" for count, length in counted)
+        return {**super().facts(), "iterations": f"{self.num_iterations}: {words}" if words else "0"}
 
     def _bundle(self, agent: Any, done: int) -> dict[str, Any]:
         return {**super()._bundle(agent, done), "scores": self._scores}

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import gin
 import gymnasium as gym
 import numpy as np
+from torch import Tensor
 
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learner import Batch, LossOutput, Networks
@@ -77,6 +78,9 @@ class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras
         loss = masked_mean(divergence.view_as(mask), mask)
         return LossOutput(self._coefficient * loss, metrics={"DistillLoss": loss.mean()})
 
+    def values_of(self, networks: Networks, batch: Batch) -> None:
+        """Return None: the agent has no values of actions."""
+
     def check_replays(self) -> None:
         """Refuse priorities of the teacher's replay: there is none."""
         if self.teacher_replay_scheme != "uniform":
@@ -139,12 +143,21 @@ class QDaggerR2D2(QDagger, R2D2):
         """See the class."""
         super().__init__(observation_space, action_space, learning_rate_fn=learning_rate_fn, **shared)
 
-    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return c times the distillation, a sum over the rows that are learnt from, [B]."""
+    def values_of(self, networks: Networks, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Return the student's values and the teacher's, [N, A], of the rows that are learnt from."""
+        q, labels, mask = self._taught(networks, batch)
+        return q[mask > 0], labels[mask > 0]
+
+    def _taught(self, networks: Networks, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the student's values and the teacher's, [T, B, A], and which rows are learnt from, [T, B]."""
         q = self.unrolled_values(networks.online, batch)[:-1]
         if self.value_rescaling is not None:
             q = rescale_inverse(q, self.value_rescaling)
-        labels, mask = batch["extras"][LABEL][self.burn_in :], batch["mask"][self.burn_in :]
+        return q, batch["extras"][LABEL][self.burn_in :], batch["mask"][self.burn_in :]
+
+    def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return c times the distillation, a sum over the rows that are learnt from, [B]."""
+        q, labels, mask = self._taught(networks, batch)
         loss = (self.distil(labels.flatten(0, 1), q.flatten(0, 1)).view_as(mask) * mask).sum(dim=0)
         return LossOutput(self._coefficient * loss, metrics={"DistillLoss": loss.mean()})
 

@@ -333,6 +333,12 @@ class Student(Spec):
         """Return the teacher's term."""
         raise NotImplementedError
 
+    def values_of(self, networks: Networks, batch: Batch) -> tuple[Tensor, Tensor | None] | None:
+        """Return the student's values [N, A] of a batch and the teacher's, where there are any; None without values."""
+        rng = np.random.default_rng(0)  # of agents whose values are drawn; of what learns, nothing is
+        q: Tensor = self.values(networks.online, batch["observation"], rng)  # type: ignore[attr-defined]
+        return q, batch["extras"][LABEL] if self.labelled else None
+
     def teacher_weight(self) -> float:
         """Return the weight of the teacher's term: lambda."""
         return self.teaching.weight
@@ -412,6 +418,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         self._label: npt.NDArray[np.float32] | None = None  # of the present decision, where it is made at the start
         self._number = 0  # of the present decision in its episode
         self._seen: Mapping[str, Any] | None = None  # info["realtime"] that came with the present observation
+        self.learner.keeps_batch = True
         self._set_learning_rate()
 
     @property
@@ -505,6 +512,34 @@ class ReincarnatedAgent(TurnBasedAgent):
                 extras = {"extras": {LABEL: label}} if self.student.labelled else {}
                 self.teacher_replay.observe({**transition, **extras})
         return len(self.teacher_replay)
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what is reported beside the scalars of an update: sizes, rates, and statistics of Q-values."""
+        return {**super().summary(), **self._values_in_numbers()}
+
+    def _values_in_numbers(self) -> dict[str, float]:
+        """Return statistics of the student's values of the last batch, on the weights that it has led to.
+
+        Returns:
+            "AverageQ" and "MaxQ", over rows and actions; "ActionGap", the best action's value less the next best one's,
+            and "QMinusTeacherQ", a mean too; and "TeacherReplaySize", transitions. Empty of an agent without values.
+        """
+        found: dict[str, float] = {}
+        if self.teacher_replay is not None:
+            found["TeacherReplaySize"] = len(self.teacher_replay)
+        if self.learner.batch is None:
+            return found
+        with torch.no_grad():
+            values = self.student.values_of(self.learner.networks, self.learner.batch)
+            if values is None:
+                return found
+            q, labels = values[0].float(), values[1]
+            if q.shape[-1] > 1:
+                best = q.topk(2, dim=-1).values
+                found["ActionGap"] = float((best[..., 0] - best[..., 1]).mean())
+            if labels is not None:
+                found["QMinusTeacherQ"] = float((q - labels).mean())
+            return {**found, "AverageQ": float(q.mean()), "MaxQ": float(q.max())}
 
     # Playing.
 

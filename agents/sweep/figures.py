@@ -1,5 +1,7 @@
 """The figures of a sweep: score against delay, learning curves, workers against latency, and the regret ladder.
 
+Those of runs without a sweep are curves alone.
+
 Curves differ in colour (Okabe and Ito's, which colour-blind readers can distinguish), in line and in marker, so that
 they can be read in black and white too.
 """
@@ -18,13 +20,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from async_wrappers.agents.files import write_atomically
+from async_wrappers.agents.sweep.runs import IN_WORDS, Run
 from async_wrappers.agents.sweep.view import BASELINES, Ladder, Summary, View, summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_ladders", "draw_learning_curves", "draw_scores", "draw_workers", "put_subject", "write_figure"]
+__all__ = [
+    "draw_ladders",
+    "draw_learning_curves",
+    "draw_runs",
+    "draw_scores",
+    "draw_workers",
+    "put_subject",
+    "write_figure",
+]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 LINES = ("-", "--", "-.", ":")
@@ -79,6 +90,51 @@ def draw_learning_curves(view: View, metric: str) -> Figure:
     left_out = f"; {len(shown)} of {len(curves)} panels" if len(shown) < len(curves) else ""
     _put_legend(figure, places, spread + left_out)
     return figure
+
+
+def draw_runs(curves: Mapping[str, Sequence[Run]], metrics: Sequence[str], statistic: str) -> Figure:
+    """Draw metrics of runs against training frames, a panel per metric and a curve per name.
+
+    Of one run the returns of single episodes are drawn too; of several, which are a curve, the statistic with its
+    95 % bootstrap interval over the runs.
+    """
+    figure, places = _make_panels(len(metrics), "training frames", "")
+    styles = _styles(curves)
+    alone = sum(map(len, curves.values())) == 1
+    for metric, axes in zip(metrics, places, strict=True):
+        axes.set_title(IN_WORDS.get(metric, metric.replace("_", " ")), fontsize="medium")
+        for name, runs in curves.items():
+            if alone and metric.endswith("_average_return"):
+                _draw_episodes(axes, runs[0], metric.partition("_")[0])
+            curve: _Curve = defaultdict(list)
+            for run in runs:
+                for line in run.lines:
+                    if metric in line:
+                        curve[line["iteration"]].append((line["frames"], line[metric]))
+            if curve:
+                label = "mean of an iteration" if alone else name or f"{len(runs)} runs"
+                _draw_band(
+                    axes, dict(sorted(curve.items())), statistic, label=label, **{**styles[name], "markersize": 3}
+                )
+        axes.margins(x=0.02)
+    most = max(map(len, curves.values()))
+    runs_in_words = (
+        f"{'interquartile ' * (statistic == 'iqm')}mean of up to {most} runs, bands: 95 % bootstrap interval"
+    )
+    _put_legend(figure, places, "" if alone else "a run for each curve" if most == 1 else runs_in_words)
+    return figure
+
+
+def _draw_episodes(axes: Axes, run: Run, phase: str) -> None:
+    """Draw the return of each episode of a phase: of training where it ended, of evaluation where its iteration did."""
+    begin = 0
+    for index, line in enumerate(run.lines):
+        lengths, returns = (line.get(f"{phase}_episode_{name}", []) for name in ("lengths", "returns"))
+        # Episodes of many environments overlap: none has ended after the iteration.
+        ends = np.minimum(begin + np.cumsum(lengths), line["frames"]) if phase == "train" else line["frames"]
+        begin = line["frames"]
+        label = "_" if index else "an episode"
+        axes.plot(np.broadcast_to(ends, len(returns)), returns, ".", color="0.7", markersize=3, label=label, zorder=1)
 
 
 def draw_workers(needs: Sequence[tuple[float, int, int]], fps: float, title: str) -> Figure:

@@ -124,7 +124,8 @@ def run_metrics(base_dir: Path) -> dict[str, float | list[float]]:
         metrics["training_return"] = statistics.fmean(returns)
     report = base_dir / "report.json"
     for row in json.loads(report.read_text()) if report.is_file() else []:
-        metrics[_METRIC_OF_AGENT[row["agent"]]] = row["mean"]
+        if row["agent"] in _METRIC_OF_AGENT:  # a run without a closing table tells of its training alone
+            metrics[_METRIC_OF_AGENT[row["agent"]]] = row["mean"]
     return metrics
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from async_wrappers.agents.agent import Agent, NoopAgent, RandomAgent
 from async_wrappers.agents.spec import discrete_actions
@@ -63,16 +63,35 @@ class TestRandom:
         assert all(play(RandomAgent(env), env, range(3)))
 
     @pytest.mark.parametrize(
-        ("space", "remedy"),
-        [(Box(-1, 1, (2,)), "discretise them"), (MultiDiscrete([2, 2]), "turn them into one number")],
+        "space",
+        [
+            MultiDiscrete([2] * 11),
+            MultiDiscrete([3, 2, 5], start=[4, -1, 0]),
+            Box(-1, 1, (2,)),
+            Box(-np.inf, np.inf, (3,)),
+            MultiBinary(4),
+        ],
+        ids=str,
     )
-    def test_actions_that_are_not_discrete_are_refused_in_one_sentence(
-        self, space: gym.Space[Any], remedy: str
-    ) -> None:
+    def test_any_space_is_played_as_a_function_of_seed_episode_and_start(self, space: gym.Space[Any]) -> None:
         env = DriftingEnv()
         env.action_space = space
-        with pytest.raises(ValueError, match=rf"^agent 'random' needs Discrete actions, got .*: {remedy}[^\n]*$"):
-            RandomAgent(env)
+        begun, drawn = np.random.get_state(), [self.actions(env, seed) for seed in (1, 1, 2)]
+        assert all(space.contains(action) for action in drawn[0])
+        assert np.array_equal(drawn[0], drawn[1])
+        assert not np.array_equal(drawn[0], drawn[2])
+        assert len({str(action) for action in drawn[0]}) > 5
+        assert np.array_equal(begun[1], np.random.get_state()[1])
+
+    def actions(self, env: gym.Env[Any, Any], seed: int) -> list[Any]:
+        agent = RandomAgent(env, seed)
+        return [agent.begin_episode(0), *(agent.step(0.0, 0) for _ in range(30))]
+
+    def test_each_entry_of_a_chunk_comes_about_equally_often(self) -> None:
+        env = DriftingEnv()
+        env.action_space = MultiDiscrete([3] * 5)
+        counts = np.bincount(np.concatenate([np.stack(self.actions(env, seed)).ravel() for seed in range(10)]))
+        assert len(counts) == 3 and all(430 < count < 605 for count in counts)
 
 
 class TestNoop:
@@ -80,6 +99,12 @@ class TestNoop:
     def test_it_always_chooses_the_action_that_is_named_noop(self, first: int) -> None:
         env = DriftingEnv(lengths=[10], actions=4, first_action=first, noop=True)
         assert play(NoopAgent(env), env, range(1)) == [[first + 1] * 10]
+
+    def test_of_chunks_it_chooses_one_of_no_ops_alone(self) -> None:
+        env = DriftingEnv(actions=4, noop=True)
+        env.action_space = MultiDiscrete([4] * 3)
+        action = NoopAgent(env).begin_episode(0)
+        assert env.action_space.contains(action) and action.tolist() == [1, 1, 1]
 
     def test_an_environment_without_names_is_refused_in_one_sentence(self) -> None:
         with pytest.raises(ValueError) as caught:

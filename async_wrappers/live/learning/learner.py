@@ -188,7 +188,13 @@ class LearnerLoop:
         steps, self.steps = self.steps, []
         sums, self._sums = self._sums, {}
         means = {name: float(value) / max(len(steps), 1) for name, value in sums.items()}
-        return steps, {name: float(value) for name, value in self.scalars.items()}, means
+        scalars = {name: float(value) for name, value in self.scalars.items()}
+        if steps:
+            scalars |= getattr(self._learner, "summary", dict[str, float])()
+        times = getattr(self._learner, "times", None)
+        if times is not None and hasattr(times, "take"):
+            scalars |= {f"Time/{name}": seconds for name, seconds in times.take().items()}
+        return steps, scalars, means
 
     def owe_nothing(self) -> None:
         """Count what is owed anew: a run that goes on from its files knows nothing of it either."""

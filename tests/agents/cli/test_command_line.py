@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from async_wrappers.agents.cli.command_line import COMMANDS
 from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, number, one_of, whole_number
-from tests.worlds.command_line import ROOT, call, place, refused
+from tests.worlds.command_line import ROOT, call, place, refused, start
 
 __all__ = ["call", "place"]
 
@@ -213,3 +213,13 @@ def test_what_needs_no_network_does_not_wait_for_pytorch(words: list[str], code:
         [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True
     )
     assert done.stdout.splitlines()[-1] == f"{code} False"
+
+
+def test_a_warning_of_ours_is_a_sentence_without_the_line_of_code_that_it_arose_in(place: Path) -> None:
+    words = ["--gin_files", "configs/live/cartpole.gin", "--gin_bindings", "AsyncRunner.workers = 1_000"]
+    process = start(place, *words, "--gin_bindings", "Runner.initial_checkpoint = 'nowhere'")
+    _, err = process.communicate(timeout=120)
+    first, *others = err.splitlines()
+    assert process.returncode == 2
+    assert first.startswith("train.py: warning: workers=1000 share ") and "UserWarning" not in err
+    assert len(others) == 1 and others[0].startswith("train.py: Runner.initial_checkpoint is not used")

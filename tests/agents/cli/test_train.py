@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib.image
 import pytest
 
+from async_wrappers.agents.cli.log import RunLog
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.runner import Runner
 from tests.worlds.command_line import call, in_a_fork, in_a_process, iterations, place, refused, start
@@ -119,7 +120,8 @@ class TestARun:
         short = ("--gin_bindings", "Runner.num_iterations = 1", "--gin_bindings", "Runner.report_episodes = 0")
         assert call("--base_dir", "run", "--gin_files", "mine.gin", *short).code == 0
         assert (place / "run" / "learning_curve.png").is_file()
-        assert not (place / "run" / "report.json").exists()
+        [row] = json.loads((place / "run" / "report.json").read_text())
+        assert row["agent"] == "training" and row["best_score"] >= row["mean"]
         assert "finished" in call("--base_dir", "run", "--trust").out
 
     def test_a_run_of_no_iterations_is_done_or_refused_in_one_line(self, call: Any) -> None:
@@ -499,3 +501,49 @@ class TestExitCodes:
         message = refused(call("--base_dir", "run", "--trust", "--gin_bindings", "DQNAgent.gamma = 0.5"))
         assert "gamma" in message
         assert {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()} == before
+
+
+class TestLog:
+    def test_what_a_run_prints_and_logs_is_in_its_log_and_is_appended_to(self, place: Path, call: Any) -> None:
+        first = call("--base_dir", "run", "--gin_files", "mine.gin")
+        log = (place / "run" / "log.txt").read_text()
+        header, *lines = log.splitlines()
+        assert re.match(r"--- \d{4}-\d\d-\d\dT[\d:]{8}\+00:00 ", header)
+        assert sorted(lines) == sorted((first.out + first.err).splitlines())
+        assert [line for line in lines if line in first.out.splitlines()] == first.out.splitlines()
+        (place / "run" / "checkpoints" / "sentinel_checkpoint_complete.1").write_text("torn")
+        more = call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = 3")
+        assert more.code == 0, more.err
+        both = (place / "run" / "log.txt").read_text()
+        assert both.startswith(log) and both.count("\n--- ") == 1
+        assert set(more.out.splitlines()) <= set(both.splitlines())
+        assert re.search(r"^W\d{4} .*checkpoint", both, re.MULTILINE)  # absl's
+
+    def test_a_finished_run_and_a_refused_one_write_nothing(self, place: Path, call: Any) -> None:
+        call("--base_dir", "run", "--gin_files", "mine.gin")
+        log = (place / "run" / "log.txt").read_bytes()
+        assert "finished" in call("--base_dir", "run", "--trust").out
+        refused(call("--base_dir", "run", "--trust", "--gin_bindings", "Runner.num_iterations = -1"))
+        assert (place / "run" / "log.txt").read_bytes() == log
+        refused(call("--base_dir", "new", "--gin_files", "mine.gin", "--gin_bindings", "Runner.seed = -1"))
+        assert not (place / "new" / "log.txt").exists()
+
+    def test_what_ends_a_run_is_its_last_line(self, place: Path, call: Any) -> None:
+        with pytest.raises(ZeroDivisionError):
+            call(
+                "--base_dir",
+                "run",
+                "--gin_files",
+                "mine.gin",
+                "--gin_bindings",
+                'create_gym_environment.environment_id = "Broken-v0"',
+            )
+        assert (place / "run" / "log.txt").read_text().splitlines()[-1] == "ZeroDivisionError: the game broke"
+
+    def test_of_a_bar_that_is_drawn_again_the_last_one_is_kept(self, tmp_path: Path) -> None:
+        log = RunLog()
+        log.write("before\n 10 %\r 50 %\r")
+        log.begin(tmp_path)
+        log.write("100 %\nafter")
+        log.close()
+        assert (tmp_path / "log.txt").read_text().splitlines()[1:] == ["before", "100 %", "after"]

@@ -178,12 +178,12 @@ class TestFacts:
                     "actions": 0,
                     "actions_per_frame": 0,
                     "updates": 3,
-                    "updates_per_action": 3,
                     "wins": 0,
                     "losses": 0,
                     "encounter": 7,
                 },
             ),
+            (Played([], 0, 20, frames=0), {"actions": 0, "updates": 20}),  # offline
         ],
     )
     def test_what_a_phase_came_to(self, played: Played, expected: dict[str, Any]) -> None:
@@ -200,7 +200,15 @@ class TestFacts:
             "training: 3 episodes, 40 frames; 2 wins, 1 losses; at encounter 3; "
             "0.750 actions per frame, 1.000 updates per action"
         )
-        assert closing_line([]) == "training: 0 episodes, 0 frames; 0.000 actions per frame, 0.000 updates per action"
+        assert closing_line([]) == "training: 0 episodes, 0 frames"
+
+    def test_the_closing_line_tells_offline_updates_apart(self) -> None:
+        offline = {"phase": "offline", "frames": 0, "train_updates": 2_000, "train_actions": 0}
+        assert closing_line([offline] * 2) == "training: 0 episodes, 0 frames; 4,000 offline updates"
+        online = {"phase": "online", "frames": 40, "train_updates": 10, "train_actions": 20}
+        assert closing_line([offline, online]) == (
+            "training: 0 episodes, 40 frames; 0.500 actions per frame, 0.500 updates per action, 2,000 offline updates"
+        )
 
 
 class TestSimulatedRuns:

@@ -18,6 +18,7 @@ from torch import nn
 
 from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.report import compare_with_baselines, table, why_no_noop
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso, noisy_layers
@@ -55,6 +56,29 @@ TINY = {  # what agents with sequences are made small by
 }
 # Students need a teacher, and live the runner makes chunks of actions: both have tests of their own.
 TURNS = [name for name in FILES if "reincarnation" not in name and name != "configs/live/cartpole_chunk.gin"]
+LIVE = [name for name in TURNS if "live" in name or name == "configs/sweeps/pokemon_paper.gin"]
+GAME_BOY = {
+    *("configs/paper/tetris.gin", "configs/sweeps/tetris_paper.gin", "configs/live/tetris.gin"),
+    *(f"configs/live/pokemon_{size}.gin" for size in ("1m", "10m", "100m", "1b")),
+    "configs/sweeps/pokemon_paper.gin",
+}
+SHORT = (  # frames; a decision may span many
+    "Runner.num_iterations = 1",
+    "Runner.training_steps = 1",
+    "Runner.training_episodes = None",
+    "Runner.evaluation_steps = 1",
+    "Runner.max_steps_per_episode = 10",
+    "Runner.report_episodes = 1",
+)
+SHORT_LIVE = (
+    "AsyncRunner.calibration_time = 0.2",
+    "Runner.num_iterations = 1",
+    "Runner.training_steps = 120",
+    "Runner.evaluation_steps = 0",
+    "Runner.max_steps_per_episode = 60",
+    "create_network.torso = @MLPTorso",
+    "MLPTorso.hidden = (4,)",
+)
 DELAYS = (1, 3, 5, 8, 29, 47, 70, 80, 599, 750)  # frames; the networks of the paper's table
 PAPER = [
     f"configs/paper/{interaction}_{delay}.gin" for interaction in ("asynchronous", "sequential") for delay in DELAYS
@@ -118,11 +142,22 @@ def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
     few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1")
     few += TINY.get(Path(name).parent.name, ("VectorRunner.replay_ratio = 1.0",))
     frames = 200 if "vtrace/cartpole" in name else 40  # a decision may span many
-    short = ("Runner.num_iterations = 1", f"Runner.training_steps = {frames}", "Runner.evaluation_episodes = None")
+    short = ("Runner.num_iterations = 1", f"Runner.training_steps = {frames}")
     small = ("DQNAgent.min_replay_history = 20", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
-    runner = build(name, tmp_path, *few, *short, *small, "Runner.evaluation_steps = 0")
-    runner.run_experiment()
+    ends = ("Runner.evaluation_steps = 0", "Runner.report_episodes = 1", "Runner.max_steps_per_episode = 100")
+    runner = build(name, tmp_path, *few, *short, *small, *ends)
+    run_to_its_closing_table(runner)
     assert runner.agent.updates > 0
+
+
+def run_to_its_closing_table(runner: Runner) -> None:
+    """Do what `train` does until it prints the table, to which every agent that can play belongs."""
+    runner.run_experiment()
+    rows = compare_with_baselines(runner)
+    no_op = [] if why_no_noop(runner.environment) else ["no-op"]
+    assert [row.agent for row in rows] == ["random", *no_op, "trained"]
+    assert all(math.isfinite(score) for row in rows for score in row.scores)
+    assert "trained minus this" in table(rows)
 
 
 def play(runner: Runner, seed: int, enough: Callable[[int], bool]) -> int:
@@ -162,9 +197,23 @@ def test_there_are_files() -> None:
 def test_a_file_is_built_and_stepped_in_training_and_evaluation(name: str, tmp_path: Path, build: Build) -> None:
     if name in VECTORS:
         return run_a_little(name, tmp_path, build)
-    runner = build(name, tmp_path)
+    runner = build(name, tmp_path, *(SHORT if name not in LIVE else ()))
     for runner.agent.eval_mode in (False, True):
         assert play(runner, seed=0, enough=lambda decisions: decisions == 3) == 3
+    if name not in LIVE:
+        run_to_its_closing_table(runner)
+
+
+# A closing table is of turn-based play: a live run ends with its closing line. A ROM is played in a process of its own,
+# which knows the published cartridges alone: those files have twins that need none.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted({*LIVE, "configs/live/cartpole_chunk.gin"} - {*GAME_BOY}))
+def test_a_live_file_is_played_to_its_closing_line(name: str, tmp_path: Path, build: Build) -> None:
+    small = [*TINY["vtrace"]] if "vtrace" in name or "chunk" in name else ["DQNAgent.min_replay_history = 20"]
+    few = ("AsyncRunner.workers = 1", "AsyncRunner.learners = 1", "AsyncRunner.start_timeout = 60.0")
+    runner = build(name, tmp_path, *small, *few, *SHORT_LIVE)
+    runner.run_experiment()
+    assert runner.closing_line().startswith("training: ")
 
 
 def uniform(fan_in: int, fan_out: int) -> float:
@@ -343,6 +392,14 @@ def test_simulations_of_the_paper_differ_in_nothing_but_the_schedule(name: str) 
     assert re.sub(r"RealtimeDelay\.(delay|noops) = \d+", "", gin.config_str()) == expected
 
 
+@pytest.mark.parametrize("name", ["vtrace/atari", "r2d2/atari", "apex/atari", "elite/elite", "dqn/pong_two_cores"])
+@pytest.mark.parametrize("binding", ["Runner.evaluation_steps = 0", "Runner.evaluation_episodes = 0"])
+def test_either_binding_leaves_evaluation_out(name: str, binding: str, tmp_path: Path, build: Build) -> None:
+    small = TINY.get(name.partition("/")[0], ("create_network.torso = @MLPTorso",))
+    assert "evaluation" in build(f"configs/{name}.gin", tmp_path, *small).facts()["iterations"]
+    assert "evaluation" not in build(f"configs/{name}.gin", tmp_path, *small, binding).facts()["iterations"]
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_plays_the_agent_of_its_folder(name: str) -> None:
     load(name)
@@ -391,11 +448,6 @@ def test_the_first_decisions_can_act_on_zeros_as_published(tmp_path: Path, build
     assert [observation.any() for observation in seen] == [False, False, True]
 
 
-GAME_BOY = {
-    *("configs/paper/tetris.gin", "configs/sweeps/tetris_paper.gin", "configs/live/tetris.gin"),
-    *(f"configs/live/pokemon_{size}.gin" for size in ("1m", "10m", "100m", "1b")),
-    "configs/sweeps/pokemon_paper.gin",
-}
 TWINS = {  # of each file that needs a ROM, the one that needs none
     "configs/paper/tetris.gin": "configs/falling_blocks/tetris_paper.gin",
     "configs/live/tetris.gin": "configs/falling_blocks/live_tetris.gin",

@@ -187,7 +187,7 @@ def test_an_environment_plays_the_same_episodes_whichever_learner_plays_it(learn
         by_env: dict[int, list[Any]] = {env_id: [] for env_id in range(4)}
         for number, each in enumerate(train(of, 200)):
             for episode in each.over:
-                by_env[number * (4 // len(of)) + episode.env_id].append(episode[1:])
+                by_env[number * (4 // len(of)) + episode.env_id].append(episode[1:6])  # not when it was over
         return by_env
 
     alone, shared = episodes(shares(1, None, 0.0)), episodes(shares(learners, None, 0.0))

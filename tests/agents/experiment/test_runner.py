@@ -100,8 +100,21 @@ class TestPhases:
         line = read_iterations(tmp_path)[1]
         assert (len(line["train_episode_lengths"]), len(line["eval_episode_lengths"])) == (3, 2)
 
-    def test_no_evaluation_steps_leave_the_evaluation_out(self, tmp_path: Path) -> None:
-        run(tmp_path, create_agent_fn=RandomAgent, evaluation_steps=0)
+    @pytest.mark.parametrize(
+        "lengths",
+        [
+            {"evaluation_steps": 0},
+            {"evaluation_steps": 0, "evaluation_episodes": 2},
+            {"evaluation_episodes": 0},
+            {"evaluation_steps": 0, "evaluation_episodes": 0},
+        ],
+        ids=str,
+    )
+    def test_an_evaluation_of_no_frames_or_no_episodes_is_left_out(
+        self, tmp_path: Path, lengths: dict[str, int]
+    ) -> None:
+        runner = run(tmp_path, create_agent_fn=RandomAgent, **lengths)
+        assert "evaluation" not in runner.facts()["iterations"]
         assert not any(name.startswith("eval") for name in read_iterations(tmp_path)[0])
 
     @pytest.mark.parametrize("evaluations", [{}, {"evaluation_episodes": 3}])
@@ -180,7 +193,8 @@ class TestPhases:
             ("training_steps", 1e6, 1),
             ("evaluation_steps", -5, 0),
             ("training_episodes", 0, 1),
-            ("evaluation_episodes", 0.5, 1),
+            ("evaluation_episodes", 0.5, 0),
+            ("evaluation_episodes", -1, 0),
             ("max_steps_per_episode", 0, 1),
             ("report_episodes", -1, 0),
             ("threads", 0, 1),

@@ -12,6 +12,7 @@ import torch
 from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
+from async_wrappers.agents.experiment.report import compare_with_baselines, table
 from async_wrappers.agents.networks.q_network import count_parameters
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.reincarnation.student import ReincarnatedAgent
@@ -28,7 +29,7 @@ QUICK = (
     "Runner.evaluation_steps = 10",
     "Runner.evaluation_episodes = None",
     "Runner.max_steps_per_episode = 100",  # few episodes: an Atari game is loaded anew for each
-    "Runner.report_episodes = 0",
+    "Runner.report_episodes = 1",
     "DQNAgent.min_replay_history = 16",
     "R2D2Agent.min_replay_history = 32",
     "DQNAgent.replay_capacity = 1_000",
@@ -70,7 +71,9 @@ def test_there_is_a_file_for_each_of_the_seeds() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_runs_a_hundred_frames(name: str, teachers: dict[str, Path], tmp_path: Path) -> None:
+def test_a_file_runs_a_hundred_frames_and_to_its_closing_table(
+    name: str, teachers: dict[str, Path], tmp_path: Path
+) -> None:
     bindings = [*QUICK, f"RunnerWithTeacher.teacher_checkpoint_dir = '{teachers[game_of(name)]}'"]
     load_gin(f"configs/reincarnation/{name}.gin", bindings=bindings)
     offline = gin.query_parameter("RunnerWithTeacher.num_pretraining_iterations")
@@ -90,6 +93,7 @@ def test_a_file_runs_a_hundred_frames(name: str, teachers: dict[str, Path], tmp_
         "online"
     ]
     assert lines[-1]["frames"] >= 100 and lines[-1]["train_updates"] > 0
+    assert "trained minus this" in table(compare_with_baselines(runner))
 
 
 def _bound(parameter: str) -> Any:

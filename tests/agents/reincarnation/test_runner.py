@@ -327,6 +327,25 @@ def test_random_play_of_atari_is_the_tables() -> None:
     assert teacher_in(environment, stack_size=1, network=tiny).random_score(0, Length(1, None), 5) == -20.7
 
 
+def test_the_lengths_of_each_kind_of_iteration_are_told_apart(tmp_path: Path, teacher_dir: Path) -> None:
+    runner = students_runner(tmp_path, teacher_dir, "Runner.num_iterations = 3")
+    assert runner.facts()["iterations"] == (
+        "6: 1 of 50 frames that the teacher plays, then 2 of 6 offline updates and 40 evaluation frames, "
+        "then 3 of 60 training frames and 40 evaluation frames"
+    )
+
+
+def test_an_offline_iteration_is_told_by_its_updates(
+    tmp_path: Path, teacher_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bindings = ("RunnerWithTeacher.teacher_steps = 0", "Runner.num_iterations = 0")
+    runner = students_runner(tmp_path, teacher_dir, *bindings)
+    runner.run_experiment()
+    assert runner.closing_line() == "training: 0 episodes, 0 frames; 12 offline updates"
+    assert "iteration 0: 6 offline updates; eval return" in capsys.readouterr().out
+    assert not {"train_actions_per_frame", "train_updates_per_action"} & read_iterations(tmp_path)[0].keys()
+
+
 # What is refused.
 
 
@@ -334,7 +353,8 @@ def test_random_play_of_atari_is_the_tables() -> None:
     ("bindings", "message"),
     [
         (["create_agent.agent_name = 'dqn'"], "needs an agent that learns from a teacher, such as .* got DQNAgent"),
-        (["Runner.evaluation_steps = 0"], "Runner.evaluation_steps must be >= 1 frame where create_runner.schedule"),
+        (["Runner.evaluation_steps = 0"], "Runner.evaluation_steps must be >= 1 frame .* where create_runner.schedule"),
+        (["Runner.evaluation_episodes = 0"], "must be >= 1 frame .and Runner.evaluation_episodes >= 1 or None. where"),
         (
             ["RunnerWithTeacher.num_pretraining_steps = 0"],
             "teacher_steps must be 0 frames where nothing is",

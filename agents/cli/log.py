@@ -1,0 +1,102 @@
+"""A run's ``log.txt``: what it prints and what absl logs, appended when the run goes on."""
+
+from __future__ import annotations
+
+import io
+import logging as python_logging
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from absl import logging
+
+__all__ = ["LOG", "RunLog", "logged"]
+
+LOG = "log.txt"
+
+
+class RunLog:
+    """Keeps what is printed until `begin`, and writes it into a directory's ``log.txt`` from then on.
+
+    A run that is refused leaves nothing in its directory. Where the disk is full the log ends: whatever the run itself
+    writes there says so.
+    """
+
+    def __init__(self) -> None:
+        """Begin to keep."""
+        self._file: Any = io.BytesIO()
+        self._line = ""  # what was printed since the last end of a line
+
+    def begin(self, directory: Path) -> None:
+        """Append to the log of a directory, which begins with the time and the command."""
+        kept = self._file.getvalue()
+        with suppress(OSError):
+            self._file = open(directory / LOG, "ab", buffering=0)  # noqa: SIM115  # closed by `close`
+            words = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+            self._file.write(f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {words}\n".encode() + kept)
+
+    def write(self, text: str) -> None:
+        """Write whole lines; of a bar that is drawn again and again, as it was last."""
+        *lines, self._line = (self._line + text).split("\n")
+        whole = "".join(f"{line.rpartition(chr(13))[2]}\n" for line in lines)
+        self._line = self._line.rpartition("\r")[2]
+        with suppress(OSError, ValueError):
+            self._file.write(whole.encode(errors="replace"))
+
+    def close(self) -> None:
+        """Write what is left of a line, and close the file."""
+        if self._line:
+            self.write("\n")
+        with suppress(OSError):
+            self._file.close()
+
+
+class _Copied:
+    """A stream whose text goes into a log too."""
+
+    def __init__(self, stream: TextIO, log: RunLog) -> None:
+        self._stream, self._log = stream, log
+
+    def write(self, text: str) -> int:
+        """Write to both."""
+        self._log.write(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class _Handler(python_logging.Handler):
+    """Sends what absl logs to a log; it goes to standard error by a way of its own."""
+
+    def __init__(self, log: RunLog) -> None:
+        super().__init__()
+        self._log = log
+        self.setFormatter(logging.PythonFormatter())
+
+    def emit(self, record: python_logging.LogRecord) -> None:
+        """Write a record."""
+        self._log.write(f"{self.format(record)}\n")
+
+
+@contextmanager
+def logged() -> Iterator[RunLog]:
+    """Copy what the block prints and logs, and the sentence of an error that ends it, into the log that it gives."""
+    log = RunLog()
+    streams, handler = (sys.stdout, sys.stderr), _Handler(log)
+    absl = logging.get_absl_logger()
+    sys.stdout, sys.stderr = (_Copied(stream, log) for stream in streams)
+    absl.addHandler(handler)
+    try:
+        yield log
+    except BaseException as error:
+        log.write(f"{type(error).__name__}: {error}\n")
+        raise
+    finally:
+        absl.removeHandler(handler)
+        sys.stdout, sys.stderr = streams
+        log.close()

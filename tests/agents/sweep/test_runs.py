@@ -1,0 +1,147 @@
+"""`train.py plot` of runs without a sweep: one run, several as mean and interval, wins, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import pytest
+
+from async_wrappers.agents.sweep.figures import draw_runs
+from async_wrappers.agents.sweep.runs import curves_of, find_runs, metrics_of
+from tests.worlds.command_line import call, place, refused
+from tests.worlds.made_up_sweep import made_up_sweep
+
+__all__ = ["call", "place"]
+
+
+def made_up_run(
+    base_dir: Path, seed: int = 0, rate: str = "0.001", delay: str = "none", wins: bool = False, iterations: int = 3
+) -> Path:
+    (base_dir / "metrics").mkdir(parents=True)
+    lines = []
+    for number in range(iterations):
+        returns = [10.0 * number + seed, 10.0 * number + seed + 2]
+        line: dict[str, Any] = {
+            "iteration": number,
+            "frames": 100 * (number + 1),
+            "train_episode_lengths": [60, 40],
+            "train_episode_returns": returns,
+            "train_average_return": sum(returns) / 2,
+        }
+        lines.append(line | ({"train_wins": min(number, 2), "train_losses": 1} if wins else {}))
+    (base_dir / "metrics" / "iterations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    facts = {"environment": "Duel-v0", "agent": "DQNAgent, 9 weights", "delay": delay, "seed": f"{seed}"}
+    (base_dir / "metrics" / "run.json").write_text(
+        json.dumps({**facts, "iterations": "3, each of 100 training frames"})
+    )
+    (base_dir / "config.gin").write_text(
+        f"# by hand\nRunner.seed = {seed}\ncreate_optimizer.learning_rate = \\\n    {rate}\n"
+    )
+    return base_dir
+
+
+def test_a_run_is_drawn_with_each_of_its_episodes(call: Any, place: Path) -> None:
+    made_up_run(place / "run")
+    done = call("plot", "run")
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [
+        "run: return of an episode in training, newest: 21.00",
+        "run/figures/learning_curve.png",
+        "run/figures/learning_curve.svg",
+    ]
+    assert matplotlib.image.imread(place / "run" / "figures" / "learning_curve.png").std() > 0.02
+    [axes] = draw_runs(curves_of(runs := find_runs([place / "run"])), metrics_of(runs, None, False), "mean").axes
+    single = [line for line in axes.lines if line.get_marker() == "."]
+    assert [list(line.get_xdata()) for line in single] == [[60, 100], [160, 200], [260, 300]]
+    (curve,) = (line for line in axes.lines if line.get_marker() != ".")
+    assert list(curve.get_ydata()) == [1, 11, 21]
+
+
+def test_runs_that_differ_in_their_seed_alone_make_one_curve_of_their_means(call: Any, place: Path) -> None:
+    for seed in (0, 3, 6):
+        made_up_run(place / f"{seed}", seed)
+    done = call("plot", "0", "3", "6")
+    assert done.code == 0, done.err
+    said, *written = done.out.splitlines()
+    assert said == "return of an episode in training, newest: 24.00 [21.00, 27.00] over 3 runs"
+    assert [Path(each) for each in written] == [place / "figures" / f"learning_curve.{kind}" for kind in ("png", "svg")]
+    runs = find_runs([place])
+    [axes] = draw_runs(curves_of(runs), metrics_of(runs, None, False), "mean").axes
+    assert [list(line.get_ydata()) for line in axes.lines] == [[4, 14, 24]]
+    low, high = (
+        axes.collections[0].get_paths()[0].vertices[:, 1].min(),
+        axes.collections[0].get_paths()[0].vertices[:, 1].max(),
+    )
+    assert (low, high) == (1, 27)
+
+
+def test_a_directory_that_holds_runs_is_drawn_with_a_curve_for_each_kind(call: Any, place: Path) -> None:
+    for seed in (0, 1):
+        made_up_run(place / "all" / f"slow{seed}", seed, rate="0.1")
+        made_up_run(place / "all" / f"fast{seed}", seed)
+        made_up_run(place / "all" / "delayed" / f"{seed}", seed, delay="2 frames", iterations=2)
+    done = call("plot", "all", "--output", "here")
+    assert done.code == 0, done.err
+    assert sorted(line.partition(": ")[0] for line in done.out.splitlines()[:3]) == [
+        "delay 2 frames",
+        "delay none, learning_rate 0.001",
+        "delay none, learning_rate 0.1",
+    ]
+    assert (place / "here" / "learning_curve.svg").is_file()
+
+
+def test_wins_are_drawn_by_a_flag(call: Any, place: Path) -> None:
+    for seed in (0, 1):
+        made_up_run(place / f"{seed}", seed, wins=True)
+    done = call("plot", "0", "1", "--wins", "--output", "w")
+    assert done.out.splitlines() == [
+        "share of training episodes won, newest: 1.00 [1.00, 1.00] over 2 runs",
+        "w/wins.png",
+        "w/wins.svg",
+    ]
+    runs = find_runs([place / "0", place / "1"])
+    [axes] = draw_runs(curves_of(runs), metrics_of(runs, None, True), "mean").axes
+    assert [list(line.get_ydata()) for line in axes.lines] == [[0, 0.5, 1]]
+
+
+def test_any_number_of_an_iteration_is_drawn_by_its_name(call: Any, place: Path) -> None:
+    made_up_run(place / "run", wins=True)
+    assert "train_losses" in refused(call("plot", "run", "--metric", "nothing"))
+    assert "run/figures/runs_train_losses.png" in call("plot", "run", "--metric", "train_losses").out
+
+
+def test_a_run_of_train_py_is_drawn(call: Any, place: Path) -> None:
+    assert call("--base_dir", "run", "--gin_files", "mine.gin").code == 0
+    done = call("plot", "run")
+    assert done.code == 0, done.err
+    assert [line.partition(", newest")[0] for line in done.out.splitlines()[:2]] == [
+        "run: return of an episode in training",
+        "run: return of an episode in evaluation",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "nowhere holds no sweep and no run with an iteration"),
+        (["run", "nowhere"], "nowhere holds no sweep and no run with an iteration"),
+        (["run", "sweep"], "sweep is the directory of a sweep: plot it alone, or name its trials, sweep/trials/*"),
+        (["run", "new"], "new has no finished iteration yet: let the run go on, or leave it out"),
+        (["run", "broken"], "broken/metrics/iterations.jsonl is damaged ("),
+        (["run", "--wins"], "--wins: no episode of run says whether it was won (info['won'])"),
+        (["sweep", "--wins"], "--wins: no episode of sweep says whether it was won (info['won'])"),
+        (["run", "--wins", "--metric", "frames"], "--wins and --metric exclude each other, got --metric frames"),
+        (["run", "--metric", "mood"], "metric must be one of frames, iteration, train_average_return, got 'mood'"),
+        (["run", "--x", "RealtimeDelay.delay"], "--x is of sweeps: runs are drawn against training frames"),
+        (["sweep", "--output", "here"], "--output is of runs: the figures of the sweep sweep go to sweep/figures"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_in_one_line(call: Any, place: Path, words: list[str], said: str) -> None:
+    made_up_run(place / "run")
+    made_up_run(place / "new", iterations=0)
+    (made_up_run(place / "broken") / "metrics" / "iterations.jsonl").write_text("[")
+    made_up_sweep(place / "sweep")
+    assert said in refused(call("plot", *words))
