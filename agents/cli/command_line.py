@@ -21,6 +21,7 @@ OVERVIEW = """Train and evaluate agents under realtime delay.
 
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
   python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--follow] [--gin_bindings ...]
+  python train.py export --base_dir DIR --output FILE.onnx [--observations N]
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
                         [--base_dir DIR] [--retry-failed] [--engine local|ray] [--address ADDRESS] [--gin_bindings ...]
   python train.py plot DIR [--metric NAME] [--statistic mean|iqm] [--x KEY]
@@ -42,6 +43,7 @@ what the command line names; --trust lets them import anything. Exit codes: 0 do
 COMMANDS = {
     "train": "async_wrappers.agents.cli.train",
     "evaluate": "async_wrappers.agents.cli.evaluate",
+    "export": "async_wrappers.agents.cli.export",
     "sweep": "async_wrappers.agents.cli.sweep",
     "plot": "async_wrappers.agents.cli.plot",
     "compare": "async_wrappers.agents.cli.compare",
@@ -49,7 +51,7 @@ COMMANDS = {
     "import": "async_wrappers.agents.cli.import_dataset",
     "list": "async_wrappers.agents.cli.list",
 }
-_NEED_PYTORCH = ("train", "evaluate", "sweep", "record")  # its import takes seconds
+_NEED_PYTORCH = ("train", "evaluate", "export", "sweep", "record")  # its import takes seconds
 # The system's errors where a disk is full, and where there is no such place.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
@@ -146,12 +148,13 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.experiment.learners import LearnerFailed
     from async_wrappers.agents.experiment.live import RunStopped
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
+    from async_wrappers.agents.export import ActsDifferently
     from async_wrappers.agents.learner import DivergedError
     from async_wrappers.live.run_spec import RunFailed
 
     if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):
         return 2, str(error)
-    if isinstance(error, DivergedError | LearnerFailed | RunFailed | RunStopped | TrialsFailed):
+    if isinstance(error, ActsDifferently | DivergedError | LearnerFailed | RunFailed | RunStopped | TrialsFailed):
         return 1, str(error)
     if not isinstance(error, OSError):
         return None
