@@ -132,7 +132,8 @@ class _Graph(nn.Module):
 
     def greedy(self, values: Tensor) -> Tensor:
         """Return the environment's numbers of the best actions."""
-        return values.argmax(dim=-1) + self._spec.first_action
+        best: Tensor = values.argmax(dim=-1) + self._spec.first_action
+        return best
 
     def named(self, outputs: Any) -> tuple[Tensor, ...]:
         """Return the greedy action and what it is chosen by."""
