@@ -33,6 +33,16 @@ FLAGS = {
         "video",
         "follow",
     },
+    "export": {
+        "base_dir",
+        "gin_files",
+        "gin_bindings",
+        "trust",
+        "allow_unread",
+        "seed",
+        "output",
+        "observations",
+    },
     "sweep": {
         "base_dir",
         "gin_files",
