@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.agents.cli.flags import Parser, UsageError, program
+from async_wrappers.agents.cli.flags import Parser, UsageError, first_line, program
 
 __all__ = ["COMMANDS", "OVERVIEW", "main"]
 
@@ -54,6 +54,8 @@ COMMANDS = {
 _NEED_PYTORCH = ("train", "evaluate", "export", "sweep", "record")  # its import takes seconds
 # The system's errors where a disk is full, and where there is no such place.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_GINS = "\n  In call to configurable"  # what gin adds to the message of an error that passes through it
+_FEW_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
@@ -155,9 +157,16 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):
         return 2, str(error)
     if isinstance(error, ActsDifferently | DivergedError | LearnerFailed | RunFailed | RunStopped | TrialsFailed):
-        return 1, str(error)
+        return 1, str(error).partition(_GINS)[0]
+    if isinstance(error, MemoryError):
+        return 1, f"memory is full ({first_line(error)}): bind a smaller replay, fewer environments or fewer workers"
     if not isinstance(error, OSError):
         return None
+    if error.errno in _FEW_DESCRIPTORS:
+        return (
+            1,
+            f"too few files may be open ({error.strerror}): raise the limit (ulimit -n), or ask for fewer processes",
+        )
     where = error.filename or "a file"
     if error.errno in _FULL:
         return 1, f"{error.strerror}, writing {where}: free space, and continue with the same --base_dir"

@@ -8,9 +8,7 @@ from tests.worlds.command_line import in_a_fork, iterations, place
 
 __all__ = ["place"]
 
-OUTER = (
-    'include "base/middle.gin"\ninclude "configs/dqn/cartpole.gin"\ninclude "mine.gin"\nDQNAgent.gamma = 0.5\n'
-)
+OUTER = 'include "base/middle.gin"\ninclude "configs/dqn/cartpole.gin"\ninclude "mine.gin"\nDQNAgent.gamma = 0.5\n'
 
 
 def test_an_include_is_beside_its_file_and_so_is_its_code(place: Path) -> None:
