@@ -39,8 +39,8 @@ def test_too_few_descriptors_for_processes(place: Path) -> None:
     done = limited(place, "ulimit -n 40", "--base_dir", "run", "--gin_files", "mine.gin", *bound(*MANY))
     assert done.code == 1, done.err
     assert re.fullmatch(
-        r"process \d of ProcessEnvs cannot start \(Too many open files\): raise the limit of open files \(ulimit -n\), or "
-        r"ask for fewer processes than 4",
+        r"process \d of ProcessEnvs cannot start \(Too many open files\): raise the limit of open files \(ulimit -n\), "
+        r"or ask for fewer processes than 4",
         one_sentence(done),
     )
 
@@ -64,8 +64,8 @@ def test_a_replay_that_memory_does_not_hold(place: Path) -> None:
     done = limited(place, "ulimit -v 2500000", *words)
     assert done.code == 2, done.err
     assert re.fullmatch(
-        r"replay_capacity must be what memory holds, got 1,000,000,000 observations \(Unable to allocate [^\n]+\): bind a "
-        r"smaller one",
+        r"replay_capacity must be what memory holds, got 1,000,000,000 observations \(Unable to allocate [^\n]+\): "
+        r"bind a smaller one",
         one_sentence(done),
     )
     assert not (place / "run").exists()
