@@ -11,6 +11,7 @@ import pytest
 
 from tests.worlds.command_line import ROOT, Done, place
 from tests.worlds.command_line import in_a_fork as fork
+from tests.worlds.made_up_sweep import made_up_sweep
 
 __all__ = ["place"]
 
@@ -90,9 +91,7 @@ def test_a_name_that_the_output_cannot_encode(place: Path) -> None:
 
 
 def test_nobody_reads_what_is_plotted(place: Path) -> None:
-    sweep = ("--gin_files", "mine.gin", "--grid", "RealtimeDelay.delay = 0, 2", "--seeds", "1", "--base_dir", "swept")
-    quick = bound("Runner.num_iterations = 1", "Runner.report_episodes = 0")
-    assert fork(place, "sweep", *sweep, *quick).code == 0
+    made_up_sweep(place / "swept")
     train = f"'{sys.executable}' -u '{ROOT / 'train.py'}'"
     for words, expected in (("plot swept", 141), ("plot", 2)):
         shell = f"{train} {words} | head -1; exit ${{PIPESTATUS[0]}}"
