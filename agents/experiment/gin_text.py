@@ -261,12 +261,11 @@ def read_text(path: Path) -> str:
                 continue
             there = find_included(statement.filename, (), path.parent)
             if there is not None and not (statement.filename in SIMULATIONS and there.name == Path(ATARI).name):
-                number = statement.location.line_num - 1
-                lines[number] = re.sub(
-                    r"""^(\s*include\s+)(["']).*?\2""",
-                    lambda found, there=there: f"{found[1]}{_INCLUDED + str(there.resolve())!r}",
-                    lines[number],
-                )
+                number, named = statement.location.line_num - 1, repr(_INCLUDED + str(there.resolve()))
+                # What stands before the name is kept, and the name goes in as it is, backslashes and all.
+                found = re.match(r"""(\s*include\s+)(["']).*?\2""", lines[number])
+                if found is not None:
+                    lines[number] = found[1] + named + lines[number][found.end() :]
     return "".join(lines)
 
 

@@ -338,7 +338,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         """Run the one frame of a step in which all actions are applied, as in the step before."""
         given = self._checked(actions)
         if self._repeats:
-            np.copyto(self._defaults, given)  # type: ignore[arg-type]
+            assert self._defaults is not None
+            np.copyto(self._defaults, given)
         newest = self._lockstep.step(actions)
         if newest.over is not None:
             self._report, self._effect = _Report(self.num_envs), self._frame
@@ -382,20 +383,23 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         n = self.num_envs
         if self._chunks is not None:
             self._chunks.clear()
-        self._frame, self._now = 0, np.array(0)  # NumPy is twice as fast with an array as with an int
-        self._step = 0  # the boundary whose observations the agent has
+        self._frame: int = 0
+        self._now = np.array(0)  # NumPy is twice as fast with an array as with an int
+        self._step: int = 0  # the boundary whose observations the agent has
         self._seen: deque[_Sight] = deque()  # from that boundary on
-        self._begin = np.zeros(n, np.int64)  # first frame of the running episode
-        self._first = np.zeros(n, np.int64)  # its first boundary
-        self._since = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
-        self._carried = np.zeros(n)  # reward since then
+        self._begin: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of the running episode
+        self._first: NDArray[np.int64] = np.zeros(n, np.int64)  # its first boundary
+        self._since: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
+        self._carried: NDArray[np.float64] = np.zeros(n)  # reward since then
         self._last_actions: list[Any] = [None] * n
         self._missed = [0] * n  # frames in a row without an agent action, where the default action is asked
-        self._defaults = None if self._standing is None else self._standing.copy()
-        self._reported_in = np.full(n, NO_STEP)  # last step that reported an end
+        self._defaults: NDArray[Any] | None = None if self._standing is None else self._standing.copy()
+        self._reported_in: NDArray[np.int64] = np.full(n, NO_STEP)  # last step that reported an end
         self._infos = False  # whether the environment has shown any info since then
-        self._all_applied_from = 0  # the step after the first in which the actions of all running episodes are applied
-        self._all_running_from = 0  # the frame on which the last one of the running episodes begins
+        self._all_applied_from: int = (
+            0  # the step after the first in which the actions of all running episodes are applied
+        )
+        self._all_running_from: int = 0  # the frame on which the last one of the running episodes begins
 
     def _begin_episodes(self, which: NDArray[np.int64], frame: int) -> None:
         self._begin[which] = self._since[which] = frame
