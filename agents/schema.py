@@ -507,14 +507,22 @@ class Reader:
         """Return a batch of one stack of zeros."""
         return each_array(lambda array: np.stack([array] * self._stack_size)[None], self.blank())
 
+    def read_tensors(self, stacks: Any) -> Any:
+        """Return what the network reads of stacks that are tensors already, in the dtypes of the space."""
+        return each_array(_read, self._space, stacks)
+
     def _tensor(self, space: gym.Space[Any], stacks: npt.NDArray[Any]) -> Tensor:
-        tensor = self._compute.tensor(stacks)
-        if isinstance(space, Discrete):
-            return _one_hot(tensor, int(space.start), int(space.n))
-        if isinstance(space, MultiDiscrete):
-            columns = zip(tensor.flatten(2).unbind(-1), space.start.ravel(), space.nvec.ravel(), strict=True)
-            return torch.cat([_one_hot(column, int(start), int(n)) for column, start, n in columns], dim=-1)
-        return tensor if tensor.dtype == torch.uint8 and isinstance(space, Box) else _floats(tensor)
+        return _read(space, self._compute.tensor(stacks))
+
+
+def _read(space: gym.Space[Any], tensor: Tensor) -> Tensor:
+    """Return a tensor of an array's stacks as a network reads it."""
+    if isinstance(space, Discrete):
+        return _one_hot(tensor, int(space.start), int(space.n))
+    if isinstance(space, MultiDiscrete):
+        columns = zip(tensor.flatten(2).unbind(-1), space.start.ravel(), space.nvec.ravel(), strict=True)
+        return torch.cat([_one_hot(column, int(start), int(n)) for column, start, n in columns], dim=-1)
+    return tensor if tensor.dtype == torch.uint8 and isinstance(space, Box) else _floats(tensor)
 
 
 def _floats(tensor: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from async_wrappers.analysis import scaling
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.analysis.timeline import timeline
-from async_wrappers.console import in_pipeline
+from async_wrappers.console import in_pipeline, let_all_be_printed
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.extras import extra
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
@@ -253,4 +253,5 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int | None]] = {
 
 
 if __name__ == "__main__":
+    let_all_be_printed()
     sys.exit(in_pipeline(main))

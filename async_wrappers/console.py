@@ -11,10 +11,11 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["in_pipeline", "main", "run"]
+__all__ = ["in_pipeline", "let_all_be_printed", "main", "run"]
 
 
 def run() -> None:
@@ -23,7 +24,15 @@ def run() -> None:
         # nohup and `&` let SIGINT be ignored, and it stays so; SIGTERM always ends the run.
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end_at_once)
+    let_all_be_printed()
     sys.exit(in_pipeline(lambda: main(sys.argv)))
+
+
+def let_all_be_printed() -> None:
+    r"""Let output that its encoding does not have, such as a directory's name, be printed as ``\xe9``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def in_pipeline(command: Callable[[], int]) -> int | str | None:

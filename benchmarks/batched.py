@@ -140,8 +140,10 @@ def in_processor_time(num_envs: int, step: Callable[[Any], Any], steps: int, fra
     return num_envs * (steps // frames) * frames / (time.process_time() - begin)
 
 
-def delayed(variant: str, num_envs: int, steps: int) -> float:
+def delayed(variant: str, num_envs: int, steps: int, endless: bool = False) -> float:
     env: Any = cartpole(num_envs)
+    if endless:  # the pole may fall and the cart go anywhere: episodes of 500 frames
+        env.unwrapped.x_threshold = env.unwrapped.theta_threshold_radians = 1e9
     frames = 1
     if (schedule := SCHEDULES[variant]) is not None:
         delay, noops = schedule
@@ -194,6 +196,10 @@ def measure_delay(rounds: int, steps: int) -> None:
         name = "VectorRealtimeDelay(8, noops=0)"
         if num_envs == 8:
             print_hold(f"{name} / bare, {num_envs}", median_ratio(samples, name, "bare"), least=0.7)
+            contestants = {each: partial(delayed, each, num_envs, steps, endless=True) for each in SCHEDULES}
+            samples = interleave(contestants, rounds)
+            print_table("delay: the same in episodes of 500 frames, frames/s of processor time", samples, "bare")
+            print_hold(f"{name} / bare, {num_envs}, long episodes", median_ratio(samples, name, "bare"), least=0.7)
 
 
 def measure_rows(rounds: int, steps: int) -> None:

@@ -18,6 +18,7 @@ from gymnasium.error import DependencyNotInstalled
 from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_demonstrations
 from async_wrappers.agents.demonstrations.players import Keyboard
 from async_wrappers.agents.experiment.video import check_recordable
+from async_wrappers.agents.export import export
 from async_wrappers.agents.extras import AGENTS
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.sweep.run import sweep
@@ -26,6 +27,7 @@ from async_wrappers.analysis.timeline import timeline
 from async_wrappers.envs import create_atari_environment, create_gym_environment
 from async_wrappers.latency import Constant
 from async_wrappers.live.report import timing_picture
+from async_wrappers.onnx_policy import OnnxPolicy
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.sweeps import play
@@ -42,6 +44,8 @@ WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("lz4", "lz4", lambda _: create_replay(gym.spaces.Box(0, 255, (84, 84), "uint8"), compression="lz4", capacity=9)),
     ("minari", "h5py", lambda folder: DatasetWriter(str(folder / "new"), SPACE, SPACE)),
     ("minari", "minari", lambda folder: list(read_demonstrations(str(folder)))),
+    ("onnx", "onnxruntime", lambda folder: OnnxPolicy(folder / "agent.onnx")),
+    ("onnx", "onnxscript", lambda folder: export(None, folder / "agent.onnx")),
     ("play", "pygame", lambda _: Keyboard(RecordingEnv(render_mode="rgb_array"))),
     ("plot", "matplotlib", lambda _: timeline(SimulatedSchedule(Constant(0.1), 1, 60, "sequential"))),
     ("plot", "matplotlib", lambda _: scaling_picture(processes_needed(seconds=1), "")),
@@ -170,4 +174,4 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     core = setup["options"]["install_requires"].split()
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
     assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,play,plot,video]"
-    assert "async-wrappers[all,lz4,testing]" in extras["dev"].split()
+    assert "async-wrappers[all,lz4,onnx,testing]" in extras["dev"].split()

@@ -15,7 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from async_wrappers.agents.cli.flags import Parser, UsageError, program
+from async_wrappers.agents.cli.flags import Parser, UsageError, first_line, program
 
 __all__ = ["COMMANDS", "OVERVIEW", "main"]
 
@@ -23,6 +23,7 @@ OVERVIEW = """Train and evaluate agents under realtime delay.
 
   python train.py [train] [--base_dir DIR] [--gin_files FILE]... [--gin_bindings 'NAME.PARAMETER = VALUE']... [--seed N]
   python train.py evaluate --base_dir DIR [--episodes N] [--render | --video] [--follow] [--gin_bindings ...]
+  python train.py export --base_dir DIR --output FILE.onnx [--observations N]
   python train.py sweep [--gin_files FILE]... [--grid 'RealtimeDelay.delay = 1, 8, 70']... [--seeds N] [--jobs N]
                         [--base_dir DIR] [--retry-failed] [--engine local|ray] [--address ADDRESS] [--gin_bindings ...]
   python train.py plot DIR... [--metric NAME | --wins] [--statistic mean|iqm] [--x KEY] [--output DIR]
@@ -44,6 +45,7 @@ what the command line names; --trust lets them import anything. Exit codes: 0 do
 COMMANDS = {
     "train": "async_wrappers.agents.cli.train",
     "evaluate": "async_wrappers.agents.cli.evaluate",
+    "export": "async_wrappers.agents.cli.export",
     "sweep": "async_wrappers.agents.cli.sweep",
     "plot": "async_wrappers.agents.cli.plot",
     "compare": "async_wrappers.agents.cli.compare",
@@ -51,9 +53,11 @@ COMMANDS = {
     "import": "async_wrappers.agents.cli.import_dataset",
     "list": "async_wrappers.agents.cli.list",
 }
-_NEED_PYTORCH = ("train", "evaluate", "sweep", "record")  # its import takes seconds
+_NEED_PYTORCH = ("train", "evaluate", "export", "sweep", "record")  # its import takes seconds
 # The system's errors where a disk is full, and where there is no such place.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_GINS = "\n  In call to configurable"  # what gin adds to the message of an error that passes through it
+_FEW_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _NO_PLACE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
@@ -158,15 +162,23 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     from async_wrappers.agents.experiment.learners import LearnerFailed
     from async_wrappers.agents.experiment.live import RunStopped
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
+    from async_wrappers.agents.export import ActsDifferently
     from async_wrappers.agents.learner import DivergedError
     from async_wrappers.live.run_spec import RunFailed
 
     if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):
         return 2, str(error)
-    if isinstance(error, DivergedError | LearnerFailed | RunFailed | RunStopped | TrialsFailed):
-        return 1, str(error)
+    if isinstance(error, ActsDifferently | DivergedError | LearnerFailed | RunFailed | RunStopped | TrialsFailed):
+        return 1, str(error).partition(_GINS)[0]
+    if isinstance(error, MemoryError):
+        return 1, f"memory is full ({first_line(error)}): bind a smaller replay, fewer environments or fewer workers"
     if not isinstance(error, OSError):
         return None
+    if error.errno in _FEW_DESCRIPTORS:
+        return (
+            1,
+            f"too few files may be open ({error.strerror}): raise the limit (ulimit -n), or ask for fewer processes",
+        )
     where = error.filename or "a file"
     if error.errno in _FULL:
         return 1, f"{error.strerror}, writing {where}: free space, and continue with the same --base_dir"

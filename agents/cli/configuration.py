@@ -176,6 +176,13 @@ def new_or_existing_dir(options: Namespace) -> Path:
     base_dir = Path(options.base_dir) if options.base_dir else _default_base_dir(options.gin_files)
     if "\0" in str(base_dir):
         raise UsageError(f"--base_dir must be a path, got {str(base_dir)!r}")
+    for each in (base_dir, *base_dir.parents):
+        if os.path.islink(each) and not os.path.exists(each):
+            what = "is" if each == base_dir else f"lies in {each},"
+            raise UsageError(
+                f"--base_dir {base_dir} {what} a link to {os.readlink(each)}, which is not there: make it, or name "
+                "another"
+            )
     if os.path.exists(base_dir) and not base_dir.is_dir():
         raise UsageError(f"--base_dir must be a directory, got the file {base_dir}")
     with suppress(FileNotFoundError, NotADirectoryError):

@@ -20,6 +20,7 @@ __all__ = [
     "Switch",
     "UsageError",
     "add_score_flags",
+    "first_line",
     "number",
     "one_of",
     "program",
@@ -52,7 +53,7 @@ def usage_errors() -> Iterator[None]:
         logging.debug("while building the experiment", exc_info=True)
         if isinstance(error, RecursionError):
             raise UsageError(
-                f"gin configuration: a reference or a macro leads back to itself ({_first_line(error)})"
+                f"gin configuration: a reference or a macro leads back to itself ({first_line(error)})"
             ) from None
         # gin raises RuntimeError where a binding is required; any other RuntimeError is a fault of the program.
         if isinstance(error, RuntimeError) and "Required bindings" not in str(error):
@@ -62,12 +63,13 @@ def usage_errors() -> Iterator[None]:
 
 def _one_line(error: Exception) -> str:
     """Return the first line of a message; Python's own is given the name of the gin configurable it came from."""
-    sentence = _first_line(error)
+    sentence = first_line(error)
     configurable = re.search(r"In call to configurable '(.+?)'", str(error))
     return f"{configurable[1]}: {sentence}" if isinstance(error, TypeError) and configurable else sentence
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of a message, or the error's kind where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

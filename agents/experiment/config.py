@@ -26,8 +26,10 @@ from async_wrappers.agents.experiment.gin_text import (
     bindings_of_simulation,
     code_in,
     code_in_all,
+    files_in_all,
     places_in,
     places_noted,
+    read_text,
     strangers,
 )
 from async_wrappers.agents.experiment.unread import LoadedConfig, gin_name, given_in, known_to_gin
@@ -149,12 +151,12 @@ def own_places(
 
 
 def folders_of(gin_files: Sequence[str], search_paths: Sequence[Path]) -> list[Path]:
-    """Return the directories of the user's gin files; a file that is missing is refused later."""
+    """Return the directories of the user's gin files and of what they include; what is missing is refused later."""
     found = []
     for name in gin_files:
         with suppress(ConfigError):
-            found.append(_find_file(name, search_paths)[0].parent)
-    return found
+            found.append(_find_file(name, search_paths)[0])
+    return list(dict.fromkeys(path.parent for path in files_in_all(found, search_paths)))
 
 
 def refuse_strangers(
@@ -216,8 +218,11 @@ class _GinText(io.StringIO):
 
     def __init__(self, path: Path, renamed: bool = False) -> None:
         """Read it; in a configuration saved by an earlier version, this package still has its old name."""
-        text = path.read_text(encoding="utf-8")
-        super().__init__(_OLD_NAME.sub("import async_wrappers.agents.", text) if renamed else text)
+        if renamed:  # a run's directory may be somebody else's: nothing is looked for beside its configuration
+            text = _OLD_NAME.sub("import async_wrappers.agents.", path.read_text(encoding="utf-8"))
+        else:
+            text = read_text(path)
+        super().__init__(text)
         self.name = str(path)
 
 

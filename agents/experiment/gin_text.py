@@ -19,6 +19,7 @@ import os
 import re
 import sys
 import sysconfig
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -43,10 +44,12 @@ __all__ = [
     "bindings_of_simulation",
     "code_in",
     "code_in_all",
+    "files_in_all",
     "find_included",
     "leaves",
     "places_in",
     "places_noted",
+    "read_text",
     "strangers",
 ]
 
@@ -64,6 +67,7 @@ PACKAGE = Path(__file__).parents[2]
 gin.add_config_file_search_path(str(PACKAGE))
 # Gin looks for an included file among Python's modules before it looks there, and logs an error if it is not one.
 logging.get_absl_logger().addFilter(lambda record: not str(record.msg).startswith("Path not found: "))
+_INCLUDED = "file:"  # before the path of an included file, in a text that `read_text` returns
 DYNAMIC_REGISTRATION = "__gin__.dynamic_registration"  # with it, @a.b.c names any attribute of a module
 
 
@@ -158,7 +162,7 @@ def code_in_all(
         found, includes = code_in(source.read_text(encoding="utf-8") if isinstance(source, Path) else source)
         modules |= found
         for name in includes:
-            there = find_included(name, search_paths)
+            there = find_included(name, search_paths, source.parent if isinstance(source, Path) else None)
             if there is None:
                 missing.append(name)
             elif there not in sources:
@@ -216,12 +220,53 @@ def add_places(places: Iterable[str | os.PathLike[str]]) -> None:
             sys.path.append(place)
 
 
-def find_included(name: str, search_paths: Iterable[Path]) -> Path | None:
-    """Return where gin finds an included file: from the working directory, or below a place that modules are in."""
-    places = (Path(), *search_paths, PACKAGE, *map(Path, sys.path))
+def find_included(name: str, search_paths: Iterable[Path], beside: Path | None = None) -> Path | None:
+    """Return where an included file lies: beside the file that includes it, in the working directory, or further away.
+
+    Args:
+        name: As it is included.
+        search_paths: Looked through after the working directory, and before the places that modules are in.
+        beside: The directory of the file that includes it; None for a binding.
+    """
+    places = (*([] if beside is None else [beside]), Path(), *search_paths, PACKAGE, *map(Path, sys.path))
     path = next((place / name for place in places if (place / name).is_file()), None)
     # A simulation of the paper adds bindings to this file, and no code.
     return find_included(ATARI, search_paths) if path is None and name in SIMULATIONS else path
+
+
+def files_in_all(paths: Iterable[Path], search_paths: Sequence[Path]) -> list[Path]:
+    """Return gin files and all that they include, each once; what cannot be read is left out."""
+    found = [*paths]
+    for path in found:  # which grows by what they include
+        with suppress(SyntaxError, OSError, ValueError):
+            named = [find_included(name, search_paths, path.parent) for name in code_in(path.read_text("utf-8"))[1]]
+            found.extend(dict.fromkeys(there for there in named if there is not None and there not in found))
+    return found
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a gin file, in which each include says which file it means, whoever reads it from where.
+
+    Gin itself looks for included files from the working directory, and does not say to its readers who includes them.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no text in UTF-8.
+    """
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    with suppress(SyntaxError, tokenize.TokenError):  # gin says it when it parses the text
+        for statement in config_parser.ConfigParser(text, _Markers()):
+            if not isinstance(statement, config_parser.IncludeStatement):
+                continue
+            there = find_included(statement.filename, (), path.parent)
+            if there is not None and not (statement.filename in SIMULATIONS and there.name == Path(ATARI).name):
+                number, named = statement.location.line_num - 1, repr(_INCLUDED + str(there.resolve()))
+                # What stands before the name is kept, and the name goes in as it is, backslashes and all.
+                found = re.match(r"""(\s*include\s+)(["']).*?\2""", lines[number])
+                if found is not None:
+                    lines[number] = found[1] + named + lines[number][found.end() :]
+    return "".join(lines)
 
 
 def _module_of(text: str) -> str | None:
@@ -259,5 +304,13 @@ def _read_simulation(name: str) -> io.StringIO:
     return io.StringIO("\n".join([f'include "{ATARI}"', *(bindings_of_simulation(name) or ())]))
 
 
+def _read_included(name: str) -> io.StringIO:
+    path = Path(name.removeprefix(_INCLUDED))
+    stream = io.StringIO(read_text(path))
+    stream.name = str(path)  # gin's messages give it
+    return stream
+
+
 # Gin asks its readers, one after the other, for a file that another file includes.
 gin.config.register_file_reader(_read_simulation, SIMULATIONS.__contains__)
+gin.config.register_file_reader(_read_included, lambda name: name.startswith(_INCLUDED))

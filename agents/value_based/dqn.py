@@ -488,7 +488,7 @@ class DQN(Spec):
         return Learner(
             self.make_network(),
             self.loss,
-            self.make_replay(self._replay_capacity, own_seed(self._replay_seed, number), num_envs),
+            self._replay_that_fits(number, num_envs),
             kind=self.learner_kind,
             optimizer=self._optimizer,
             min_replay_history=self._min_replay_history,
@@ -500,6 +500,18 @@ class DQN(Spec):
             seed=own_seed(self._learning_seed, number),
             **self._learning,
         )
+
+    def _replay_that_fits(self, number: int, num_envs: int) -> Replay:
+        try:
+            return self.make_replay(self._replay_capacity, own_seed(self._replay_seed, number), num_envs)
+        except MemoryError as error:
+            name = "replay_capacity" if self._replay_capacity is not None else "replay_bytes"
+            given = self._replay_capacity or self._replay.get("replay_bytes") or 1_000_000
+            unit = "bytes" if self._replay.get("replay_bytes") else "observations"
+            what = str(error).splitlines()[0]
+            raise ValueError(
+                f"{name} must be what memory holds, got {given:,} {unit} ({what}): bind a smaller one"
+            ) from None
 
     def make_network(self) -> nn.Module:
         """Make the network with its first weights, where it computes.

@@ -142,6 +142,12 @@ class ImplicitQuantile(DQN):
         tau = self._draw(rng, len(first_array(observation)), self._counts["num_quantile_samples"])
         return network(observation, tau).mean(dim=2)
 
+    def values_without_draws(self, network: Callable[..., Tensor], observation: Any) -> Tensor:
+        """Return the means [B, A] of the quantiles in the middle of K equal parts, which nobody has to draw."""
+        count = self._counts["num_quantile_samples"]
+        middles = (torch.arange(count, dtype=torch.float32) + 0.5) / count
+        return network(observation, middles.expand(len(first_array(observation)), count)).mean(dim=2)
+
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the quantile Huber loss of N drawn quantiles to N' drawn ones (Dabney et al. 2018, eq. 2 and 3).
 

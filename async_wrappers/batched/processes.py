@@ -10,6 +10,7 @@ A process lives as long as its parent and its socket. It ends by itself when the
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import multiprocessing
@@ -37,6 +38,7 @@ from async_wrappers.checks import function, whole
 from async_wrappers.live.backends.children import as_child, signals_blocked
 from async_wrappers.live.backends.supervised import Child, assure_room
 from async_wrappers.live.memory.block import Block
+from async_wrappers.live.run_spec import RunFailed
 from async_wrappers.wrappers.copies import Info, own_copy, rows
 
 __all__ = ["ProcessEnvs"]
@@ -78,6 +80,7 @@ class ProcessEnvs(VectorEnvs):
         ValueError: Numbers that do not fit, a function that cannot travel, or environments whose spaces differ or whose
             batches are no arrays.
         RuntimeError: An environment raises an exception; the message holds its traceback.
+        RunFailed: A process cannot start, or dies before its first step is done.
     """
 
     def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int) -> None:
@@ -230,14 +233,22 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     def _start(self, number: int) -> _Process:
         """Start a process."""
-        assure_room()
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = socket.socketpair()
-        pipe, their_pipe = context.Pipe()
-        takes = (self._payload, self._shares[number], self.num_envs, self._block, theirs, their_pipe)
-        process = context.Process(target=_run, args=takes, name=f"async_wrappers environments {number}")
-        with closing(theirs), closing(their_pipe), signals_blocked():
-            process.start()
+        try:
+            assure_room()
+            context = multiprocessing.get_context("spawn")
+            ours, theirs = socket.socketpair()
+            pipe, their_pipe = context.Pipe()
+            takes = (self._payload, self._shares[number], self.num_envs, self._block, theirs, their_pipe)
+            process = context.Process(target=_run, args=takes, name=f"async_wrappers environments {number}")
+            with closing(theirs), closing(their_pipe), signals_blocked():
+                process.start()
+        except OSError as error:
+            few = error.errno in (errno.EMFILE, errno.ENFILE)
+            remedy = "raise the limit of open files (ulimit -n), or " if few else ""
+            raise RunFailed(
+                f"process {number} of ProcessEnvs cannot start ({error.strerror}): {remedy}ask for fewer processes "
+                f"than {len(self._shares)}"
+            ) from error
         return _Process(Child(f"process {number}", process, pipe), ours, self._shares[number])
 
     def _spaces_of(self, process: _Process) -> None:
@@ -301,7 +312,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
                 "`if __name__ == '__main__':`"
             )
         if failure is None:
-            return RuntimeError(f"{child.name} of ProcessEnvs {how}, before it had finished a step")
+            return RunFailed(f"{child.name} of ProcessEnvs {how}, before it had finished a step")
         _, pickled, traceback = failure
         error: BaseException | None = None
         with suppress(Exception):

@@ -249,6 +249,14 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
         self._delays = np.full(env.num_envs, self._delay)
         self._standing = self._stand_by() if self._delayed else None
+        self._goes_at_once = self._interval == 1 and self._standing is not None and self._chunks is None
+        n = env.num_envs
+        # What a step shows in which all actions are applied and no episode ends; a copy of each table is two operations
+        # in the place of ten: delay, interval, default_frames, unreported_episodes; carried_reward, unreported_reward;
+        # applied, deciding, terminated, truncated.
+        self._usual_frames = np.array([[self._delay] * n, [1] * n, [0] * n, [0] * n], np.int64)
+        self._usual_rewards = np.zeros((2, n))
+        self._usual_flags = np.array([[True] * n, [True] * n, [False] * n, [False] * n])
         self._running = False
 
     def reset(
@@ -301,6 +309,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         if not self._running:
             raise ResetNeeded("VectorRealtimeDelay: call reset() before step(): no episodes are running")
         self._running = False  # an exception in the environment ends all episodes
+        if self._goes_at_once and self._all_applied_from <= self._step and self._all_running_from <= self._frame:
+            return self._step_at_once(actions)
         report = self._report = _Report(self.num_envs)
         self._effect = self._step * self._interval + self._delay
         # Only the first step has frames before its effect: every later one begins where the step before ended.
@@ -324,24 +334,72 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._running = True
         return self._returned()
 
+    def _step_at_once(self, actions: Any) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
+        """Run the one frame of a step in which all actions are applied, as in the step before."""
+        given = self._checked(actions)
+        if self._repeats:
+            assert self._defaults is not None
+            np.copyto(self._defaults, given)
+        newest = self._lockstep.step(actions)
+        if newest.over is not None:
+            self._report, self._effect = _Report(self.num_envs), self._frame
+            self._report.applied[:] = True
+            self._take(newest, None)
+            self._close()
+            self._step += 1
+            self._seen.popleft()
+            self._running = True
+            return self._returned()
+        self._newest = newest
+        rewards = self._carried + newest.rewards  # which are zeros, and stay so
+        self._frame += 1
+        self._now = np.array(self._frame)
+        self._since.fill(self._frame)
+        self._see(newest.observations, newest.info)
+        self._step += 1
+        self._seen.popleft()
+        _, observations, observation_info = self._seen[0]
+        delay, interval, default_frames, unreported_episodes = self._usual_frames.copy()
+        carried_reward, unreported_reward = self._usual_rewards.copy()
+        applied, deciding, terminated, truncated = self._usual_flags.copy()
+        realtime = {
+            "delay": delay,
+            "applied": applied,
+            "interval": interval,
+            "default_frames": default_frames,
+            "deciding": deciding,
+            "frame": self._now - self._begin,
+            "start": np.array(self._step) - self._begin,
+            "observation_info": observation_info,
+            "carried_reward": carried_reward,
+            "unreported_episodes": unreported_episodes,
+            "unreported_reward": unreported_reward,
+        }
+        self._running = True
+        return observations, rewards, terminated, truncated, {**newest.info, "realtime": realtime}
+
     def _forget(self) -> None:
         """Begin to count frames."""
         n = self.num_envs
         if self._chunks is not None:
             self._chunks.clear()
-        self._frame, self._now = 0, np.array(0)  # NumPy is twice as fast with an array as with an int
-        self._step = 0  # the boundary whose observations the agent has
+        self._frame: int = 0
+        self._now = np.array(0)  # NumPy is twice as fast with an array as with an int
+        self._step: int = 0  # the boundary whose observations the agent has
         self._seen: deque[_Sight] = deque()  # from that boundary on
-        self._begin = np.zeros(n, np.int64)  # first frame of the running episode
-        self._first = np.zeros(n, np.int64)  # its first boundary
-        self._since = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
-        self._carried = np.zeros(n)  # reward since then
+        self._begin: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of the running episode
+        self._first: NDArray[np.int64] = np.zeros(n, np.int64)  # its first boundary
+        self._since: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
+        self._carried: NDArray[np.float64] = np.zeros(n)  # reward since then
         self._last_actions: list[Any] = [None] * n
         self._missed = [0] * n  # frames in a row without an agent action, where the default action is asked
-        self._defaults = None if self._standing is None else self._standing.copy()
-        self._reported_in = np.full(n, NO_STEP)  # last step that reported an end
+        self._defaults: NDArray[Any] | None = None if self._standing is None else self._standing.copy()
+        self._reported_in: NDArray[np.int64] = np.full(n, NO_STEP)  # last step that reported an end
         self._infos = False  # whether the environment has shown any info since then
-        self._all_running_from = 0  # the frame on which the last one of the running episodes begins
+        self._all_applied_from: int = (
+            0  # the step after the first in which the actions of all running episodes are applied
+        )
+        self._all_running_from: int = 0  # the frame on which the last one of the running episodes begins
 
     def _begin_episodes(self, which: NDArray[np.int64], frame: int) -> None:
         self._begin[which] = self._since[which] = frame
@@ -351,6 +409,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         if self._mode is AutoresetMode.NEXT_STEP:
             first = np.maximum(np.array(first), self._reported_in[which] + _TWO)
         self._first[which] = first
+        if self._goes_at_once and len(which):
+            self._all_applied_from = max(self._all_applied_from, int(np.max(first)) + 1)
         self._carried[which] = 0.0
         if self._standing is None:
             for i in which.tolist():
@@ -367,7 +427,11 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         if self._delayed:
             sends = self._sent if self._standing is None else self._sent_at_once
             actions = sends(actions, waiting)
-        newest = self._newest = self._lockstep.step(actions)
+        self._take(self._lockstep.step(actions), waiting)
+
+    def _take(self, newest: _Frame, waiting: NDArray[np.bool_] | None) -> None:
+        """Take what a frame came to; `waiting` are those whose next episode has not begun."""
+        self._newest = newest
         self._carried += newest.rewards
         if waiting is not None:
             np.copyto(self._carried, 0.0, where=waiting)
@@ -397,10 +461,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         if actions is None:
             sent = defaults.copy()
         else:
-            given = np.asarray(actions)
-            if not given.shape or len(given) != self.num_envs:
-                got = len(given) if given.shape else "none"
-                raise ValueError(f"actions must be one for each of {self.num_envs} sub-environments, got {got}")
+            given = self._checked(actions)
             applied = self._receiving()
             mask = applied if given.ndim == 1 else applied.reshape(-1, *(1,) * (given.ndim - 1))
             if self._repeats:
@@ -413,6 +474,13 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         if waiting is not None:
             sent[waiting] = self._ignored_action
         return sent
+
+    def _checked(self, actions: Any) -> NDArray[Any]:
+        given = np.asarray(actions)
+        if not given.shape or len(given) != self.num_envs:
+            got = len(given) if given.shape else "none"
+            raise ValueError(f"actions must be one for each of {self.num_envs} sub-environments, got {got}")
+        return given
 
     def _sent(self, actions: Any, waiting: NDArray[np.bool_] | None) -> Any:
         """Return the batch of actions that the environment receives on this frame, one by one."""

@@ -34,6 +34,16 @@ FLAGS = {
         "drawn",
         "follow",
     },
+    "export": {
+        "base_dir",
+        "gin_files",
+        "gin_bindings",
+        "trust",
+        "allow_unread",
+        "seed",
+        "output",
+        "observations",
+    },
     "sweep": {
         "base_dir",
         "gin_files",

@@ -17,6 +17,7 @@ import pytest
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TransformAction
 from gymnasium.wrappers.vector import (
@@ -875,3 +876,32 @@ def test_a_batch_of_another_length_is_refused() -> None:
     env.reset()
     with pytest.raises(ValueError, match="actions must be one for each of 2 sub-environments, got 3"):
         env.step(np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize(("delay", "default_action"), [(1, "repeat"), (3, "repeat"), (2, 0)])
+def test_steps_at_once_show_what_others_do_bit_for_bit(mode: AutoresetMode, delay: int, default_action: Any) -> None:
+    def made() -> VectorRealtimeDelay:
+        vector = gym.make_vec("CartPole-v1", 4, "sync", vector_kwargs={"autoreset_mode": mode}, max_episode_steps=60)
+        return VectorRealtimeDelay(vector, delay, 0, default_action=default_action)
+
+    at_once, frame_by_frame = made(), made()
+    frame_by_frame._goes_at_once = False
+    used, taken = [], at_once._step_at_once
+    at_once._step_at_once = lambda actions: used.append(1) or taken(actions)  # type: ignore[method-assign,func-returns-value]
+    for env in (at_once, frame_by_frame):
+        env.reset(seed=5)
+    rng = np.random.default_rng(0)
+    for step in range(300):
+        actions = rng.integers(0, 2, 4)
+        shown, expected = at_once.step(actions.copy()), frame_by_frame.step(actions.copy())
+        assert data_equivalence(list(shown), list(expected), exact=True)
+        for name, values in shown[4]["realtime"].items():  # the user's own, to write into
+            if isinstance(values, np.ndarray):
+                assert values.dtype == expected[4]["realtime"][name].dtype
+                values[:] = 0
+        if step == 150 and mode is not AutoresetMode.NEXT_STEP:
+            mask = np.array([True, False, False, True])
+            for env in (at_once, frame_by_frame):
+                env.reset(seed=7, options={"reset_mask": mask.copy()})
+    assert len(used) > 30

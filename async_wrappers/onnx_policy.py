@@ -1,0 +1,209 @@
+"""Policies that ONNX Runtime computes, without PyTorch: what ``train.py export`` writes, for `AsyncRunner` and robots.
+
+An agent without memory is one file, whose graph goes from observations to actions; an agent with memory is two, the
+halves of its policy (`async_wrappers.policy.SplitPolicy`)::
+
+    agent.onnx          observation -> action, values                                                   `OnnxPolicy`
+    agent.encode.onnx   observation -> features                                                    `OnnxSplitPolicy`
+    agent.decide.onnx   features, previous action and reward, first, state -> action, values, next_state
+
+All inputs and outputs have a batch as their first axis. What a graph is made for (shapes, dtypes, the length of a
+stack) stands in its metadata under ``async_wrappers``, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box
+
+from async_wrappers.checks import whole
+from async_wrappers.extras import extra
+from async_wrappers.policy import Decision, Memory
+
+__all__ = ["OnnxPolicy", "OnnxSplitPolicy", "Released"]
+
+METADATA = "async_wrappers"
+_CPU = ("CPUExecutionProvider",)
+
+
+class OnnxPolicy:
+    """The greedy policy of an agent without memory, a `async_wrappers.policy.Policy` computed by ONNX Runtime.
+
+    It acts as the agent does in evaluation, but for the random actions that an agent of values makes there with
+    probability ``epsilon_eval``.
+
+    Args:
+        path: What ``train.py export`` has written.
+        threads: Threads of one inference; workers that share a machine do best with one each.
+        providers: Names of ONNX Runtime's execution providers, in the order in which they are tried.
+
+    Attributes:
+        facts: What the file says of itself: the agent's name, ``stack_size`` and so on.
+
+    Raises:
+        DependencyNotInstalled: The extra ``onnx`` is missing.
+        ValueError: There is no such file, or it is not a policy of this kind.
+
+    Example::
+
+        AsyncRunner(make_env, lambda: OnnxPolicy("agent.onnx"), workers=4, fps=60, default_action="repeat")
+    """
+
+    def __init__(self, path: str | Path, *, threads: int = 1, providers: Sequence[str] = _CPU) -> None:
+        """See the class."""
+        path = Path(path)
+        if not path.is_file() and _half(path, "encode").is_file():
+            raise ValueError(
+                f"path must be a policy without memory, and {path} is not there while {_half(path, 'encode')} is: use "
+                f"OnnxSplitPolicy({str(path)!r})"
+            )
+        self._graph = _Graph(path, "act", threads, providers)
+        self.facts: Mapping[str, Any] = self._graph.facts
+
+    def act(self, observation: Any, decision: Decision | None = None) -> Any:
+        """Return the action for one observation, or for the stack of the last ``stack_size`` ones, the newest last."""
+        return _of_environment(self.outputs(observation)["action"])
+
+    def outputs(self, observation: Any) -> dict[str, npt.NDArray[Any]]:
+        """Return all that the graph gives for one observation, by name: ``action``, ``q_values`` or ``logits``."""
+        return self._graph.run(self._graph.stacks(observation))
+
+
+class Released(NamedTuple):
+    """What `OnnxSplitPolicy.release` returns.
+
+    Attributes:
+        action: The environment's action.
+        state: What the core remembers, [1, S]; None where there is no core.
+    """
+
+    action: Any
+    state: Any
+
+
+class OnnxSplitPolicy:
+    """The greedy policy of an agent with memory, a `async_wrappers.policy.SplitPolicy` computed by ONNX Runtime.
+
+    Args:
+        path: What ``train.py export`` was told to write, such as ``agent.onnx``; its halves lie beside it, in
+            ``agent.encode.onnx`` and ``agent.decide.onnx``.
+        threads: As in `OnnxPolicy`.
+        providers: As in `OnnxPolicy`.
+
+    Attributes:
+        facts: What the files say of themselves.
+        features: The space of what `encode` returns, which `AsyncRunner` is given as ``features``.
+
+    Raises:
+        DependencyNotInstalled: The extra ``onnx`` is missing.
+        ValueError: A half is not there, or is not one of such a policy.
+    """
+
+    def __init__(self, path: str | Path, *, threads: int = 1, providers: Sequence[str] = _CPU) -> None:
+        """See the class."""
+        path = Path(path)
+        if path.is_file() and not _half(path, "encode").is_file():
+            raise ValueError(
+                f"path must be a policy with memory, and {path} is one without: use OnnxPolicy({str(path)!r})"
+            )
+        self._encode = _Graph(_half(path, "encode"), "encode", threads, providers)
+        self._decide = _Graph(_half(path, "decide"), "decide", threads, providers)
+        self.facts: Mapping[str, Any] = self._decide.facts
+        self.features = Box(-np.inf, np.inf, tuple(self.facts["features"]), np.float32)
+
+    def encode(self, observation: Any, decision: Decision | None = None) -> npt.NDArray[np.float32]:
+        """Return the features of one observation, float32 [F]."""
+        features: npt.NDArray[np.float32] = self._encode.run(self._encode.stacks(observation))["features"][0]
+        return features
+
+    def release(self, features: npt.NDArray[np.float32], memory: Memory, decision: Decision | None = None) -> Released:
+        """Return the action for features, and what is remembered; see `async_wrappers.policy.SplitPolicy`."""
+        outputs = self.outputs(features, memory)
+        return Released(_of_environment(outputs["action"]), outputs.get("next_state"))
+
+    def outputs(self, features: npt.NDArray[np.float32], memory: Memory) -> dict[str, npt.NDArray[Any]]:
+        """Return all that the light half gives, by name: ``action``, ``q_values`` or ``logits``, ``next_state``."""
+        chunk, first = self.facts["chunk"], memory.first
+        blank = np.full(() if chunk is None else (chunk,), self.facts["first_action"])
+        state = np.zeros((1, self.facts["state_size"]), np.float32) if first else memory.state
+        return self._decide.run(
+            {
+                "features": np.asarray(features, np.float32)[None],
+                "previous_action": np.asarray(blank if first else memory.previous_action, np.int64)[None],
+                "previous_reward": np.array([memory.previous_reward], np.float32),
+                "first": np.array([first]),
+                "state": state,
+            }
+        )
+
+
+class _Graph:
+    """A file's graph, ready to run."""
+
+    def __init__(self, path: Path, kind: str, threads: int, providers: Sequence[str]) -> None:
+        threads = whole("threads", threads, least=1)
+        with extra("a policy of ONNX Runtime", "onnx"):
+            import onnxruntime
+        if not path.is_file():
+            raise ValueError(f"path must be a policy that `train.py export` has written, and there is no {path}")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 3  # errors alone
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=list(providers))
+        except Exception as error:  # ONNX Runtime's own kinds derive from Exception alone
+            first_line = (str(error).splitlines() or [""])[0]
+            raise ValueError(f"path must be a policy that ONNX Runtime can run, got {path}: {first_line}") from None
+        told = self._session.get_modelmeta().custom_metadata_map.get(METADATA)
+        self.facts: dict[str, Any] = json.loads(told) if told else {}
+        if self.facts.get("kind") != kind:
+            raise ValueError(
+                f"path must be a policy that `train.py export` has written (of the kind {kind!r}), got {path} "
+                f"({self.facts.get('kind') or 'a graph of another program'})"
+            )
+        self._names = [entry.name for entry in self._session.get_outputs()]
+        self._inputs = {entry.name for entry in self._session.get_inputs()}
+
+    def run(self, inputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """Return the outputs by name; inputs that the graph does not read are left out."""
+        given = {name: array for name, array in inputs.items() if name in self._inputs}
+        return dict(zip(self._names, self._session.run(None, given), strict=True))
+
+    def stacks(self, observation: Any) -> dict[str, npt.NDArray[Any]]:
+        """Return the inputs [1, k, *shape] for one observation, or for a stack of k.
+
+        Raises:
+            ValueError: An array has another shape.
+        """
+        size = self.facts["stack_size"]
+        inputs = {}
+        for entry in self.facts["observation"]:
+            array = observation
+            for key in entry["path"]:
+                array = array[int(key)] if isinstance(array, tuple) else array[key]
+            array, shape = np.asarray(array, entry["dtype"]), tuple(entry["shape"])
+            if array.shape == shape and size == 1:
+                array = array[None]
+            elif array.shape != (size, *shape):
+                raise ValueError(
+                    f"{entry['name']} must have the shape {list(shape if size == 1 else (size, *shape))}, got "
+                    f"{list(array.shape)}" + (": give the stack of the last observations" if size > 1 else "")
+                )
+            inputs[entry["name"]] = array[None]
+        return inputs
+
+
+def _half(path: Path, half: str) -> Path:
+    """Return the file of a half of a policy."""
+    return path.with_suffix(f".{half}{path.suffix}")
+
+
+def _of_environment(actions: npt.NDArray[Any]) -> Any:
+    """Return the environment's action of a batch of one: a number, or a chunk of such."""
+    return actions[0].item() if actions.ndim == 1 else actions[0]
