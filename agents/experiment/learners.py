@@ -118,7 +118,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 class Trained(NamedTuple):
-    """What a learner's share of a training phase came to.
+    """What a learner's share of a training phase has come to, at its end or at a checkpoint in its midst.
 
     Attributes:
         over: The episodes that ended, those that were cut left out.
@@ -161,14 +161,22 @@ class Share:
         episodes: int | None,
         cuts: bool,
         show: Callable[[Sequence[Ended], int, Meters], None] | None = None,
+        due: Callable[[bool], int] | None = None,
+        save: Callable[[int, Trained], None] | None = None,
     ) -> Trained:
         """Play until all learners together have played so many frames, or episodes if they are given.
+
+        A checkpoint in the midst is written before an update, where all learners meet and what the update before has
+        left would be settled anyway: so it changes nothing of how the run goes on.
 
         Args:
             frames: As said.
             episodes: As said.
             cuts: Whether all environments are cut at the end.
             show: Is shown from time to time how far the phase is.
+            due: Of the first learner: returns the number of the replay of a checkpoint that is to be written now, or 0
+                for none. It is told whether that changes nothing of how the run goes on.
+            save: Is given that number and what this share has come to; it may end the phase with an exception.
         """
         agent, envs = self.agent, self._envs
         agent.meters = meters = Meters()
@@ -190,10 +198,14 @@ class Share:
                 actions += int(shown.realtime["applied"].sum())
             played = agent.rows.frames_of_all - before
             wants = agent.owes_update(len(shown.env_ids))
-            if wants or reached(played * learners, len(over) * learners):
-                played_by_all, ended_by_all, wanting = self._sum(played, len(over), wants)
+            number = due(wants or not agent.has_updated) if due is not None else 0
+            if wants or (number and self._group is None) or reached(played * learners, len(over) * learners):
+                played_by_all, ended_by_all, wanting, number_of_all = self._sum(played, len(over), wants, number)
                 if reached(played_by_all, ended_by_all):
                     break
+                if number_of_all and save is not None:
+                    agent.finish_update()  # what the update that follows would begin with
+                    save(int(number_of_all), Trained(over, actions, 0, agent.rows.frames_of_all, meters))
                 while wanting == learners:
                     agent.update()
                     wants = agent.owes_update(len(shown.env_ids))
@@ -219,6 +231,21 @@ class Share:
         return self._group.sum(*numbers) if self._group else numbers
 
     # What the first learner asks of the others.
+
+    def train_along(
+        self,
+        frames: int,
+        episodes: int | None,
+        cuts: bool,
+        directory: Path,
+        answer: Callable[[Any], None],
+    ) -> Trained:
+        """Train as another learner than the first; answer what this one has come to at each checkpoint in the midst."""
+
+        def save(number: int, trained: Trained) -> None:
+            answer((self.save(directory, number), trained))
+
+        return self.train(frames, episodes, cuts, save=save)
 
     def save(self, directory: Path, number: int) -> dict[str, Any]:
         """Write this learner's replay, and return what the first learner's state lacks of it."""
@@ -414,6 +441,8 @@ def _learn(
             share = make_share(Group(number, learners, meeting_place))
             while True:
                 what, *arguments = first.recv()
+                if what == "train_along":
+                    arguments.append(lambda answer: first.send(("answer", answer)))
                 first.send(("answer", getattr(share, what)(*arguments)))
     except BaseException as error:
         with suppress(OSError):
