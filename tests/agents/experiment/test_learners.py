@@ -212,6 +212,7 @@ BINDINGS = (
     "Runner.num_iterations = 4",
     "VectorRunner.num_envs = 4",
     "VectorRunner.checkpoint_every = 2",
+    "Runner.exact_resume = True",
 )
 
 
