@@ -28,6 +28,7 @@ class Ending:
         """See the class."""
         self.asked = False
         self._timer: threading.Timer | None = None
+        self._waits = True
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
@@ -55,6 +56,15 @@ class Ending:
         if self.asked:
             raise KeyboardInterrupt
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a signal interrupt the block at once: it takes long, and nothing that it does is kept."""
+        self._waits = False
+        try:
+            yield
+        finally:
+            self._waits = True
+
     def wait_no_more(self) -> None:
         """Take note that the moment has come: from here on a second signal alone interrupts."""
         if self._timer is not None:
@@ -62,7 +72,7 @@ class Ending:
             self._timer = None
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked or not self._waits:
             raise KeyboardInterrupt
         self.asked = True
         with suppress(OSError):  # nobody reads it; and what a handler interrupts may be a print

@@ -155,6 +155,12 @@ class Share:
         if group is not None:
             agent.learner.average = group.average
 
+    def begin(self) -> None:
+        """Begin an episode in each environment where none runs."""
+        if not self._running:
+            self._envs.begin(self._seeds((self.agent.rows.episode + 1).tolist()))
+            self._running = True
+
     def train(
         self,
         frames: int,
@@ -187,9 +193,7 @@ class Share:
         def reached(played: float, ended: float) -> bool:
             return ended >= episodes if episodes else played >= frames
 
-        if not self._running:
-            envs.begin(self._seeds((agent.rows.episode + 1).tolist()))
-            self._running = True
+        self.begin()
         while True:
             shown = self._shown
             if shown is None:

@@ -361,6 +361,8 @@ class VectorRunner(Runner):
 
         if others is not None:
             others.tell("train_along", *terms, self._checkpointer.directory)
+        with self._ending.at_once():  # thousands of games take minutes to seed
+            self._share.begin()
         with others.watched() if others is not None else nullcontext():
             trained = [self._share.train(*terms, show, due, save)]
         trained += others.answers() if others is not None else []

@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 
 from async_wrappers.checks import whole, whole_frames
+from async_wrappers.envs.atari_games import atari_games
 from async_wrappers.extras import extra
 
 __all__ = [
@@ -209,7 +210,7 @@ def create_atari_vector(
 ) -> VectorEnv:
     """Make many copies of an Atari game as one vector, which steps them in threads of its own.
 
-    It is ``ale_py.AtariVectorEnv`` behind the parameters of `create_atari_environment`, and without sticky actions each
+    It is ``ale_py.AtariVectorEnv`` (of more than 32 games, several: `atari_games`) behind the parameters of `create_atari_environment`, and without sticky actions each
     game gives that function's frames and rewards, bit for bit. Sticky actions are drawn by another generator, with the
     same probability. It resets in the same step (``AutoresetMode.SAME_STEP``). ``info["episode_return"]`` is the sum of
     the unclipped rewards of each episode so far, and ``info["final_info"]["episode_return"]`` that of episodes that
@@ -246,9 +247,7 @@ def create_atari_vector(
                 f"single game does, got {value!r}: use create_atari_environment"
             )
     game = gym.spec(find_atari_game(game_name)).kwargs["game"]
-    from ale_py.vector_env import AtariVectorEnv
-
-    env: VectorEnv = AtariVectorEnv(
+    env: VectorEnv = atari_games(
         game,
         num_envs,
         num_threads=whole("num_threads", num_threads, 0),
