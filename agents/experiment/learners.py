@@ -45,6 +45,7 @@ __all__ = ["Group", "LearnerFailed", "OtherLearners", "Share", "Trained"]
 _PATIENCE = 600.0  # seconds that a learner waits for the others in an update
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
+_REPORT = 30.0  # seconds to hear of a process that has died, which on a busy machine takes it a while
 
 
 class LearnerFailed(RuntimeError):
@@ -359,7 +360,7 @@ class OtherLearners:
     def _blamed(self) -> Exception | None:
         """Return what has happened to the learner that failed first; the others fail because they wait for it."""
         failures: dict[int, Any] = {}
-        deadline = time.monotonic() + _GRACE  # a process that ends takes a moment to be reported
+        deadline = time.monotonic() + _REPORT  # a process that ends takes a moment to be reported
         while (left := deadline - time.monotonic()) > 0 and all(map(_by_another, failures.values())):
             waiting = [n for n in range(1, self._learners) if n not in failures]
             ends = {end: n for n in waiting for end in (self._children[n - 1][0].sentinel, self._children[n - 1][1])}
@@ -378,7 +379,7 @@ class OtherLearners:
             if name == "DivergedError":
                 return DivergedError(f"learner {number} of {self._learners}: {sentence}")
             return LearnerFailed(f"learner {number} of {self._learners} raised {name}: {sentence}\n\n{trace}")
-        process.join(_GRACE)
+        process.join(_REPORT)
         code = process.exitcode
         how = f"was ended by {signal.Signals(-code).name}" if code is not None and code < 0 else "has ended"
         return LearnerFailed(
