@@ -12,9 +12,7 @@ from types import FrameType
 __all__ = ["Ending"]
 
 _PATIENCE = 5.0  # seconds to the next such moment; it is not waited for any longer
-_WORDS = (
-    f"\nthe run ends where it can be continued, in {_PATIENCE:g} s at the latest; once more, and it ends at once\n"
-)
+_WORDS = f"\nthe run ends where it can be continued, in {_PATIENCE:g} s at the latest; once more, and it ends at once\n"
 
 
 class Ending:

@@ -101,7 +101,8 @@ class VectorRunner(Runner):
         create_vector_fn: From ``num_envs=`` to a vector of Gymnasium's, such as ``@create_atari_vector`` or
             ``@create_gym_vector``. None puts environments of ``Runner.create_environment_fn`` side by side. Such
             episodes are seeded one by one, those of a vector where it begins: at the start of a run and of a resumed
-            one, and with ``Runner.exact_resume`` after each checkpoint; and ``Runner.max_steps_per_episode`` does not reach into a vector.
+            one, and with ``Runner.exact_resume`` after each checkpoint; and ``Runner.max_steps_per_episode`` does not
+            reach into a vector.
         double_buffered: Play two halves in turns: one half steps while the other half's actions are computed.
         processes: Spread the environments over so many processes; 0 plays them in this one. For environments that are
             slow and written in Python.

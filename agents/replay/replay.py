@@ -457,10 +457,10 @@ class Replay:
                 )
 
 
-# A segment of several logs is one run of entries, one log's after another's, whatever the number of logs: its first piece
-# says which numbers of each are in it.
+# A segment of several logs is one run of entries, one log's after another's, whatever the number of logs. Its first piece
+# has one array, which says of each log the number of the first entry that is in it, and that after the last one.
 
-_LANES = "lanes"  # the name of that piece's only array: of each log the first entry's number and that after the last one
+_LANES = "lanes"
 
 
 class _Lanes:

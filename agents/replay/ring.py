@@ -83,8 +83,8 @@ __all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "j
 # environment are consecutive rows of its lane, which is what stacks, returns and sequences are read from; `steps`, the
 # selector and an assembler's reads take positions, and see no lanes except where a read wraps around: at a lane's end
 # instead of the arrays' end. Slot g of lane e gets the number g E + e, which is g for one environment. A lane that is
-# never written again, for demonstrations, is a part that is never evicted. To the files each lane is a log of its own; a
-# save writes what is new in all of them into one file.
+# never written again, for demonstrations, is a part that is never evicted. To the files each lane is a log of its own,
+# and a save writes what is new in all of them into one file.
 # The price: every environment has the same share of the memory, however fast it plays.
 #
 # Rows of several environments come as a block, and are written in arrays (`extend`): lanes do not touch each other, so

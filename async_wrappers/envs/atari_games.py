@@ -1,10 +1,10 @@
 """Many games of Atari as one vector, made a few at a time.
 
-``ale_py.AtariVectorEnv`` loads a ROM for each game where it is made, one after another with the interpreter's lock held,
-and once more where a game is seeded. A ROM takes 0.15 s of processor time, four fifths of which is a table of blended
-colours that the emulator makes with it (`makeAveragePalette`), whether it is used or not. So a vector of 2,400 games
-would hear no signal for minutes. Here games are made in groups, each a vector with threads of its own: between two of
-them signals are heard, and while one group is made another is seeded.
+``ale_py.AtariVectorEnv`` loads a ROM for each game where it is made, one after another with the interpreter's lock
+held, and once more where a game is seeded. A ROM takes 0.15 s of processor time, four fifths of which is a table of
+blended colours that the emulator makes with it (`makeAveragePalette`), whether it is used or not. So a vector of 2,400
+games would hear no signal for minutes. Here games are made in groups, each a vector with threads of its own: between
+two of them signals are heard, and while one group is made another is seeded.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class AtariGroups(gym.vector.VectorEnv[Any, Any, Any]):
     def _joined(self, infos: Sequence[dict[str, Any]]) -> dict[str, Any]:
         info = {name: np.concatenate([each[name] for each in infos]) for name in infos[0]}
         if "env_id" in info:
-            info["env_id"] = np.concatenate([each["env_id"] + at.start for each, at in zip(infos, self._at, strict=True)])
+            info["env_id"] = np.concatenate(
+                [each["env_id"] + at.start for each, at in zip(infos, self._at, strict=True)]
+            )
         return info
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -210,11 +210,11 @@ def create_atari_vector(
 ) -> VectorEnv:
     """Make many copies of an Atari game as one vector, which steps them in threads of its own.
 
-    It is ``ale_py.AtariVectorEnv`` (of more than 32 games, several: `atari_games`) behind the parameters of `create_atari_environment`, and without sticky actions each
-    game gives that function's frames and rewards, bit for bit. Sticky actions are drawn by another generator, with the
-    same probability. It resets in the same step (``AutoresetMode.SAME_STEP``). ``info["episode_return"]`` is the sum of
-    the unclipped rewards of each episode so far, and ``info["final_info"]["episode_return"]`` that of episodes that
-    have ended.
+    It is ``ale_py.AtariVectorEnv`` behind the parameters of `create_atari_environment`, and without sticky actions each
+    game gives that function's frames and rewards, bit for bit; more than 32 games are several of them. Sticky actions
+    are drawn by another generator, with the same probability. It resets in the same step (``AutoresetMode.SAME_STEP``).
+    ``info["episode_return"]`` is the sum of the unclipped rewards of each episode so far, and
+    ``info["final_info"]["episode_return"]`` that of episodes that have ended.
 
     Args:
         game_name: As in `create_atari_environment`, and so are those that are not described here.

@@ -268,7 +268,9 @@ class LanesContract:
         replay, loaded = self.filled(Config(capacity=36), 3), self.make_replay(Config(capacity=36), 3)
         storage = replay._storage
         older = [
-            write_segment(tmp_path, first, stop, storage.pieces(first)) for first, stop in storage.logs() if first < stop
+            write_segment(tmp_path, first, stop, storage.pieces(first))
+            for first, stop in storage.logs()
+            if first < stop
         ]
         snapshot = replay._snapshot()
         moment = [write_segment(tmp_path, storage.oldest, storage.head, [snapshot])] if snapshot else []

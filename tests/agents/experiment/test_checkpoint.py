@@ -69,7 +69,9 @@ def test_of_a_checkpoint_and_the_one_that_replaces_it_one_is_good_at_any_moment(
         raise Crash
 
     if what == "replace":
-        monkeypatch.setattr(checkpoint.os, "replace", lambda a, b: crash() if str(a).endswith(".new") else replace(a, b))
+        monkeypatch.setattr(
+            checkpoint.os, "replace", lambda a, b: crash() if str(a).endswith(".new") else replace(a, b)
+        )
     elif what == "sentinel":
 
         def write_once(*arguments: Any) -> None:

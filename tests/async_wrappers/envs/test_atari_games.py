@@ -13,7 +13,7 @@ import pytest
 from async_wrappers.envs.atari_games import AT_ONCE, AtariGroups, atari_games
 
 pytest.importorskip("ale_py")
-from ale_py.vector_env import AtariVectorEnv  # noqa: E402
+from ale_py.vector_env import AtariVectorEnv
 
 SETTINGS = {
     "stack_num": 1,
