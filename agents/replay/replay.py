@@ -457,8 +457,8 @@ class Replay:
                 )
 
 
-# A segment of several logs is one run of entries, one log's after another's, whatever the number of logs. Its first piece
-# has one array, which says of each log the number of the first entry that is in it, and that after the last one.
+# A segment of several logs is one run of entries, one log's after another's, whatever the number of logs. Its first
+# piece has one array, which says of each log the number of the first entry that is in it, and that after the last one.
 
 _LANES = "lanes"
 
