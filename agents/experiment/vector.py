@@ -460,13 +460,13 @@ class VectorRunner(Runner):
             super()._save(iteration)
 
     def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
-        vector = {"evaluated": self._evaluated.tolist(), "cut_frames": self._cut_frames}
+        vector: dict[str, Any] = {"evaluated": self._evaluated.tolist(), "cut_frames": self._cut_frames}
         if self._others is not None:
             if not self._gathered:
                 self._others.tell("save", self._checkpointer.directory, self._replay_number)
                 self._gathered = self._others.answers()
-            vector["shares"], self._gathered = self._gathered, []
-            self._shares = vector["shares"]
+            vector["shares"] = self._shares = self._gathered
+            self._gathered = []
         return {**super()._bundle(agent, done), "vector": vector}
 
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
