@@ -13,7 +13,7 @@ import secrets
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -208,6 +208,8 @@ class Segment:
     stop: int
     size: int
     arrays: str
+    # Of each of several logs that share the file, what it holds; not in the index, but in the file itself.
+    lanes: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     def is_whole(self, directory: Path) -> bool:
         """Return whether the file lies in `directory` with the length that it was written with."""
@@ -303,11 +305,15 @@ def write_index(
     Raises:
         OSError: the file could not be written.
     """
-    listed = {"segments": [asdict(segment) for segment in segments], "moment": [asdict(each) for each in snapshot]}
+    listed = {"segments": [_listed(segment) for segment in segments], "moment": [_listed(each) for each in snapshot]}
     content = {**facts, **listed, **stamp(), "number": number}
     text = json.dumps({**content, "sha256": _sha256(content)}, indent=1, sort_keys=True).encode()
     write_atomically(directory / _index_name(number), lambda file: file.write(text))
     return _index_name(number)
+
+
+def _listed(segment: Segment) -> dict[str, Any]:
+    return {name: value for name, value in asdict(segment).items() if name != "lanes"}
 
 
 def read_index(directory: Path, number: int) -> tuple[list[Segment], list[Segment], dict[str, Any]]:
@@ -383,12 +389,12 @@ def doing_without_damage(partial: bool, on_refusal: Callable[[], None] = lambda:
         logging.warning("the replay is loaded without a segment: %s", error)
 
 
-def gaps(first: int, stop: int, held: Iterable[Segment]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of `first <= entry < stop` that no segment holds; segments are in order."""
-    for segment in held:
-        if first < segment.first:
-            yield first, min(segment.first, stop)
-        first = max(first, segment.stop)
+def gaps(first: int, stop: int, held: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of `first <= entry < stop` that are in none of the runs which segments hold, in order."""
+    for held_first, held_stop in held:
+        if first < held_first:
+            yield first, min(held_first, stop)
+        first = max(first, held_stop)
     if first < stop:
         yield first, stop
 

@@ -173,6 +173,7 @@ class Rows:
         # Of the running episode, or where that is a life, of its game.
         self._score, self._actions = np.zeros(num_envs), np.zeros(num_envs, np.int64)
         self._game_frames = np.zeros(num_envs, np.int64)  # without those of the running episode
+        self._running = np.zeros(num_envs, bool)  # whether an episode has begun, and is neither over nor cut
         self._acted = np.zeros(num_envs, bool)  # whether the running episode has had a decision
         self._stacks = each_array(
             lambda zeros: np.zeros((num_envs, spec.stack_size, *zeros.shape), zeros.dtype), spec.blank()
@@ -240,6 +241,7 @@ class Rows:
         # An episode that was cut before it had a decision is begun anew.
         self.episode[env_ids[over & ~shown.first & ~self._acted[env_ids]]] -= 1
         self._acted[env_ids[over]] = False
+        self._running[env_ids] = shown.first | (self._running[env_ids] & ~over)
         self.frame[env_ids] = np.where(over & ~shown.first, 0, realtime["frame"])  # 0: it was cut, and none begins
         self.episode[env_ids] += shown.first + realtime["unreported_episodes"]
         return ended
@@ -289,13 +291,25 @@ class Rows:
         return Memory(self._core[at], action, shown.reward.astype(np.float32), shown.first)
 
     def state_dict(self) -> dict[str, list[int]]:
-        """Return the counts between two episodes."""
-        return {"episodes": (self.episode + 1).tolist(), "frames": self.frames.tolist()}
+        """Return the counts of whoever goes on from here, to whom the episodes that run are cut.
+
+        Returns:
+            "episodes": the number of the next one of each environment, `[N]`, which is that of the running one where it
+            has had no decision; "frames": of all, the running ones included; "cut": frames of these alone.
+        """
+        frame = np.where(self._running, self.frame, 0)
+        return {
+            "episodes": (self.episode + 1 - (self._running & ~self._acted)).tolist(),
+            "frames": (self.frames + frame).tolist(),
+            "cut": frame.tolist(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Sequence[int]]) -> None:
         """Restore the counts; no episode runs."""
         self.episode, self.frames = np.array(state["episodes"], np.int64) - 1, np.array(state["frames"], np.int64)
         self.frame.fill(0)
+        self._running.fill(False)
+        self._acted.fill(False)
 
 
 def _place(env_ids: npt.NDArray[np.int64]) -> Any:
@@ -476,6 +490,11 @@ class VectorAgent:
         self.times.add("Act", begin)
         return action
 
+    @property
+    def has_updated(self) -> bool:
+        """Whether an update was begun in this process."""
+        return self._begun > 0
+
     def finish_update(self) -> None:
         """Let the update that is under way beside the environments, if one is, come to its end."""
         if self._overlap is not None and (scalars := self._overlap.join()) is not None:
@@ -551,9 +570,12 @@ class VectorAgent:
         return {**self.spec.identity(self.learner), "environments": self.num_envs * self._learners, **several}
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
-        """Return all state where no episode runs; the replay goes into files of its own in `checkpoint_dir`."""
+        """Return all state; the replay goes into files of its own in `checkpoint_dir`.
+
+        Episodes that run go on here. Whoever goes on from the files begins new ones, without the last decision of each
+        and what was not yet known of it.
+        """
         self.finish_update()
-        self.copy_weights()  # as whoever goes on from here does
         self.learner.save_replay(_of_replay(checkpoint_dir, self._number), iteration)
         return {
             "learner": self.learner.state_dict(),

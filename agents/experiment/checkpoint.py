@@ -1,13 +1,15 @@
 """Checkpoints of an experiment: one file per iteration, whole or absent, the newest good one found again.
 
 ``checkpoints/ckpt.N`` holds tensors and plain data, its format and its number. Beside it
-``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256. Nothing is loaded by
+``checkpoints/sentinel_checkpoint_complete.N``, which is written last, holds its SHA-256. One that was written in the
+midst of iteration N has this number too, until the iteration is done, and its sentinel says so. Nothing is loaded by
 unpickling code. What comes before iteration 0 is number -1.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -52,21 +54,47 @@ class Checkpointer:
         """Return the iterations whose checkpoint was completed, newest first."""
         return sorted(self._numbered(_SENTINEL), reverse=True)
 
-    def save(self, iteration: int, bundle: Mapping[str, Any]) -> set[int]:
+    def is_amid(self, iteration: int) -> bool:
+        """Return whether a completed checkpoint was written in the midst of its iteration."""
+        return self._sentinel(iteration).read_bytes().startswith(b"amid")
+
+    def save(self, iteration: int, bundle: Mapping[str, Any], amid: bool = False) -> set[int]:
         """Write a checkpoint, forget the oldest ones, and return the iterations that are kept.
 
         Checkpoints of later iterations are forgotten too: they were bad, or the run would not have gone back.
+
+        Args:
+            iteration: Its number; one of the same number is replaced, and one of both is good at any moment.
+            bundle: Tensors and plain data.
+            amid: Whether the iteration goes on after it.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        path = self._path(iteration)
+        path, sentinel = self._path(iteration), self._sentinel(iteration)
         content = {**bundle, _STAMP: {**stamp(), "number": iteration}}
-        write_atomically(path, lambda file: torch.save(content, file))
-        write_text_atomically(self._sentinel(iteration), f"done sha256={_sha256(path)}\n")
+        word = "amid" if amid else "done"
+        if sentinel.is_file():
+            self._replace(path, content, sentinel, word)
+        else:
+            write_atomically(path, lambda file: torch.save(content, file))
+            write_text_atomically(sentinel, f"{word} sha256={_sha256(path)}\n")
         kept = [number for number in self.numbers() if number <= iteration][: self._duration]
         for number in {*self.numbers(), *self._numbered("ckpt")} - set(kept):
             self._sentinel(number).unlink(missing_ok=True)  # first, so that no sentinel ever stands for a missing file
             self._path(number).unlink(missing_ok=True)
         return set(kept)
+
+    def _replace(self, path: Path, content: Mapping[str, Any], sentinel: Path, word: str) -> None:
+        """Write a checkpoint in the place of another, of which one or the other is good at any moment."""
+        new = path.with_name(f"{path.name}.new")
+        try:
+            write_atomically(new, lambda file: torch.save(content, file))
+            line = f"{word} sha256={_sha256(new)}\n"
+            before = sentinel.read_text(errors="replace").splitlines()[-1:]
+            write_text_atomically(sentinel, "".join([*(f"{each}\n" for each in before), line]))
+            os.replace(new, path)
+        finally:
+            new.unlink(missing_ok=True)
+        write_text_atomically(sentinel, line)
 
     def load_each(
         self, refused: dict[int, str] | None = None, *, continues: bool = False
@@ -150,10 +178,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what a checkpoint file states of itself, and its bundle."""
     sentinel = path.with_name(f"{_SENTINEL}{path.suffix}")
     if sentinel.is_file():
-        recorded = re.fullmatch(rb"done sha256=([0-9a-f]{64})\n", sentinel.read_bytes())
-        if recorded is None:
+        text = sentinel.read_bytes()
+        if re.fullmatch(rb"((done|amid) sha256=[0-9a-f]{64}\n){1,2}", text) is None:
             raise ValueError(f"{sentinel} is torn or altered: it does not hold the SHA-256 of {path.name}")
-        if recorded[1].decode() != _sha256(path):
+        if _sha256(path) not in [line.decode()[-64:] for line in text.splitlines()]:
             raise ValueError(f"{path} is torn or altered: its SHA-256 is not the one recorded")
     try:
         bundle = torch.load(path, map_location="cpu", weights_only=True)

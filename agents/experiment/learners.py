@@ -45,6 +45,7 @@ __all__ = ["Group", "LearnerFailed", "OtherLearners", "Share", "Trained"]
 _PATIENCE = 600.0  # seconds that a learner waits for the others in an update
 _SHOW_EVERY = 0.2  # seconds between two looks at the progress
 _GRACE = 5.0  # seconds that processes have to end once they are asked to
+_REPORT = 30.0  # seconds to hear of a process that has died, which on a busy machine takes it a while
 
 
 class LearnerFailed(RuntimeError):
@@ -118,7 +119,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 class Trained(NamedTuple):
-    """What a learner's share of a training phase came to.
+    """What a learner's share of a training phase has come to, at its end or at a checkpoint in its midst.
 
     Attributes:
         over: The episodes that ended, those that were cut left out.
@@ -155,20 +156,34 @@ class Share:
         if group is not None:
             agent.learner.average = group.average
 
+    def begin(self) -> None:
+        """Begin an episode in each environment where none runs."""
+        if not self._running:
+            self._envs.begin(self._seeds((self.agent.rows.episode + 1).tolist()))
+            self._running = True
+
     def train(
         self,
         frames: int,
         episodes: int | None,
         cuts: bool,
         show: Callable[[Sequence[Ended], int, Meters], None] | None = None,
+        due: Callable[[bool], int] | None = None,
+        save: Callable[[int, Trained], None] | None = None,
     ) -> Trained:
         """Play until all learners together have played so many frames, or episodes if they are given.
+
+        A checkpoint in the midst is written before an update, where all learners meet and what the update before has
+        left would be settled anyway: so it changes nothing of how the run goes on.
 
         Args:
             frames: As said.
             episodes: As said.
             cuts: Whether all environments are cut at the end.
             show: Is shown from time to time how far the phase is.
+            due: Of the first learner: returns the number of the replay of a checkpoint that is to be written now, or 0
+                for none. It is told whether that changes nothing of how the run goes on.
+            save: Is given that number and what this share has come to; it may end the phase with an exception.
         """
         agent, envs = self.agent, self._envs
         agent.meters = meters = Meters()
@@ -179,9 +194,7 @@ class Share:
         def reached(played: float, ended: float) -> bool:
             return ended >= episodes if episodes else played >= frames
 
-        if not self._running:
-            envs.begin(self._seeds((agent.rows.episode + 1).tolist()))
-            self._running = True
+        self.begin()
         while True:
             shown = self._shown
             if shown is None:
@@ -192,10 +205,14 @@ class Share:
                 actions += int(shown.realtime["applied"].sum())
             played = agent.rows.frames_of_all - before
             wants = agent.owes_update(len(shown.env_ids))
-            if wants or reached(played * learners, len(over) * learners):
-                played_by_all, ended_by_all, wanting = self._sum(played, len(over), wants)
+            number = due(wants or not agent.has_updated) if due is not None else 0
+            if wants or (number and self._group is None) or reached(played * learners, len(over) * learners):
+                played_by_all, ended_by_all, wanting, number_of_all = self._sum(played, len(over), wants, number)
                 if reached(played_by_all, ended_by_all):
                     break
+                if number_of_all and save is not None:
+                    agent.finish_update()  # what the update that follows would begin with
+                    save(int(number_of_all), Trained(over, actions, 0, agent.rows.frames_of_all, meters))
                 while wanting == learners:
                     agent.update()
                     wants = agent.owes_update(len(shown.env_ids))
@@ -224,6 +241,21 @@ class Share:
         return self._group.sum(*numbers) if self._group else numbers
 
     # What the first learner asks of the others.
+
+    def train_along(
+        self,
+        frames: int,
+        episodes: int | None,
+        cuts: bool,
+        directory: Path,
+        answer: Callable[[Any], None],
+    ) -> Trained:
+        """Train as another learner than the first; answer what this one has come to at each checkpoint in the midst."""
+
+        def save(number: int, trained: Trained) -> None:
+            answer((self.save(directory, number), trained))
+
+        return self.train(frames, episodes, cuts, save=save)
 
     def save(self, directory: Path, number: int) -> dict[str, Any]:
         """Write this learner's replay, and return what the first learner's state lacks of it."""
@@ -333,7 +365,7 @@ class OtherLearners:
     def _blamed(self) -> Exception | None:
         """Return what has happened to the learner that failed first; the others fail because they wait for it."""
         failures: dict[int, Any] = {}
-        deadline = time.monotonic() + _GRACE  # a process that ends takes a moment to be reported
+        deadline = time.monotonic() + _REPORT  # a process that ends takes a moment to be reported
         while (left := deadline - time.monotonic()) > 0 and all(map(_by_another, failures.values())):
             waiting = [n for n in range(1, self._learners) if n not in failures]
             ends = {end: n for n in waiting for end in (self._children[n - 1][0].sentinel, self._children[n - 1][1])}
@@ -352,7 +384,7 @@ class OtherLearners:
             if name == "DivergedError":
                 return DivergedError(f"learner {number} of {self._learners}: {sentence}")
             return LearnerFailed(f"learner {number} of {self._learners} raised {name}: {sentence}\n\n{trace}")
-        process.join(_GRACE)
+        process.join(_REPORT)
         code = process.exitcode
         how = f"was ended by {signal.Signals(-code).name}" if code is not None and code < 0 else "has ended"
         return LearnerFailed(
@@ -419,6 +451,8 @@ def _learn(
             share = make_share(Group(number, learners, meeting_place))
             while True:
                 what, *arguments = first.recv()
+                if what == "train_along":
+                    arguments.append(lambda answer: first.send(("answer", answer)))
                 first.send(("answer", getattr(share, what)(*arguments)))
     except BaseException as error:
         with suppress(OSError):

@@ -104,6 +104,13 @@ class LiveRunner(Runner):
         self._learner: Any = learner
         self._spec.check_warmup()
         self._standing_at = standing_at
+        if self.exact_resume or self.checkpoint_minutes is not None:
+            name = "exact_resume" if self.exact_resume else "checkpoint_minutes"
+            raise ValueError(
+                f"Runner.{name} must be {False if self.exact_resume else None} where create_runner.schedule = "
+                f"'realtime', got {getattr(self, name)}: no live iteration is played again alike, and one that is "
+                "interrupted leaves a checkpoint of what was learnt"
+            )
         with closing(self._make_async_runner()) as runner:  # wrong arguments are refused here, not in the run
             self._learner_count = runner.learners
             self._in_words = f"real, {runner.workers} workers" + (
@@ -158,6 +165,11 @@ class LiveRunner(Runner):
             self._warn_of_earlier(number, self._refused)
             return True
         self._checkpointer.check_beginning(self._refused)
+        return False
+
+    @property
+    def _saves_amid(self) -> bool:
+        """False: a live run ends at once, and leaves a checkpoint in a way of its own."""
         return False
 
     def _run_iteration(self, iteration: int) -> None:

@@ -28,6 +28,7 @@ from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
 from async_wrappers.agents.experiment.demonstrations import Pretraining
+from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.episode import (
     Episode,
     Phase,
@@ -98,6 +99,11 @@ class Runner:
         overlap: Compute each update in a thread while the environment steps on (`turn_based.Overlap`): the agent
             acts on weights of one update earlier, so results differ from those without, and are the same from run to
             run.
+        exact_resume: Where many environments are played at once: cut all games where a checkpoint is written, in the
+            uninterrupted run too, so that a resumed run equals it bit for bit. False lets games go on over
+            checkpoints; a run that is resumed begins new ones, and differs from there on. One environment's games are
+            never cut, and its resumed runs are always equal.
+        checkpoint_minutes: Minutes after which a checkpoint is written in the midst of an iteration; None for none.
 
     Raises:
         ValueError: An argument out of range, or an environment that the agent cannot play.
@@ -123,6 +129,8 @@ class Runner:
         report_episodes: int = 0,
         threads: int = 1,
         overlap: bool = False,
+        exact_resume: bool = False,
+        checkpoint_minutes: float | None = None,
     ) -> None:
         """See the class."""
         _check_whole(0, seed=seed, num_iterations=num_iterations, evaluation_steps=evaluation_steps)
@@ -132,7 +140,13 @@ class Runner:
             _check_whole(0, evaluation_episodes=evaluation_episodes)
         optional = {"training_episodes": training_episodes, "max_steps_per_episode": max_steps_per_episode}
         _check_whole(1, **{name: value for name, value in optional.items() if value is not None})
-        check_flags(initial_optimizer=initial_optimizer)
+        check_flags(initial_optimizer=initial_optimizer, exact_resume=exact_resume)
+        if checkpoint_minutes is not None and (
+            not isinstance(checkpoint_minutes, int | float)
+            or isinstance(checkpoint_minutes, bool)
+            or not 0 < checkpoint_minutes < math.inf
+        ):
+            raise ValueError(f"Runner.checkpoint_minutes must be > 0 minutes or None, got {checkpoint_minutes!r}")
         if initial_optimizer and initial_checkpoint is None:
             raise ValueError("Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True")
         factory("Runner.create_environment_fn", create_environment_fn, "@create_gym_environment")
@@ -173,6 +187,14 @@ class Runner:
         self._create_environment = create_environment_fn
         self._initial_checkpoint, self._initial_optimizer = initial_checkpoint, initial_optimizer
         self._pretraining = None if pretrain_dataset is None else Pretraining(pretrain_dataset, pretrain_updates)
+        self.exact_resume, self.checkpoint_minutes = exact_resume, checkpoint_minutes
+        self._ending = Ending()
+        self._amid: dict[str, Any] | None = None  # how far the iteration is with which a resumed run begins
+        self._iteration: dict[str, Any] = {}  # how far the running one is, at its last phase's beginning
+        self._replay_of: dict[int, int] = {}  # numbers of the replays of checkpoints in the midst of an iteration
+        self._amid_count = 0  # such checkpoints ever written
+        self._replay_number = -1  # of the checkpoint that was loaded or written last
+        self._saved_at = time.monotonic()
         self._resumed = False
         self.start_iteration = 0
         self._seconds_before, self._session_began = 0.0, time.time()  # of wall time
@@ -206,7 +228,8 @@ class Runner:
         for number, bundle, partial in chain(whole, damaged):
             self._check_identity(bundle.get("identity", {}))
             try:
-                lost = self.agent.unbundle(checkpointer.directory, number, bundle["agent"], partial=partial)
+                self._replay_number = replay = bundle.get("replay", number)
+                lost = self.agent.unbundle(checkpointer.directory, replay, bundle["agent"], partial=partial)
             except (OSError, ValueError) as error:
                 if isinstance(error, DamagedReplay) and not partial:
                     damaged.append((number, bundle, True))
@@ -250,6 +273,8 @@ class Runner:
         self._history = bundle["logs"]
         self._seconds_before = bundle.get("seconds", 0.0)  # checkpoints of older versions lack it
         self.start_iteration = bundle["current_iteration"] + 1
+        self._amid, self._amid_count = bundle.get("amid"), bundle.get("amid_count", 0)
+        self._replay_of = dict(bundle.get("replay_of", {}))
 
     @property
     def one_more(self) -> str:
@@ -259,7 +284,8 @@ class Runner:
     @property
     def iterations_done(self) -> int:
         """How many iterations the newest checkpoint holds, also where a signal came just after it was written."""
-        return max(self._checkpointer.numbers(), default=-1) + 1
+        newest = max(self._checkpointer.numbers(), default=-1)
+        return newest + 1 - (newest >= 0 and self._checkpointer.is_amid(newest))
 
     def run_experiment(self) -> None:
         """Run the iterations that are still to do; each ends with a checkpoint."""
@@ -288,19 +314,35 @@ class Runner:
         return nullcontext()
 
     def _run_iteration(self, iteration: int) -> None:
-        line: dict[str, Any] = {"iteration": iteration}
-        scalars: dict[str, float] = {}
+        with self._ending.deferred() if self._saves_amid else nullcontext():
+            self._run_phases(iteration)
+
+    @property
+    def _saves_amid(self) -> bool:
+        """Whether a run that is asked to end leaves a checkpoint in the midst of an iteration."""
+        return True
+
+    def _run_phases(self, iteration: int) -> None:
+        amid, self._amid = self._amid or {"line": {"iteration": iteration}, "scalars": {}, "done": []}, None
+        line: dict[str, Any] = amid["line"]
+        scalars: dict[str, float] = amid["scalars"]
+        self._iteration = {**amid, "number": iteration}
         assert self._progress is not None
         self._played = dict.fromkeys(self._lengths, (0, 0))
         by_frames = all(length.episodes is None for length in self._lengths.values())
         frames = sum(length.frames for length in self._lengths.values()) if by_frames else 0
         with self._progress.iteration(iteration, frames):
             for phase, length in self._lengths.items():
-                if length.frames or length.episodes:
-                    begin = time.perf_counter()
+                if (length.frames or length.episodes) and phase.name not in amid["done"]:
+                    begin = time.perf_counter() - self._carried(phase).get("seconds", 0.0)
+                    self._iteration["began"] = begin
                     played = self._run_phase(phase, length)
                     self._encounters[phase] = played.encounter
                     self._summarize(phase, played, time.perf_counter() - begin, line, scalars)
+                    amid["done"] = self._iteration["done"] = [*amid["done"], phase.name]
+                    self._iteration["carried"] = None
+                    if self._is_due():
+                        self._save_amid(None)
         line["frames"] = self._frames
         if self._lost:
             line["lost_transitions"] = self._lost
@@ -310,16 +352,26 @@ class Runner:
         self._save(iteration)
         print(f"{_one_line(line)}; {self._progress.done()}", flush=True)
 
+    def _carried(self, phase: Phase) -> dict[str, Any]:
+        """Return what the phase had come to where a resumed run was stopped in its midst; empty elsewhere."""
+        carried: dict[str, Any] = self._iteration.get("carried") or {}
+        return carried if carried.get("phase") == phase.name else {}
+
     def _run_phase(self, phase: Phase, length: Length) -> Played:
         """Play whole episodes: so many, or until at least so many frames have passed."""
         self.agent.eval_mode = phase != Phase.TRAIN
         go_to_encounter(self.environment, self._encounters[phase])
-        updates = self.agent.updates
-        episodes: list[Episode] = []
-        if length.episodes is not None:
-            episodes = [self._play(phase) for _ in range(length.episodes)]
-        while length.episodes is None and sum(episode.frames for episode in episodes) < length.frames:
+        carried = self._carried(phase)
+        updates = carried.get("updates", self.agent.updates)
+        episodes = [Episode(*each) for each in carried.get("episodes", ())]
+        frames = sum(episode.frames for episode in episodes)
+        self._played[phase] = len(episodes), frames
+        while frames < length.frames if length.episodes is None else len(episodes) < length.episodes:
+            if episodes and self._is_due():
+                self._encounters[phase] = encounter_of(self.environment)
+                self._save_amid({"phase": phase.name, "updates": updates, "episodes": [[*each] for each in episodes]})
             episodes.append(self._play(phase))
+            frames += episodes[-1].frames
         actions = sum(episode.actions for episode in episodes)
         return Played(episodes, actions, self.agent.updates - updates, encounter_of(self.environment))
 
@@ -423,10 +475,52 @@ class Runner:
         summary = getattr(self.agent, "summary", None)
         return summary().items() if summary is not None and self.agent.updates else ()
 
+    def _is_due(self) -> bool:
+        """Return whether a checkpoint is to be written in the midst of the iteration."""
+        minutes = self.checkpoint_minutes
+        return self._ending.asked or (minutes is not None and time.monotonic() - self._saved_at >= 60.0 * minutes)
+
+    @property
+    def _next_replay(self) -> int:
+        """The number of the replay of the next checkpoint in the midst of an iteration; -1 is that of pretraining."""
+        return -2 - self._amid_count
+
+    def _save_amid(self, carried: Mapping[str, Any] | None) -> None:
+        """Write a checkpoint in the midst of an iteration.
+
+        It holds how far the iteration is, so that nothing is played, learnt or counted twice by whoever goes on.
+
+        Args:
+            carried: What the running phase has come to, as plain data; None between two phases.
+
+        Raises:
+            KeyboardInterrupt: The run was asked to end.
+        """
+        self._ending.wait_no_more()
+        directory, iteration, number = self._checkpointer.directory, self._iteration, self._next_replay
+        if carried is not None:
+            carried = {**carried, "seconds": time.perf_counter() - iteration["began"]}
+        self._amid_count += 1
+        self._replay_of[iteration["number"]] = self._replay_number = number
+        amid = {**{name: iteration[name] for name in ("line", "scalars", "done")}, "carried": carried}
+        bundle = self._bundle(self.agent.bundle_and_checkpoint(directory, number), iteration["number"] - 1)
+        self._write(iteration["number"], {**bundle, "amid": amid, "replay": number}, amid=True)
+        if self._ending.asked:
+            raise KeyboardInterrupt
+
     def _save(self, iteration: int) -> None:
-        directory = self._checkpointer.directory
+        directory, self._replay_number = self._checkpointer.directory, iteration
         bundle = self._bundle(self.agent.bundle_and_checkpoint(directory, iteration), iteration)
-        self.agent.forget_checkpoints(directory, self._checkpointer.save(iteration, bundle))
+        self._replay_of.pop(iteration, None)
+        self._write(iteration, bundle)
+
+    def _write(self, iteration: int, bundle: Mapping[str, Any], amid: bool = False) -> None:
+        """Write a checkpoint, and forget the oldest ones."""
+        of_others = {"amid_count": self._amid_count, "replay_of": self._replay_of} if self._amid_count else {}
+        kept = self._checkpointer.save(iteration, {**bundle, **of_others}, amid)
+        self._replay_of = {each: number for each, number in self._replay_of.items() if each in kept}
+        self.agent.forget_checkpoints(self._checkpointer.directory, {self._replay_of.get(each, each) for each in kept})
+        self._saved_at = time.monotonic()
 
     def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
         """Return what a checkpoint holds: the agent's state, and the counts of a run with iteration `done` done."""

@@ -1,8 +1,10 @@
 """Training on many environments at once: the runner's phases, played by `VectorAgent` on batched environments.
 
-N environments share no moment between two episodes. So where a checkpoint is written all of them are *cut*: their
-episodes are truncated and bootstrapped, and do not count as returns. They are cut in the run that is not interrupted
-too, and both go on by beginning an episode in each. Nothing of an environment's state is ever saved.
+N environments share no moment between two episodes, and nothing of an environment's state is ever saved. So games go on
+over a checkpoint, and whoever goes on from it begins an episode in each environment: there those that ran are *cut*,
+which do not count as returns, and the run differs from one that was not interrupted. With ``Runner.exact_resume`` all
+are cut where a checkpoint is written, truncated and bootstrapped, in the run that is not interrupted too; both then go
+on alike.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from async_wrappers.agents.experiment.episode import (
     episode_seed,
     is_game_over,
 )
-from async_wrappers.agents.experiment.learners import Group, OtherLearners, Share
+from async_wrappers.agents.experiment.learners import Group, OtherLearners, Share, Trained
 from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.runner import (
     DifferentExperiment,
@@ -118,12 +120,14 @@ class VectorRunner(Runner):
         evaluation_envs: Environments of evaluation phases; None means at most 8, and at most `num_envs`.
         create_vector_fn: From ``num_envs=`` to a vector of Gymnasium's, such as ``@create_atari_vector`` or
             ``@create_gym_vector``. None puts environments of ``Runner.create_environment_fn`` side by side. Such
-            episodes are seeded one by one, those of a vector where it begins: at the start and after each checkpoint;
-            and ``Runner.max_steps_per_episode`` does not reach into a vector.
+            episodes are seeded one by one, those of a vector where it begins: at the start of a run and of a resumed
+            one, and with ``Runner.exact_resume`` after each checkpoint; and ``Runner.max_steps_per_episode`` does not
+            reach into a vector.
         double_buffered: Play two halves in turns: one half steps while the other half's actions are computed.
         processes: Spread the environments over so many processes; 0 plays them in this one. For environments that are
             slow and written in Python.
-        checkpoint_every: Iterations between two checkpoints; the last iteration always writes one.
+        checkpoint_every: Iterations between two checkpoints; the last iteration always writes one. See
+            ``Runner.checkpoint_minutes`` too.
         replay_ratio: Transitions learnt from for each one lived; None for ``num_updates_per_train_step`` updates every
             ``update_period`` decisions of all environments together.
         act_devices: Devices that act, such as ``("cuda:1", "cuda:2")``: each has a copy of the policy's network, and
@@ -199,6 +203,11 @@ class VectorRunner(Runner):
                 "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: "
                 "many environments have no common order of them; bind 'continuous_train_and_eval'"
             )
+        if self.exact_resume and self.checkpoint_minutes is not None:
+            raise ValueError(
+                "Runner.checkpoint_minutes must be None where Runner.exact_resume=True and create_runner.schedule = "
+                f"'vector', got {self.checkpoint_minutes}: games that the clock cuts are cut alike in no other run"
+            )
         self.num_envs, self.checkpoint_every = num_envs, checkpoint_every
         self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
         if create_vector_fn is not None:
@@ -224,6 +233,7 @@ class VectorRunner(Runner):
         self._evaluated = np.zeros(self._evaluating, np.int64)  # episodes of each environment
         self._others: OtherLearners | None = None
         self._shares: list[dict[str, Any]] = []  # what a checkpoint holds of the other learners
+        self._gathered: list[dict[str, Any]] = []  # what they have answered for the one that is being written
         self._cut_frames = 0  # of all training
         self._first_number = 0  # of the running phase's episodes
         self._writes = False  # whether the running iteration ends with a checkpoint
@@ -286,7 +296,7 @@ class VectorRunner(Runner):
         others = OtherLearners(make_share, self._learners, own_modules(), self._threads)
         try:
             learner = cloudpickle.dumps(self._agent.learner.state_dict())
-            number = self.start_iteration - 1
+            number = self._replay_number
             states: list[Any] = [*self._shares] or [None] * (self._learners - 1)
             each = [(learner, state, self._checkpointer.directory, number) for state in states]
             others.tell("restore", each=each)
@@ -336,30 +346,56 @@ class VectorRunner(Runner):
         self._writes = (iteration + 1) % self.checkpoint_every == 0 or iteration == self.num_iterations - 1
         super()._run_iteration(iteration)
 
+    @property
+    def _saves_amid(self) -> bool:
+        """Whether games may go on over a checkpoint, as they do over one that comes when the clock or a user says."""
+        return not self.exact_resume
+
     def _run_phase(self, phase: Phase, length: Length) -> Played:
         self._first_number = self._episodes[phase]
         return self._train(length) if phase == Phase.TRAIN else self._evaluate(phase, length)
 
     def _train(self, length: Length) -> Played:
-        agent, others = self._agent, self._others
-        updates, frames_before = agent.updates, self._frames
-        terms = length.frames, length.episodes, self._writes
+        agent, others, carried = self._agent, self._others, self._carried(Phase.TRAIN)
+        so_far = _SoFar(**carried["so_far"]) if carried else _SoFar(agent.updates, self._frames)
+        episodes_before = self._first_number = self._episodes[Phase.TRAIN] - len(so_far.over)
+        frames_done = self._frames - so_far.frames_before
+        episodes_left = None if length.episodes is None else length.episodes - len(so_far.over)
+        terms = length.frames - frames_done, episodes_left, self._writes and self.exact_resume
+
+        def show(over: Sequence[Ended], frames: int, meters: Meters) -> None:
+            self._show(Phase.TRAIN, [*so_far.over, *over], frames_done + frames, meters)
+
+        def count(trained: Sequence[Trained]) -> _SoFar:
+            """Return what the phase has come to, and count it in the run."""
+            self._frames = sum(each.frames for each in trained)
+            now = so_far.and_then(trained)
+            self._episodes[Phase.TRAIN] = episodes_before + len(now.over)
+            return now
+
+        def due(harmless: bool) -> int:
+            return self._next_replay if self._ending.asked or (harmless and self._is_due()) else 0
+
+        def save(number: int, trained: Trained) -> None:
+            answers = [] if others is None else others.answers()
+            self._gathered = [state for state, _ in answers]
+            now = count([trained, *(each for _, each in answers)])
+            self._save_amid({"phase": Phase.TRAIN.name, "so_far": now.plain()})
+
         if others is not None:
-            others.tell("train", *terms)
+            others.tell("train_along", *terms, self._checkpointer.directory)
+        with self._ending.at_once():  # thousands of games take minutes to seed
+            self._share.begin()
         with others.watched() if others is not None else nullcontext():
-            trained = [self._share.train(*terms, partial(self._show, Phase.TRAIN))]
+            trained = [self._share.train(*terms, show, due, save)]
         trained += others.answers() if others is not None else []
-        over = [episode for each in trained for episode in each.over]
-        meters = agent.meters  # all make the same updates
-        for each in trained[1:]:
-            for name in ("acted", "added", "sampled", "lag"):
-                setattr(meters, name, getattr(meters, name) + getattr(each.meters, name))
         self._cut_frames += sum(each.cut_frames for each in trained)
-        self._frames = sum(each.frames for each in trained)
-        self._episodes[Phase.TRAIN] += len(over)
-        frames, actions = self._frames - frames_before, sum(each.actions for each in trained)
-        self._show(Phase.TRAIN, over, frames, meters)
-        return Played(_episodes(over), actions, agent.updates - updates, None, frames)
+        now = count(trained)
+        for name in _COUNTED:
+            setattr(agent.meters, name, getattr(now, name))
+        frames = self._frames - now.frames_before
+        self._show(Phase.TRAIN, now.over, frames, agent.meters)
+        return Played(_episodes(now.over), now.actions, agent.updates - now.updates_before, None, frames)
 
     def _evaluate(self, phase: Phase, length: Length) -> Played:
         """Let each environment play its share, in episodes that no other phase knows of."""
@@ -380,6 +416,8 @@ class VectorRunner(Runner):
         envs.begin(seeds(self._evaluated.tolist()))
         running = {env_id for env_id in range(count) if not is_done(env_id)}
         while running:
+            if self._ending.asked:
+                self._save_amid(None)  # the evaluation is begun again
             shown = envs.recv()
             for episode in rows.note(shown):
                 digest, digests[episode.env_id] = digests[episode.env_id], 0
@@ -471,16 +509,21 @@ class VectorRunner(Runner):
             super()._save(iteration)
 
     def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
-        vector = {"evaluated": self._evaluated.tolist(), "cut_frames": self._cut_frames}
+        vector: dict[str, Any] = {"evaluated": self._evaluated.tolist(), "cut_frames": self._cut_frames}
         if self._others is not None:
-            self._others.tell("save", self._checkpointer.directory, done)
-            vector["shares"] = self._shares = self._others.answers()
+            if not self._gathered:
+                self._others.tell("save", self._checkpointer.directory, self._replay_number)
+                self._gathered = self._others.answers()
+            vector["shares"] = self._shares = self._gathered
+            self._gathered = []
         return {**super()._bundle(agent, done), "vector": vector}
 
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
         super()._take_counts(bundle)
-        self._cut_frames = bundle["vector"]["cut_frames"]
         self._shares = bundle["vector"].get("shares", [])
+        # What ran where the checkpoint was written goes on nowhere.
+        all_rows = [each["rows"] for each in (bundle["agent"], *self._shares)]
+        self._cut_frames = bundle["vector"]["cut_frames"] + sum(sum(rows.get("cut", ())) for rows in all_rows)
         evaluated = bundle["vector"]["evaluated"]
         # Another number of evaluation environments goes on after the longest.
         same = len(evaluated) == self._evaluating
@@ -499,6 +542,50 @@ class VectorRunner(Runner):
         facts = super().facts()
         learners = f", {self._learners} learners" if self._learners > 1 else ""
         return {**facts, "environment": f"{facts['environment']}, {self.num_envs} at once{learners}"}
+
+
+_COUNTED = ("acted", "added", "updates", "sampled", "lag")  # in a phase, as `Meters` have them
+
+
+@dataclass(frozen=True)
+class _SoFar:
+    """What a training phase has come to: plain data, which a checkpoint in its midst holds.
+
+    Attributes:
+        updates_before: Updates before the phase.
+        frames_before: Frames of training before it.
+        over: The episodes that ended, those that were cut left out.
+        actions: That took effect.
+        acted: As in `Meters`, and so are the others.
+    """
+
+    updates_before: int
+    frames_before: int
+    over: Sequence[Ended] = ()
+    actions: int = 0
+    acted: int = 0
+    added: int = 0
+    updates: int = 0
+    sampled: int = 0
+    lag: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "over", [Ended(*each) for each in self.over])
+
+    def plain(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data."""
+        return {**vars(self), "over": [[*episode] for episode in self.over]}
+
+    def and_then(self, trained: Sequence[Trained]) -> _SoFar:
+        """Return what it has come to with what the learners' shares have come to since."""
+        counts = {name: getattr(self, name) for name in _COUNTED}
+        for number, each in enumerate(trained):
+            for name in _COUNTED:
+                if name != "updates" or number == 0:  # all make the same updates
+                    counts[name] += getattr(each.meters, name)
+        over = [*self.over, *(episode for each in trained for episode in each.over)]
+        actions = self.actions + sum(each.actions for each in trained)
+        return replace(self, over=over, actions=actions, **counts)
 
 
 _IN_WORDS = {

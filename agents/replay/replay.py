@@ -17,7 +17,8 @@ Transitions come one by one (`observe`) or in *blocks*, a row for each of some e
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +41,7 @@ from async_wrappers.agents.files import (
     write_segment,
 )
 from async_wrappers.agents.replay.reservoir import Reservoir
-from async_wrappers.agents.replay.ring import FINAL, LOST, TERMINAL, Ring, joined
+from async_wrappers.agents.replay.ring import FINAL, LOST, PIECE, TERMINAL, Ring, joined
 from async_wrappers.agents.replay.selectors import SELECTORS, Positions, Selector, Uniform
 from async_wrappers.agents.replay.sequence_ring import SequenceRing
 from async_wrappers.agents.schema import TransitionSchema
@@ -323,8 +324,7 @@ class Replay:
             number: names the save; an index of the same number is replaced.
 
         Returns:
-            The names of the files that `load` needs: the segments, oldest first, one environment's after another's, and
-            the index.
+            The names of the files that `load` needs: the segments, oldest first, and the index.
 
         Raises:
             OSError: a file could not be written; the earlier indexes still load then.
@@ -332,12 +332,14 @@ class Replay:
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         log = self._storage
-        segments: list[Segment] = []
-        for (oldest, head), listed in zip(log.logs(), self._by_log(log.still_listed(self._segments)), strict=True):
-            whole = listed if all(segment.is_whole(directory) for segment in listed) else []
+        listed = log.still_listed(self._segments)
+        whole = listed if all(segment.is_whole(directory) for segment in listed) else []
+        if self.num_envs > 1:
+            segments = whole + self._write_lanes(directory, whole)
+        else:
+            [(oldest, head)] = log.logs()
             first = whole[-1].stop if whole else oldest
-            new = [write_segment(directory, first, head, log.pieces(first))] if first < head else []
-            segments += whole + new
+            segments = whole + ([write_segment(directory, first, head, log.pieces(first))] if first < head else [])
         self._segments = listed = segments
         snapshot = []
         if arrays := self._snapshot():
@@ -378,8 +380,7 @@ class Replay:
         self.clear()
         for segment in whole:
             with doing_without_damage(partial, on_refusal=self.clear):
-                self._put(directory, segment)
-                held.append(segment)
+                held.append(self._put(directory, segment))
         self._storage.move_to(counters)
         for (oldest, head), of_log in zip(self._storage.logs(), self._by_log(held), strict=True):
             for first, stop in gaps(oldest, head, of_log):
@@ -387,23 +388,49 @@ class Replay:
         self._restore(counters, snapshot)
         lost: int = counters["transitions"] - len(self)
         self.end_running()
-        self._segments = held
+        # Files of one environment each, of older versions: the next save writes all that lives into one.
+        self._segments = held if self.num_envs == 1 or all(segment.lanes for segment in held) else []
         return lost
 
-    def _put(self, directory: Path, segment: Segment) -> None:
-        """Put a segment's entries into the storage."""
-        first = segment.first
+    def _put(self, directory: Path, segment: Segment) -> Segment:
+        """Put a segment's entries into the storage; return it with what it holds of each of several logs."""
+        first, lanes = segment.first, None
         for piece in read_segment(directory, segment):
+            if piece.keys() == {_LANES} and self.num_envs > 1 and lanes is None:
+                lanes = _Lanes(piece[_LANES], self.num_envs)
+                continue
             if piece.keys() != set(self._storage.names()):
                 raise ValueError(f"{segment.name} in {directory} is torn or altered: it lacks a field")
-            first = self._storage.put(first, piece)
+            if lanes is None:
+                first = self._storage.put(first, piece)
+            else:
+                for at, part in lanes.parts(piece):
+                    self._storage.put(at, part)
+        return segment if lanes is None else replace(segment, lanes=lanes.bounds)
 
-    def _by_log(self, segments: Iterable[Segment]) -> list[list[Segment]]:
-        """Return the segments of each log."""
-        of_logs: list[list[Segment]] = [[] for _ in range(self.num_envs)]
+    def _by_log(self, segments: Iterable[Segment]) -> list[list[tuple[int, int]]]:
+        """Return of each log what the segments hold: the number of the first entry and that after the last one."""
+        of_logs: list[list[tuple[int, int]]] = [[] for _ in range(self.num_envs)]
         for segment in segments:
-            of_logs[segment.first % self.num_envs].append(segment)
+            if segment.lanes:
+                for of_log, bounds in zip(of_logs, segment.lanes, strict=True):
+                    of_log.append(bounds)
+            else:
+                of_logs[segment.first % self.num_envs].append((segment.first, segment.stop))
         return of_logs
+
+    def _write_lanes(self, directory: Path, whole: Sequence[Segment]) -> list[Segment]:
+        """Write what is new in any log into one segment, if anything is."""
+        logs = self._storage.logs()
+        held = [stop for _, stop in whole[-1].lanes] if whole else [oldest for oldest, _ in logs]
+        bounds = [(max(stop, oldest), head) for stop, (oldest, head) in zip(held, logs, strict=True)]
+        if all(first == stop for first, stop in bounds):
+            return []
+        lanes = _Lanes(np.array(bounds, np.int64), self.num_envs)
+        pieces = lanes.joined(self._storage.pieces)
+        new = [(first, stop) for first, stop in bounds if first < stop]
+        least, most = min(first for first, _ in new), max(stop for _, stop in new)
+        return [replace(write_segment(directory, least, most, pieces), lanes=lanes.bounds)]
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """Delete the indexes in `directory` whose number is not in `keep`, and the segments that no kept index lists.
@@ -428,6 +455,57 @@ class Replay:
                 raise ValueError(
                     f"{name} must be as in the saved replay, {saved[name]!r}, got {value!r}, make the replay alike"
                 )
+
+
+# A segment of several logs is one run of entries, one log's after another's, whatever the number of logs. Its first
+# piece has one array, which says of each log the number of the first entry that is in it, and that after the last one.
+
+_LANES = "lanes"
+
+
+class _Lanes:
+    """What a segment holds of several logs, whose numbers are `num_envs` apart.
+
+    Raises:
+        ValueError: It cannot hold that.
+    """
+
+    def __init__(self, bounds: npt.NDArray[np.int64], num_envs: int) -> None:
+        ordered = bounds.shape == (num_envs, 2) and bool((bounds[:, 1] >= bounds[:, 0]).all())
+        if not ordered or (bounds % num_envs != np.arange(num_envs)[:, None]).any():
+            raise ValueError("what a segment holds of each environment must be ranges of its numbers")
+        self.bounds = tuple((int(first), int(stop)) for first, stop in bounds)
+        self._apart = num_envs
+        self._left = [bound for bound in self.bounds if bound[0] < bound[1]]
+
+    def joined(self, pieces: Callable[[int], Iterator[Arrays]]) -> Iterator[Arrays]:
+        """Yield the first piece, then the entries of all logs, a few thousand at a time."""
+        yield {_LANES: np.array(self.bounds, np.int64)}
+        waiting: list[Arrays] = []
+        entries = 0
+        for first, _ in self._left:
+            for piece in pieces(first):
+                waiting.append(piece)
+                entries += len(next(iter(piece.values())))
+                if entries >= PIECE:
+                    yield joined(waiting)
+                    waiting, entries = [], 0
+        if waiting:
+            yield joined(waiting)
+
+    def parts(self, piece: Arrays) -> Iterator[tuple[int, Arrays]]:
+        """Yield what a piece holds of one log after another, each with the number of its first entry."""
+        start, entries = 0, len(next(iter(piece.values())))
+        while start < entries:
+            if not self._left:
+                raise ValueError("a segment holds more entries than it says")
+            first, stop = self._left[0]
+            count = min(entries - start, (stop - first) // self._apart)
+            yield first, {name: column[start : start + count] for name, column in piece.items()}
+            start, first = start + count, first + count * self._apart
+            self._left[0] = first, stop
+            if first == stop:
+                del self._left[0]
 
 
 def _check_batch_size(batch_size: int) -> None:

@@ -83,7 +83,8 @@ __all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "j
 # environment are consecutive rows of its lane, which is what stacks, returns and sequences are read from; `steps`, the
 # selector and an assembler's reads take positions, and see no lanes except where a read wraps around: at a lane's end
 # instead of the arrays' end. Slot g of lane e gets the number g E + e, which is g for one environment. A lane that is
-# never written again, for demonstrations, is a part that is never evicted. In files each lane is a log of its own.
+# never written again, for demonstrations, is a part that is never evicted. To the files each lane is a log of its own,
+# and a save writes what is new in all of them into one file.
 # The price: every environment has the same share of the memory, however fast it plays.
 #
 # Rows of several environments come as a block, and are written in arrays (`extend`): lanes do not touch each other, so
@@ -657,9 +658,19 @@ class Ring:
         return stop
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
-        """Return the segments that hold a live slot."""
-        oldest = [first for first, _ in self.logs()]
-        return [segment for segment in listed if segment.stop > oldest[segment.first % self.num_envs]]
+        """Return the segments that hold a live slot; none where most of what they hold is gone, and all is new."""
+        kept = [segment for segment in listed if _any_after(segment, self.logs())]
+        if self.num_envs == 1:
+            return kept
+        # Of several lanes the slowest one keeps a file, in which slots of the faster ones are long gone.
+        written = sum(stop - first for segment in kept for first, stop in segment.lanes) // self.num_envs
+        return kept if written <= 2 * self.capacity else []
+
+
+def _any_after(segment: Segment, logs: Sequence[tuple[int, int]]) -> bool:
+    """Return whether a segment holds a slot that lives."""
+    each = segment.lanes or [(segment.first, segment.stop)]
+    return any(stop > first and stop > oldest for (first, stop), (oldest, _) in zip(each, logs, strict=True))
 
 
 class _Appended(NamedTuple):

@@ -115,8 +115,8 @@ class BatchedEnvs(Protocol):
         nothing has happened since. What delayed environments carried for later is lost, and counted in
         ``realtime["unreported_reward"]``. So the rewards of all rows and the unreported ones add up to what was paid.
 
-        A runner cuts where it writes a checkpoint, in an uninterrupted run too: N environments are never all between
-        two episodes, and after `begin` both runs are the same.
+        A runner whose resumed runs are to be exact cuts where it writes a checkpoint, in an uninterrupted run too: N
+        environments are never all between two episodes, and after `begin` both runs are the same.
         """
 
     def close(self) -> None:

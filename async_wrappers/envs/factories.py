@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import AtariPreprocessing, RepeatAction
 
 from async_wrappers.checks import flag, whole, whole_frames
+from async_wrappers.envs.atari_games import atari_games
 from async_wrappers.extras import extra
 
 __all__ = [
@@ -260,11 +261,11 @@ def create_atari_vector(
     """Make many copies of an Atari game as one vector, which steps them in threads of its own.
 
     It is ``ale_py.AtariVectorEnv`` behind the parameters of `create_atari_environment`, and without sticky actions each
-    game gives that function's frames and rewards, bit for bit. Sticky actions and the number of no-ops are drawn by
-    other generators, with the same probabilities. It resets in the same step (``AutoresetMode.SAME_STEP``).
-    ``info["episode_return"]`` is the sum of the unclipped rewards of each game so far, and
-    ``info["final_info"]["episode_return"]`` that of games that have ended, or with `episodic_life` of those whose life
-    has.
+    game gives that function's frames and rewards, bit for bit; more than 32 games are several of them. Sticky actions
+    and the number of no-ops are drawn by other generators, with the same probabilities. It resets in the same step
+    (``AutoresetMode.SAME_STEP``). ``info["episode_return"]`` is the sum of the unclipped rewards of each game so far,
+    and ``info["final_info"]["episode_return"]`` that of games that have ended, or with `episodic_life` of those whose
+    life has.
 
     Args:
         game_name: As in `create_atari_environment`, and so are those that are not described here.
@@ -308,9 +309,7 @@ def create_atari_vector(
                 "VectorRunner.create_vector_fn = None"
             )
     game = gym.spec(find_atari_game(game_name)).kwargs["game"]
-    from ale_py.vector_env import AtariVectorEnv
-
-    env: VectorEnv = AtariVectorEnv(
+    env: VectorEnv = atari_games(
         game,
         num_envs,
         num_threads=whole("num_threads", num_threads, 0),

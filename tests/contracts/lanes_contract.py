@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.files import DamagedReplay, read_index
+from async_wrappers.agents.files import DamagedReplay, read_index, write_index, write_segment
 from tests.contracts.replay_contract import (
     EXTRAS,
     Config,
@@ -200,7 +200,7 @@ class LanesContract:
 
     @given(configs, st.integers(2, 4), seeds, st.data())
     @contract_settings
-    def test_a_damaged_file_costs_what_its_environment_had_in_it_and_no_more(
+    def test_a_damaged_file_costs_what_environments_had_in_it_and_no_more(
         self, tmp_path_factory: pytest.TempPathFactory, config: Config, num_envs: int, seed: int, data: st.DataObject
     ) -> None:
         directory = tmp_path_factory.mktemp("replay")
@@ -221,9 +221,14 @@ class LanesContract:
         partial.load(directory, 0, partial=True)
         left, known = partial.valid_slots(), whole.valid_slots()
         assert set(left.tolist()) <= set(known.tolist())
-        of_others = known[known % num_envs != torn.first % num_envs]
-        assert set(of_others.tolist()) <= set(left.tolist())
-        assert not any(torn.first <= slot < torn.stop for slot in left[left % num_envs == torn.first % num_envs])
+        [held] = [segment.lanes for segment in whole._segments if segment == torn]
+        for env_id, (first, stop) in enumerate(held):
+            kept, of_env = (slots[slots % num_envs == env_id] for slots in (left, known))
+            assert not ((kept >= first) & (kept < stop)).any()
+            # What was written before and after it stays, but for what reads a slot of it.
+            reach = num_envs * 16
+            apart = of_env[(of_env < first - reach) | (of_env >= stop + reach) | (first == stop)]
+            assert set(apart.tolist()) <= set(kept.tolist())
         if left.size:
             assert_identical(partial.transitions(left), whole.transitions(left))
         partial.save(directory, 1)
@@ -241,10 +246,43 @@ class LanesContract:
         second = replay.save(tmp_path, 1)
         # Numbers of environment e are e, e + 3, e + 6, ...
         found = [[name[8:33] for name in names if name.startswith("segment")] for names in (first, second)]
-        ranges = ["000000000000_000000000003", "000000000002_000000000005", "000000000005_000000000011"]
-        assert found[0][:2] == ranges[:2]
-        assert found[1][:3] == ranges
+        ranges = ["000000000000_000000000005", "000000000005_000000000011"]
+        assert found[0][:1] == ranges[:1]
+        assert found[1][:2] == ranges
         assert set(first) - set(second) <= {first[-1], first[-2]}  # the index and, of priorities, the snapshot
+
+    def test_a_save_is_one_file_of_transitions_whatever_the_number_of_environments(self, tmp_path: Path) -> None:
+        replay, snapshot = self.filled(Config(capacity=120), 10), 0
+        for number in range(3):
+            replay.save(tmp_path, number)
+            listed, of_snapshot, _ = read_index(tmp_path, number)
+            assert len(listed) == 1
+            snapshot += len(of_snapshot)
+        assert len(list(tmp_path.iterdir())) == 3 + 1 + snapshot  # an index each, and what changes from save to save
+        loaded = self.make_replay(Config(capacity=120), 10)
+        assert loaded.load(tmp_path, 2) == 0
+        replay.end_running()
+        assert_same_state(loaded, replay)
+
+    def test_files_of_one_environment_each_as_older_versions_wrote_them_are_loaded(self, tmp_path: Path) -> None:
+        replay, loaded = self.filled(Config(capacity=36), 3), self.make_replay(Config(capacity=36), 3)
+        storage = replay._storage
+        older = [
+            write_segment(tmp_path, first, stop, storage.pieces(first))
+            for first, stop in storage.logs()
+            if first < stop
+        ]
+        snapshot = replay._snapshot()
+        moment = [write_segment(tmp_path, storage.oldest, storage.head, [snapshot])] if snapshot else []
+        write_index(tmp_path, 0, older, moment, replay._counters())
+        assert loaded.load(tmp_path, 0) == 0
+        replay.end_running()
+        assert_same_state(loaded, replay)
+        loaded.save(tmp_path, 1)
+        assert len(older) == 3 and len(read_index(tmp_path, 1)[0]) == 1
+        again = self.make_replay(Config(capacity=36), 3)
+        assert again.load(tmp_path, 1) == 0
+        assert_same_state(again, loaded)
 
     @pytest.mark.parametrize("others", [1, 2])
     def test_files_of_another_number_of_environments_are_refused(self, tmp_path: Path, others: int) -> None:

@@ -432,6 +432,7 @@ def state(runner: VectorRunner) -> dict[str, Any]:
     ids=["lstm", "gru, halves, overlapping", "none", "queue, elite, standard, drawn ahead, overlapping"],
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tuple[str, ...]) -> None:
+    bindings = (*bindings, "Runner.exact_resume = True")
     whole = make(tmp_path / "whole", "Runner.num_iterations = 4", *bindings)
     whole.run_experiment()
     make(tmp_path / "parts", "Runner.num_iterations = 2", *bindings).run_experiment()

@@ -55,6 +55,42 @@ def test_a_directory_that_is_not_there_holds_no_checkpoints_and_is_not_made(tmp_
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("what", ["replace", "sentinel", "forgetting"])
+@pytest.mark.parametrize("amid", [True, False])
+def test_of_a_checkpoint_and_the_one_that_replaces_it_one_is_good_at_any_moment(
+    tmp_path: Path, what: str, amid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpointer = saved(tmp_path, 1)
+    checkpointer.save(1, {**bundle(1), "part": 1}, amid=True)
+    assert checkpointer.is_amid(1) and not checkpointer.is_amid(0)
+    write, replace, calls = checkpoint.write_text_atomically, os.replace, []
+
+    def crash(*arguments: Any) -> None:
+        raise Crash
+
+    if what == "replace":
+        monkeypatch.setattr(
+            checkpoint.os, "replace", lambda a, b: crash() if str(a).endswith(".new") else replace(a, b)
+        )
+    elif what == "sentinel":
+
+        def write_once(*arguments: Any) -> None:
+            calls.append(write(*arguments) if not calls else crash())
+
+        monkeypatch.setattr(checkpoint, "write_text_atomically", write_once)
+    else:
+        monkeypatch.setattr(Checkpointer, "_numbered", crash)
+    with pytest.raises(Crash):
+        checkpointer.save(1, {**bundle(1), "part": 2}, amid=amid)
+    monkeypatch.undo()
+    (number, content), _ = Checkpointer(tmp_path).load_each()
+    assert (number, content["part"]) == (1, 1 if what == "replace" else 2)
+    assert Checkpointer(tmp_path).is_amid(1) == (amid or what != "forgetting")
+    checkpointer.save(1, {**bundle(1), "part": 3})
+    assert not checkpointer.is_amid(1) and loaded(tmp_path) == [1, 0]
+    assert not list(tmp_path.rglob("*.new"))
+
+
 def test_the_sentinel_holds_the_files_hash(tmp_path: Path) -> None:
     saved(tmp_path, 1)
     digest = hashlib.sha256((tmp_path / "checkpoints" / "ckpt.0").read_bytes()).hexdigest()

@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.experiment.episode import Phase
 from async_wrappers.agents.experiment.learners import Group, LearnerFailed, Share, Trained
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
@@ -212,6 +213,7 @@ BINDINGS = (
     "Runner.num_iterations = 4",
     "VectorRunner.num_envs = 4",
     "VectorRunner.checkpoint_every = 2",
+    "Runner.exact_resume = True",
 )
 
 
@@ -241,13 +243,13 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     assert whole._frames == sum(sum(each) for each in ([*whole._agent.rows.frames], whole._shares[0]["rows"]["frames"]))
 
     stopped = make(tmp_path / "parts")
-    train_once, phases = stopped._train, []
+    train_once, phases, killed = stopped._train, [], []
 
     def kill_in_the_last_iteration(length: Any) -> Any:
         phases.append(length)
         if len(phases) == 4:
-            (child,) = multiprocessing.active_children()
-            assert child.pid is not None
+            [(child, _)] = stopped._others._children  # type: ignore[union-attr]
+            killed.append(child.name)
             os.kill(child.pid, signal.SIGKILL)
         return train_once(length)
 
@@ -256,7 +258,7 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
         stopped.run_experiment()
     assert "learner 1 of 2 (process " in str(caught.value) and "was ended by SIGKILL" in str(caught.value)
     assert "goes on from the newest checkpoint" in str(caught.value) and "\n" not in str(caught.value)
-    assert not multiprocessing.active_children()
+    assert killed == ["learner 1"] and not learners_that_live()
 
     with pytest.raises(DifferentExperiment, match="learners: 2 there, None here"):
         make(tmp_path / "parts", learners=1).resume()
@@ -265,7 +267,44 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     resumed.run_experiment()
     assert_identical(state(resumed), state(whole))
     assert differs(state(stopped)["learner"], state(whole)["learner"])
-    assert not multiprocessing.active_children()
+    assert not learners_that_live()
+
+
+def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_did(tmp_path: Path) -> None:
+    stopped = make(tmp_path, "Runner.exact_resume = False")
+
+    def due() -> bool:
+        updates, written = stopped.agent.updates, stopped._amid_count
+        stopped._ending.asked = written == 1 and updates >= 6
+        return updates >= 3 * (written + 1)
+
+    stopped._is_due = due  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run_experiment()
+    assert stopped._amid_count == 2 and not learners_that_live()
+    replays, found = (list((tmp_path / "checkpoints").glob(each)) for each in ("replay_1/index_*", "ckpt.*"))
+    assert len(replays) == len(found)
+    resumed = make(tmp_path, "Runner.exact_resume = False")
+    assert resumed.resume() and resumed.start_iteration == stopped.iterations_done
+    assert (resumed._frames, resumed.agent.updates) == (stopped._frames, stopped.agent.updates)
+    assert resumed._cut_frames == sum(sum(each["cut"]) for each in rows_of(stopped)) > 0
+    resumed.run_experiment()
+    lines = read_iterations(tmp_path)
+    running = sum(sum(each["cut"]) for each in rows_of(resumed))
+    ended = sum(sum(line["train_episode_lengths"]) for line in lines)
+    assert ended + lines[-1]["cut_frames"] + running == lines[-1]["frames"] == resumed._frames >= 480
+    assert sum(line["train_updates"] for line in lines) == resumed.agent.updates > 10
+    assert sum(len(line["train_episode_returns"]) for line in lines) == resumed._episodes[Phase.TRAIN]
+    assert not learners_that_live()
+
+
+def rows_of(runner: VectorRunner) -> list[dict[str, Any]]:
+    return [runner._agent.rows.state_dict(), *(share["rows"] for share in runner._shares)]
+
+
+def learners_that_live() -> list[Any]:
+    """Processes of learners; those of other tests may take a moment to end."""
+    return [child for child in multiprocessing.active_children() if child.name.startswith("learner ")]
 
 
 @pytest.mark.slow

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
+import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +19,9 @@ import torch
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.experiment import ending
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
+from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.episode import Phase, episode_seed
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.live import create_runner
@@ -260,6 +265,75 @@ class TestResuming:
         resumed = make_runner(tmp_path)
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
+
+    @pytest.mark.parametrize("at", [1, 2, 4, 7])
+    def test_a_run_that_is_asked_to_end_amid_an_iteration_ends_as_an_uninterrupted_one(
+        self, tmp_path: Path, at: int, uninterrupted: tuple[dict[str, Any], Path]
+    ) -> None:
+        stopped, asked = make_runner(tmp_path), []
+
+        def due() -> bool:
+            asked.append(None)
+            stopped._ending.asked = len(asked) == at
+            return stopped._ending.asked
+
+        stopped._is_due = due  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            stopped.run_experiment()
+        assert stopped._amid_count == 1 and stopped._frames > 0
+        resumed = make_runner(tmp_path)
+        assert resumed.resume() and resumed.start_iteration == stopped.iterations_done
+        assert resumed._frames == stopped._frames and resumed.agent.updates == stopped.agent.updates
+        resumed.run_experiment()
+        assert_identical(state(resumed), uninterrupted[0])
+
+    def test_checkpoints_after_every_episode_change_nothing(
+        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
+    ) -> None:
+        runner = run(tmp_path, checkpoint_minutes=1e-6)
+        assert runner._amid_count > 2 * ITERATIONS
+        assert_identical(state(runner), uninterrupted[0])
+        assert sorted(path.name for path in (tmp_path / "checkpoints").glob("ckpt*")) == ["ckpt.0", "ckpt.1", "ckpt.2"]
+
+    def test_a_signal_amid_an_episode_lets_it_end(
+        self, tmp_path: Path, uninterrupted: tuple[dict[str, Any], Path]
+    ) -> None:
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        stopped = make_runner(tmp_path)
+        step, steps = stopped.environment.step, itertools.count(1)
+
+        def interrupted(action: Any) -> Any:
+            if next(steps) == 75:
+                signal.raise_signal(signal.SIGINT)
+            return step(action)
+
+        stopped.environment.step = interrupted  # type: ignore[method-assign]
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                stopped.run_experiment()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert stopped._amid_count == 1
+        resumed = make_runner(tmp_path)
+        resumed.run_experiment()
+        assert_identical(state(resumed), uninterrupted[0])
+
+    @pytest.mark.parametrize("how", ["twice", "too slow"])
+    def test_a_run_that_does_not_come_to_a_moment_is_interrupted(
+        self, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(ending, "_PATIENCE", 0.05)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        begun = time.monotonic()
+        try:
+            with pytest.raises(KeyboardInterrupt), Ending().deferred():
+                signal.raise_signal(signal.SIGINT)
+                if how == "twice":
+                    signal.raise_signal(signal.SIGINT)
+                time.sleep(60)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert time.monotonic() - begun < 30
 
     @pytest.mark.parametrize("what", ["bundle_and_checkpoint", "forget_checkpoints"])
     def test_a_run_that_crashes_while_it_saves_ends_as_an_uninterrupted_one(

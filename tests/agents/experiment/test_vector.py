@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -140,6 +143,7 @@ RUNS = {
 @pytest.mark.parametrize("bindings", RUNS.values(), ids=RUNS)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Sequence[str]) -> None:
     every = ("Runner.training_steps = 120", "Runner.evaluation_steps = 20", "VectorRunner.checkpoint_every = 2")
+    every += ("Runner.exact_resume = True",)
     whole = make_vector(tmp_path / "whole", *every, "Runner.num_iterations = 4", *bindings)
     whole.run_experiment()
 
@@ -166,6 +170,123 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: Se
     assert whole.agent.updates > 20
     assert_identical(state(resumed), state(whole))
     assert differs(learnt(stopped), learnt(whole))
+
+
+OFTEN = ("Runner.training_steps = 90", "Runner.evaluation_steps = 20", "Runner.num_iterations = 4")
+
+
+@pytest.mark.parametrize("of", ["32", "halves, overlapping", "delayed", "copies, overlapping"])
+def test_checkpoints_change_nothing_of_a_run(tmp_path: Path, of: str) -> None:
+    bindings = RUNS[of]
+    often = make_vector(tmp_path / "often", *OFTEN, *bindings)
+    asked = itertools.count()
+    often._is_due = lambda: next(asked) % 4 == 3  # type: ignore[method-assign]
+    often.run_experiment()
+    assert often._amid_count >= 4
+    seldom = make_vector(tmp_path / "seldom", *OFTEN, *bindings, "VectorRunner.checkpoint_every = 4")
+    seldom.run_experiment()
+    assert_identical(state(often), state(seldom))
+    assert often._cut_frames == 0 and often.agent.updates > 15
+    names = sorted(path.name for path in (tmp_path / "often" / "checkpoints").glob("ckpt.*"))
+    assert names == [f"ckpt.{number}" for number in range(4)]
+    assert len(list((tmp_path / "often" / "checkpoints" / "replay").glob("index_*"))) == 4
+
+
+def counts(runner: VectorRunner) -> dict[str, Any]:
+    """What the lines say of all training, beside what the run counts by itself."""
+    lines = read_iterations(runner.base_dir)
+    assert [line["iteration"] for line in lines] == list(range(len(lines)))
+    ended = sum(sum(line["train_episode_lengths"]) for line in lines)
+    return {
+        "ended, cut and running": ended + lines[-1]["cut_frames"] + sum(runner._agent.rows.state_dict()["cut"]),
+        "frames": lines[-1]["frames"],
+        "updates": sum(line["train_updates"] for line in lines),
+        "actions": sum(line["train_actions"] for line in lines),
+        "episodes": sum(len(line["train_episode_returns"]) for line in lines),
+    }
+
+
+@pytest.mark.parametrize(("of", "at"), [("1", 1), ("32", 5), ("halves, overlapping", 15), ("a vector", 9)])
+def test_a_run_that_is_stopped_amid_an_iteration_counts_nothing_twice(tmp_path: Path, of: str, at: int) -> None:
+    bindings = RUNS[of]
+    stopped = make_vector(tmp_path, *OFTEN, *bindings)
+    asked: list[None] = []
+
+    def due() -> bool:
+        asked.append(None)
+        stopped._ending.asked = len(asked) == at
+        return stopped._ending.asked
+
+    stopped._is_due = due  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run_experiment()
+    done = stopped.iterations_done
+    resumed = make_vector(tmp_path, *OFTEN, *bindings)
+    assert resumed.resume() and resumed.start_iteration == done
+    assert resumed._frames == stopped._agent.rows.frames_of_all and resumed.agent.updates == stopped.agent.updates
+    cut = sum(stopped._agent.rows.state_dict()["cut"])
+    assert resumed._cut_frames == cut
+    resumed.run_experiment()
+    assert [line["cut_frames"] for line in read_iterations(tmp_path)][-1] == cut
+    found, frames = counts(resumed), resumed._frames
+    assert found["ended, cut and running"] == found["frames"] == frames
+    assert 360 <= frames < 360 + 4 * resumed.num_envs
+    assert found["updates"] == resumed.agent.updates and found["episodes"] == resumed._episodes[Phase.TRAIN]
+    assert found["actions"] <= frames
+    assert resumed.iterations_done == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_checkpoint_of_what_was_played(tmp_path: Path, number: signal.Signals) -> None:
+    terms = ("Runner.training_steps = 100_000", "Runner.num_iterations = 1", "VectorRunner.num_envs = 4")
+    run = make_vector(tmp_path, *terms)
+    decide, rounds = run._agent.decide, []
+
+    def interrupted(shown: Any) -> Any:
+        rounds.append(shown)
+        if len(rounds) == 50:
+            signal.raise_signal(number)
+        return decide(shown)
+
+    run._agent.decide = interrupted  # type: ignore[method-assign]
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run.run_experiment()
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+    assert run.iterations_done == 0
+    resumed = make_vector(tmp_path, *terms)
+    assert resumed.resume() and resumed.start_iteration == 0
+    assert 196 <= resumed._frames <= 208 and resumed.agent.updates == run.agent.updates > 5
+
+
+@pytest.mark.parametrize(
+    ("bindings", "sentence"),
+    [
+        (("Runner.checkpoint_minutes = 0",), "Runner.checkpoint_minutes must be > 0 minutes or None, got 0"),
+        (("Runner.exact_resume = 1",), "exact_resume must be True or False, got 1"),
+        (
+            ("Runner.checkpoint_minutes = 5", "Runner.exact_resume = True"),
+            "Runner.checkpoint_minutes must be None where Runner.exact_resume=True",
+        ),
+    ],
+)
+def test_wrong_terms_of_checkpoints_are_refused(tmp_path: Path, bindings: Sequence[str], sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        make_vector(tmp_path, *bindings)
+
+
+def test_a_checkpoint_is_written_after_so_many_minutes(tmp_path: Path) -> None:
+    run = make_vector(tmp_path / "seldom", *OFTEN, "Runner.checkpoint_minutes = 2")
+    run._saved_at = time.monotonic() - 115
+    assert not run._is_due()
+    run._saved_at -= 6
+    assert run._is_due()
+    often = make_vector(tmp_path / "often", *OFTEN, "Runner.checkpoint_minutes = 1e-6", "Runner.num_iterations = 1")
+    often.run_experiment()
+    assert often._amid_count >= 3
 
 
 @pytest.mark.parametrize("num_envs", [2, 5])
@@ -217,6 +338,7 @@ def test_the_checkpoint_cuts_and_the_lines_say_so(tmp_path: Path, capsys: pytest
         tmp_path,
         "VectorRunner.num_envs = 8",
         "VectorRunner.checkpoint_every = 2",
+        "Runner.exact_resume = True",
         "Runner.training_steps = 80",
         "Runner.evaluation_steps = 0",
         "Runner.num_iterations = 3",
