@@ -39,11 +39,17 @@ def run(options: Namespace) -> None:
             print(f"base_dir: {base_dir}\nseed: {runner.seed}\n{_what(runner)}", flush=True)
             with usage_errors():
                 runner.resume()
+            for name in _CHOSEN:
+                if (fact := runner.facts().get(name)) is not None:
+                    print(f"{name}: {fact}", flush=True)
             _run(runner, options, base_dir)
     except KeyboardInterrupt as interrupt:
         if interrupt.args:
             raise
         raise KeyboardInterrupt(_how_to_go_on(runner, options, base_dir)) from None
+
+
+_CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one
 
 
 def _what(runner: Runner) -> str:
