@@ -396,6 +396,11 @@ class Learner:
 
         return forward
 
+    @property
+    def waits(self) -> bool:
+        """Whether further transitions are to wait until an update has made room for them."""
+        return bool(getattr(self.replay, "waits", False))
+
     # Transitions.
 
     def observe(self, transition: Mapping[str, Any]) -> None:

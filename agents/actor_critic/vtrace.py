@@ -545,6 +545,7 @@ class VTrace(Spec):
             num_envs=num_envs,
             seed=seed,
             encoder=NetworkEncoder(network, self.reader, self.compute, self.stack_size),
+            in_flight=self.in_flight,
             **{**self._mixture, "batch_size": unrolls},
         )
 

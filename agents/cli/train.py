@@ -55,7 +55,7 @@ _CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one
 def _what(runner: Runner) -> str:
     """Return what a run is, a line for each fact."""
     facts = runner.facts()
-    shown = {name: facts[name] for name in ("agent", "environment", "delay", "iterations")}
+    shown = {name: facts[name] for name in ("agent", "environment", "delay", "queue", "iterations") if name in facts}
     return "\n".join(f"{name}: {fact}" for name, fact in shown.items())
 
 

@@ -411,10 +411,14 @@ class Runner:
         return delay_in_words(self.environment)
 
     def _chosen_in_words(self) -> dict[str, str]:
-        """Return what the run has chosen by itself, in words: the precision, where that is automatic."""
-        compute = _compute_of(self.agent)
-        automatic = compute is not None and compute.automatic
-        return {"precision": compute.precision_in_words()} if automatic else {}
+        """Return what the run has chosen by itself, in words: the room of a queue, the precision if it is automatic."""
+        compute, words = _compute_of(self.agent), dict[str, str]()
+        queue = getattr(getattr(getattr(self.agent, "learner", None), "replay", None), "queue_in_words", None)
+        if queue is not None and (room := queue()) is not None:
+            words["queue"] = room
+        if compute is not None and compute.automatic:
+            words["precision"] = compute.precision_in_words()
+        return words
 
     def closing_line(self) -> str:
         """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
