@@ -29,13 +29,13 @@ transition's first decision, where they are declared.
 from __future__ import annotations
 
 import os
+import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, reduce
 from operator import getitem
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -480,7 +480,7 @@ class Compute:
 def computes_bf16(device: torch.device) -> bool:
     """Return whether a device multiplies in bfloat16 itself; one that does not imitates it, and is many times slower.
 
-    Of a CPU its flags say so: avx512_bf16 or amx_bf16, of an ARM CPU bf16. Where they cannot be read it is taken not to.
+    Of a CPU its flags say so: avx512_bf16 or amx_bf16, of an ARM CPU bf16. Where nobody can read them it does not.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -492,7 +492,7 @@ def computes_bf16(device: torch.device) -> bool:
     return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
 
 
-_PROCESSOR = Path("/proc/cpuinfo")
+_PROCESSOR = pathlib.Path("/proc/cpuinfo")
 
 
 _COMPILERS = {"darwin": "clang++", "win32": "cl"}  # those that torch.compile calls, where they are not g++

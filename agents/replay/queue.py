@@ -106,8 +106,8 @@ class UnrollQueue:
         if self._by_itself:
             check_memory(
                 capacity * size,
-                f"a queue of {capacity:,} unrolls, as many as become whole at once where {spec.in_flight or 0:,} decisions "
-                "of each environment are on their way",
+                f"a queue of {capacity:,} unrolls, as many as become whole at once where {spec.in_flight or 0:,} "
+                "decisions of each environment are on their way",
                 "give a shorter delay, fewer environments or shorter unrolls",
             )
         self._columns = self._empty(capacity)

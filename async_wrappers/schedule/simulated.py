@@ -177,7 +177,7 @@ class SimulatedSchedule:
 
     @property
     def most_in_flight(self) -> int | None:
-        """See `PlainSchedule.most_in_flight`; effects strictly increase, so no more than an action may be frames old."""
+        """See `PlainSchedule.most_in_flight`; effects strictly increase, so no more than an action may be old."""
         return self.max_age
 
     @property

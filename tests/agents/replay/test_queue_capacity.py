@@ -236,7 +236,9 @@ def test_without_a_long_delay_the_capacity_is_what_it_was() -> None:
             assert most_waiting(16, 4, length, in_flight) == 16 + 2 * 4
 
 
-@pytest.mark.parametrize(("length", "in_flight", "whole"), [(20, 0, 1), (1, 0, 2), (10, 30, 4), (4, 12, 4), (10, 60, 7)])
+@pytest.mark.parametrize(
+    ("length", "in_flight", "whole"), [(20, 0, 1), (1, 0, 2), (10, 30, 4), (4, 12, 4), (10, 60, 7)]
+)
 def test_unrolls_of_an_environment_that_become_whole_at_once(length: int, in_flight: int, whole: int) -> None:
     assert whole_at_once(length, in_flight) == whole
 
@@ -288,9 +290,9 @@ def test_a_queue_that_memory_does_not_hold_is_refused_in_one_sentence(monkeypatc
     with pytest.raises(ValueError) as caught:
         made(make, length=10, rows=2)
     assert str(caught.value) == (
-        "memory must hold a queue of 100,000,004 unrolls, as many as become whole at once where 1,000,000,000 decisions "
-        "of each environment are on their way: that is 38.7 GB, and 1.0 GB are free; give a shorter delay, fewer "
-        "environments or shorter unrolls"
+        "memory must hold a queue of 100,000,004 unrolls, as many as become whole at once where 1,000,000,000 "
+        "decisions of each environment are on their way: that is 38.7 GB, and 1.0 GB are free; give a shorter delay, "
+        "fewer environments or shorter unrolls"
     )
 
 
