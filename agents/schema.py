@@ -483,7 +483,7 @@ def computes_bf16(device: torch.device) -> bool:
     Of a CPU its flags say so: avx512_bf16 or amx_bf16, of an ARM CPU bf16. Where nobody can read them it does not.
     """
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     try:
         text = _PROCESSOR.read_text(errors="replace")
     except OSError:
