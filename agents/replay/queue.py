@@ -97,7 +97,7 @@ class UnrollQueue:
             raise ValueError(f"capacity must be >= {spec.rows} unrolls, those of a batch, got {capacity}")
         if when_full not in WHEN_FULL:
             raise ValueError(f"when_full must be one of {', '.join(map(repr, WHEN_FULL))}, got {when_full!r}")
-        self._assembly, self._num_envs, self._rows = spec.assembly, spec.num_envs, spec.rows
+        self._assembly = spec.assembly
         self._capacity, self._when_full = capacity, when_full
         self._least = capacity  # before it has grown
         of_each = whole_at_once(spec.assembly.length, spec.in_flight or 0)
@@ -149,7 +149,7 @@ class UnrollQueue:
             RuntimeError: The queue is full and nothing is learnt, where acting was to wait for the learner.
         """
         for row in range(len(unrolls["mask"])):
-            if len(self) == self._capacity and self._grows:
+            if len(self) == self._capacity and self._grows and begun:
                 self._grow()
             elif len(self) == self._capacity:
                 if self._when_full == "wait" and begun:

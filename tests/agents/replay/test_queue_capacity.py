@@ -281,6 +281,17 @@ def test_a_queue_that_grows_keeps_what_waits_in_its_order_and_goes_on_from_a_sav
         assert rest == [[2.0 * n, 2.0 * n + 1.0] for n in range(len(rest))] and len(rest) >= 28
 
 
+def test_until_learning_begins_a_queue_that_grows_drops_the_oldest() -> None:
+    assembly = Assembly(SPACE, None, lambda columns: None, length=1, period=1)
+    queue = UnrollQueue(SourceSpec(assembly, 1, 2, in_flight=None))
+    whole = {name: np.zeros((1, *column.shape), column.dtype) for name, column in assembly.columns.items()}
+    for _ in range(9):
+        queue.put(whole, begun=False)
+    assert len(queue) == 4 and queue.dropped == 5
+    queue.put(whole, begun=True)
+    assert len(queue) == 5 and queue.dropped == 5
+
+
 def test_a_queue_that_memory_does_not_hold_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: 10**9)
 
