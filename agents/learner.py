@@ -395,7 +395,7 @@ class Learner:
         """Return what calls a network under the learner's precision."""
         if network is None:
             return _no_target
-        if not self.compute.bf16:
+        if not self.compute.bf16 and not self.compute.automatic:
             return network
 
         def forward(*inputs: Any) -> Tensor:
@@ -404,6 +404,11 @@ class Learner:
             return output
 
         return forward
+
+    @property
+    def waits(self) -> bool:
+        """Whether further transitions are to wait until an update has made room for them."""
+        return bool(getattr(self.replay, "waits", False))
 
     # Transitions.
 
@@ -714,6 +719,7 @@ class Learner:
             "updates": self.updates,
             "updates_of_all": self._updates_of_all,
             "batches": self._batches,
+            **({"bf16": bool(self.compute.bf16)} if self.compute.automatic else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -727,6 +733,7 @@ class Learner:
         if self.target is not None:
             self.target.load_state_dict(state["target"])
         self.load_optimizer(state)
+        self.compute.keep_precision(state)
         self.updates = state["updates"]
         self._updates_of_all = state.get("updates_of_all", self.updates)  # states of older versions lack it
         self._batches = state["batches"]

@@ -29,6 +29,7 @@ transition's first decision, where they are declared.
 from __future__ import annotations
 
 import os
+import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -364,24 +365,28 @@ class Compute:
     Attributes:
         device: ``"auto"`` (CUDA where there is one), ``"cpu"``, ``"cuda"``, or one of several, such as ``"cuda:1"``.
         channels_last: Keep images and convolution weights in the channels-last memory format.
-        bf16: Run forward passes under bfloat16 autocast; weights, losses and optimiser stay in float32.
+        bf16: Run forward passes under bfloat16 autocast; weights, losses and optimiser stay in float32. ``"auto"``
+            becomes True where the device computes in bfloat16 itself (`computes_bf16`), else False.
         compile: Compile networks with ``torch.compile`` when they are first called, for each shape of batch: on a CPU
             it needs a C++ compiler. Results are the same within rounding.
         wait: Whether an update waits to see its own loss. None: not on CUDA, where waiting would leave the device
             idle, and where the loss is looked at before the next batch is drawn (`agents.learner.Learner`).
+        automatic: Whether bf16 was ``"auto"``: a run that goes on then keeps what its checkpoint holds.
     """
 
     device: str = "auto"
     channels_last: bool = False
-    bf16: bool = False
+    bf16: bool | str = False
     compile: bool = False
     wait: bool | None = None
+    automatic: bool = False
 
     def __post_init__(self) -> None:
         """Check the device's name, and that there is a compiler where one is needed.
 
         Raises:
-            ValueError: An unknown device, one that is not there, or `compile` without a compiler.
+            ValueError: An unknown device, one that is not there, `compile` without a compiler, or a `bf16` that is
+                neither True, False nor ``"auto"``.
         """
         kind, numbered, number = str(self.device).partition(":")
         if self.device not in ("auto", "cpu", "cuda") and not (kind == "cuda" and number.isdecimal()):
@@ -390,6 +395,11 @@ class Compute:
             raise ValueError("device='cuda' needs a CUDA device, and torch sees none: use device='auto' or 'cpu'")
         if numbered and int(number) >= (seen := torch.cuda.device_count()):
             raise ValueError(f"device={self.device!r} is not there, torch sees {seen} CUDA devices: name another one")
+        if not isinstance(self.bf16, bool | np.bool_) and self.bf16 != "auto":
+            raise ValueError(f"bf16 must be True, False or 'auto', got {self.bf16!r}")
+        if self.bf16 == "auto":
+            object.__setattr__(self, "automatic", True)
+            object.__setattr__(self, "bf16", computes_bf16(self.torch_device))
         compiler = os.environ.get("CXX", _COMPILERS.get(sys.platform, "g++"))
         if self.compile and self.torch_device.type == "cpu" and shutil.which(compiler) is None:
             raise ValueError(
@@ -449,7 +459,40 @@ class Compute:
 
     def autocast(self) -> torch.autocast:
         """Return the context in which forward passes run."""
-        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, enabled=self.bf16)
+        return torch.autocast(self.torch_device.type, dtype=torch.bfloat16, enabled=bool(self.bf16))
+
+    def keep_precision(self, state: Mapping[str, Any]) -> None:
+        """Take over from a learner's state what ``bf16="auto"`` became when its run began, on whatever machine."""
+        if self.automatic and "bf16" in state:
+            object.__setattr__(self, "bf16", bool(state["bf16"]))
+
+    def precision_in_words(self) -> str:
+        """Say what ``bf16="auto"`` became, and why."""
+        own = computes_bf16(self.torch_device)
+        device = "the GPU" if self.torch_device.type == "cuda" else "the CPU"
+        does = "computes" if own else "does not compute"
+        name = "bfloat16" if self.bf16 else "float32"
+        if bool(self.bf16) == own:
+            return f"{name}, for {device} {does} in bfloat16 itself"
+        return f"{name}, as when the run began, though {device} {does} in bfloat16 itself"
+
+
+def computes_bf16(device: torch.device) -> bool:
+    """Return whether a device multiplies in bfloat16 itself; one that does not imitates it, and is many times slower.
+
+    Of a CPU its flags say so: avx512_bf16 or amx_bf16, of an ARM CPU bf16. Where nobody can read them it does not.
+    """
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    try:
+        text = _PROCESSOR.read_text(errors="replace")
+    except OSError:
+        return False
+    flags = {word for line in text.splitlines() if line.startswith(("flags", "Features")) for word in line.split()}
+    return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
+
+
+_PROCESSOR = pathlib.Path("/proc/cpuinfo")
 
 
 _COMPILERS = {"darwin": "clang++", "win32": "cl"}  # those that torch.compile calls, where they are not g++

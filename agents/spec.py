@@ -146,6 +146,8 @@ class Spec:
         num_updates_per_train_step: Updates of a round; 1 live.
         batch_size: Transitions of an update.
         summary_writing_frequency: Updates between two reports of the scalars.
+        in_flight: Decisions of an environment under way at most when one more starts, as the environment says; None
+            where there is no limit.
         learns_once: Whether the learner takes what it learns from out of a queue, so that no step is learnt twice.
         extras: What the policy leaves for the learner beside its action, a Dict space; None for nothing, which then
             takes no byte anywhere.
@@ -160,6 +162,7 @@ class Spec:
     batch_size: int = 1
     summary_writing_frequency: int = 500
     learns_once: bool = False
+    in_flight: int | None = 0
     extras: gym.spaces.Dict | None = None
     features: gym.Space[Any] | None = None
 

@@ -87,6 +87,8 @@ class TurnBasedAgent:
         spec = kind(*spaces, decision_interval=interval, **hyperparameters)
         if environment.has_wrapper_attr("playout"):
             spec.check_delay(environment.get_wrapper_attr("playout"), interval)
+        if environment.has_wrapper_attr("most_in_flight"):
+            spec.in_flight = environment.get_wrapper_attr("most_in_flight")
         return cls(spec)
 
     def begin_episode(self, observation: Any, realtime: Mapping[str, Any] | None = None) -> Any:

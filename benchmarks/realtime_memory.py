@@ -62,6 +62,11 @@ class Way:
     bindings: tuple[str, ...] = ()
     noop: str | None = "default_action"
 
+    @property
+    def remembers(self) -> bool:
+        """Whether its agent has a core."""
+        return self.config == _LSTM and "create_actor_critic.core = None" not in self.bindings
+
 
 def _at(delay: int) -> tuple[str, ...]:
     return (f"RealtimeDelay.delay = {delay}",)
@@ -132,6 +137,11 @@ create_atari_environment.sticky_actions = False
 """
 
 
+# What an LSTM gives at first is near 0, so that all actions are about equally likely, and torques that change on every
+# frame do not swing the links. With a skip and larger first weights of the head the first policies do.
+_OF_LSTM = {"acrobot": ("create_actor_critic.skip = True", "create_actor_critic.head_scale = 6.0")}
+
+
 _SLOWER = {"boxing": 8}  # how many times as long a frame takes as one of CartPole's
 
 
@@ -158,6 +168,7 @@ def load(way: Way, env: str, seed: int) -> None:
             f"VectorRunner.checkpoint_every = {_ITERATIONS}",
             f"VTraceAgent.learning_rate_decay = {way.updates // _SLOWER.get(env, 1)}",
             f"create_gym_environment.environment_id = '{environment_id}'",
+            *(_OF_LSTM.get(env, ()) if way.remembers else ()),
             *way.bindings,
             *of_noop,
             f"Runner.seed = {seed}",

@@ -1,6 +1,7 @@
 """What a teacher is worth: the methods of reincarnation side by side, and the two labels under delay.
 
     python -m benchmarks.reincarnation --base_dir DIR [--only methods delay_5 delays main_job] [--seeds 5] [--draw]
+        [--methods pretrained rehearsal]
 
 Each run is train.py's, with a shipped file and the bindings that its table names, in a directory of its own below DIR;
 a run that is finished is not played again, and one that was cut off goes on. Lengths are frames and updates, so a
@@ -131,8 +132,8 @@ class Runs:
 # The methods.
 
 
-def play_methods(runs: Runs, environment: str, seeds: int) -> Compared:
-    """Play the teacher, and for each seed its students and DQN from scratch."""
+def play_methods(runs: Runs, environment: str, seeds: int, chosen: Sequence[str] = tuple(METHODS)) -> Compared:
+    """Play the teacher, and for each seed the chosen ones of its students and DQN from scratch."""
     gin_file, own = ENVIRONMENTS[environment]
     name = f"teachers/{environment}"
     teacher = runs.play(name, gin_file, [], 0)
@@ -140,6 +141,8 @@ def play_methods(runs: Runs, environment: str, seeds: int) -> Compared:
     found: dict[str, dict[int, Finished]] = {}
     for seed in range(seeds):
         for method, (students, bindings) in METHODS.items():
+            if method not in chosen:
+                continue
             directory = f"methods/{environment}/{method.replace(' ', '_')}"
             if method == FROM_SCRATCH:
                 run = runs.play(directory, gin_file, [SMALL, *SCRATCH], seed)
@@ -363,6 +366,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base_dir", type=Path, required=True)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--environments", nargs="+", choices=ENVIRONMENTS, default=list(ENVIRONMENTS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sweep-seeds", type=int, default=3, help="seeds of the delays other than 5")
@@ -374,7 +378,7 @@ def main() -> None:
         of_5 = play_delay_5(runs, options.seeds)
         print_delay_5(of_5)
     if "methods" in options.only:
-        methods = {each: play_methods(runs, each, options.seeds) for each in options.environments}
+        methods = {each: play_methods(runs, each, options.seeds, options.methods) for each in options.environments}
         for environment, found in methods.items():
             print_methods(environment, found)
         if options.draw:

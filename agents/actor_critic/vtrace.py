@@ -124,7 +124,8 @@ class VTrace(Spec):
         max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         channels_last: Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md).
-        bf16: Forward passes in bfloat16.
+        bf16: Forward passes in bfloat16; ``"auto"``: where the processor or GPU computes in it itself, as the run's
+            first line says; a run that goes on keeps what it began with.
         compile: Compile the network with ``torch.compile``; needs a C++ compiler.
         summary_writing_frequency: Updates between two reports of the loss.
         diverged_dir: Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir,
@@ -178,7 +179,7 @@ class VTrace(Spec):
         max_gradient_norm: float | None = None,
         device: str = "auto",
         channels_last: bool = True,
-        bf16: bool = False,
+        bf16: bool | str = False,
         compile: bool = False,
         summary_writing_frequency: int = 100,
         diverged_dir: str | None = None,
@@ -190,9 +191,7 @@ class VTrace(Spec):
         check_flags(drawn_evaluation=drawn_evaluation)
         check_numbers(gamma=gamma, lambda_=lambda_, clip_rho=clip_rho, clip_c=clip_c)
         check_shares(gamma=gamma, lambda_=lambda_)
-        check_flags(
-            channels_last=channels_last, bf16=bf16, compile=compile, store_version=store_version, prefetch=prefetch
-        )
+        check_flags(channels_last=channels_last, compile=compile, store_version=store_version, prefetch=prefetch)
         check_choice("discount_by", discount_by, ("decision", "frame"))
         check_choice("entropy_rows", entropy_rows, ("all", "fresh"))
         check_choice("kl_to", kl_to, ("behaviour", "implied"))
@@ -554,6 +553,7 @@ class VTrace(Spec):
             num_envs=num_envs,
             seed=seed,
             encoder=NetworkEncoder(network, self.reader, self.compute, self.stack_size),
+            in_flight=self.in_flight,
             **{**self._mixture, "batch_size": unrolls},
         )
 

@@ -48,6 +48,9 @@ def run(options: Namespace) -> None:
             print(f"base_dir: {base_dir}\nseed: {runner.seed}\n{_what(runner)}", flush=True)
             with usage_errors():
                 runner.resume()
+            for name in _CHOSEN:
+                if (fact := runner.facts().get(name)) is not None:
+                    print(f"{name}: {fact}", flush=True)
             _run(runner, options, base_dir, log)
     except KeyboardInterrupt as interrupt:
         if interrupt.args:
@@ -55,10 +58,13 @@ def run(options: Namespace) -> None:
         raise KeyboardInterrupt(_how_to_go_on(runner, options, base_dir)) from None
 
 
+_CHOSEN = ("precision",)  # facts that a checkpoint decides, where there is one
+
+
 def _what(runner: Runner) -> str:
     """Return what a run is, a line for each fact."""
     facts = runner.facts()
-    shown = {name: facts[name] for name in ("agent", "environment", "delay", "iterations")}
+    shown = {name: facts[name] for name in ("agent", "environment", "delay", "queue", "iterations") if name in facts}
     return "\n".join(f"{name}: {fact}" for name, fact in shown.items())
 
 

@@ -162,6 +162,8 @@ class LiveRunner(Runner):
         for number, bundle in self._usable:
             self._take_counts(bundle)
             self._learners, self._replays = bundle["learners"], bundle["replays"]
+            if (compute := getattr(self._spec, "compute", None)) is not None:
+                compute.keep_precision(self._learners[0])  # workers are sent the spec
             self._warn_of_earlier(number, self._refused)
             return True
         self._checkpointer.check_beginning(self._refused)

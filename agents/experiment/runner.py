@@ -557,6 +557,7 @@ class Runner:
             "environment": type(self.environment.unwrapped).__name__ if spec is None else spec.id,
             "agent": str(identity["agent"]) + (f", {weights:,} weights" if weights else ""),
             "delay": self._delay_in_words(),
+            **self._chosen_in_words(),
             "seed": str(self.seed),
             "iterations": f"{self.num_iterations}, each of {self._lengths_in_words(self._lengths)}",
         }
@@ -578,6 +579,16 @@ class Runner:
         """The statistics of the iterations that are done."""
         return self._history
 
+    def _chosen_in_words(self) -> dict[str, str]:
+        """Return what the run has chosen by itself, in words: the room of a queue, the precision if it is automatic."""
+        compute, words = _compute_of(self.agent), dict[str, str]()
+        queue = getattr(getattr(getattr(self.agent, "learner", None), "replay", None), "queue_in_words", None)
+        if queue is not None and (room := queue()) is not None:
+            words["queue"] = room
+        if compute is not None and compute.automatic:
+            words["precision"] = compute.precision_in_words()
+        return words
+
     def closing_line(self) -> str:
         """Say what training has come to: episodes, frames, wins and losses, actions per frame, updates per action."""
         return closing_line(self._history)
@@ -598,7 +609,10 @@ class Runner:
             ValueError: There is no good checkpoint.
         """
         agent = self._new_agent()
-        _load_policy(agent, *newest_bundle(checkpoint or self.base_dir))
+        path, bundle = newest_bundle(checkpoint or self.base_dir)
+        _load_policy(agent, path, bundle)
+        if (compute := _compute_of(agent)) is not None:
+            compute.keep_precision(bundle["agent"].get("learner", {}))
         return agent
 
     def check_recordable(self) -> None:
@@ -661,6 +675,12 @@ def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
         return path, read_bundle(path)
     except OSError as error:
         raise ValueError(f"checkpoint {path} cannot be read ({error.strerror}): name a file or a base_dir") from None
+
+
+def _compute_of(agent: Any) -> Any:
+    """Return how an agent computes (`schema.Compute`); None where it does not say so."""
+    compute = getattr(getattr(agent, "spec", None), "compute", None)
+    return compute if hasattr(compute, "precision_in_words") else None
 
 
 def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:

@@ -196,6 +196,8 @@ class SequenceNetwork(nn.Module):
             PyTorch's.
         chunk: Actions of a decision, H, where it gives several at once: the previous action is all of them. None for
             one action.
+        skip: Whether the head reads the torso's features beside what the core gives; without a core there is nothing
+            to skip.
 
     Attributes:
         state_size: Numbers that the core remembers; 0 without one.
@@ -216,6 +218,7 @@ class SequenceNetwork(nn.Module):
         feed_previous: bool = True,
         initializer: Initializer = "torch",
         chunk: int | None = None,
+        skip: bool = False,
     ) -> None:
         super().__init__()
         self.observation_shape = checked_shapes(observation_shape)
@@ -225,7 +228,8 @@ class SequenceNetwork(nn.Module):
         features = output_size(self.torso) + ((chunk or 1) * self.num_actions + 1 if feed_previous else 0)
         made: Any = (core or _NoCore)(features)
         self.core, self.state_size = made, int(made.state_size)
-        self.head = head(output_size(self.core), self.num_actions)
+        self._skips = skip and core is not None
+        self.head = head(output_size(self.core) + self._skips * output_size(self.torso), self.num_actions)
         initialize(self, initializer)
 
     def forward(
@@ -261,7 +265,7 @@ class SequenceNetwork(nn.Module):
         the other arguments and what is returned.
         """
         rows = tuple(features.shape[:2])
-        features = features.flatten(0, 1)
+        features = seen = features.flatten(0, 1)
         if self.feed_previous:
             actions = torch.arange(self.num_actions, device=features.device)
             chosen = (previous_action.reshape(len(features), -1, 1) == actions).flatten(1).to(features.dtype)
@@ -270,7 +274,8 @@ class SequenceNetwork(nn.Module):
         outputs, state = self.core(features.view(*rows, -1), state, first)
         with torch.autocast(outputs.device.type, enabled=False):
             # bfloat16 holds three digits, and the differences of two values are less than that.
-            heads = self.head(outputs.flatten(0, 1).float())
+            read = outputs.flatten(0, 1).float()
+            heads = self.head(torch.cat([read, seen.float()], dim=1) if self._skips else read)
         if isinstance(heads, tuple):
             return tuple(each.float().view(*rows, *each.shape[1:]) for each in heads), state.float()
         return heads.float().view(*rows, *heads.shape[1:]), state.float()
@@ -299,6 +304,7 @@ def create_actor_critic(
     feed_previous: bool = True,
     initializer: Initializer = "torch",
     head_scale: float = 1.0,
+    skip: bool = False,
     chunk: int | None = None,
 ) -> SequenceNetwork:
     """Build a network of a policy and a value, for agents such as `actor_critic.vtrace.VTrace`.
@@ -311,18 +317,23 @@ def create_actor_critic(
         feed_previous: See `SequenceNetwork`.
         initializer: As in `q_network.create_network`.
         head_scale: Factor of the head's first weights, >= 0: with a small one all actions begin about equally likely,
-            and values near 0.
+            and values near 0; with a large one the first policy holds on to an action for some decisions.
+        skip: Whether the head reads the torso's features beside what the core gives: what an LSTM gives at first is
+            near 0, and the actions then are about equally likely.
         chunk: Actions that a decision gives at once, H, for logits `[H, num_actions]`; None for one. The agent gives
             it.
 
     Raises:
         TypeError: `torso`, `core` or `initializer` is neither a name nor a factory.
-        ValueError: A name is unknown, a size does not suit the torso or core, or `head_scale` is out of range.
+        ValueError: A name is unknown, a size does not suit the torso or core, or `head_scale` or `skip` is out of
+            range.
     """
+    if not isinstance(skip, bool):
+        raise ValueError(f"create_actor_critic.skip must be True or False, got {skip!r}")
     if isinstance(head_scale, bool) or not isinstance(head_scale, Real) or not 0 <= head_scale < math.inf:
         raise ValueError(f"create_actor_critic.head_scale must be a number >= 0 and finite, got {head_scale!r}")
     head = ActorCriticHead if chunk is None else partial(ActorCriticHead, chunk=chunk)
-    network = _create(observation_shape, num_actions, torso, head, core, feed_previous, initializer, chunk)
+    network = _create(observation_shape, num_actions, torso, head, core, feed_previous, initializer, chunk, skip)
     if head_scale != 1:
         with torch.no_grad():
             for parameter in network.head.parameters():
@@ -369,11 +380,14 @@ def _create(
     feed_previous: bool,
     initializer: Initializer,
     chunk: int | None = None,
+    skip: bool = False,
 ) -> SequenceNetwork:
     made = resolved("torso", torso, TORSOS)
     whole = partial(DictTorso, torso=made) if isinstance(observation_shape, Mapping) else made
     remembers = None if core is None else resolved("core", core, CORES)
-    return SequenceNetwork(observation_shape, num_actions, whole, head, remembers, feed_previous, initializer, chunk)
+    return SequenceNetwork(
+        observation_shape, num_actions, whole, head, remembers, feed_previous, initializer, chunk, skip
+    )
 
 
 @torch.no_grad()

@@ -95,6 +95,8 @@ class Mixture:
         prefetch: whether the replays' rows of the next batch are drawn in threads while the learner computes, one
             update early (`prefetch.Prefetch`).
         chunk: actions of a decision, H, where it gives several at once; None for one.
+        in_flight: decisions of an environment under way at most when one more starts, of which a queue's capacity
+            follows; None where there is no limit.
 
     Attributes:
         sources: The sources, in their order.
@@ -120,6 +122,7 @@ class Mixture:
         updates: int | None = None,
         prefetch: bool = False,
         chunk: int | None = None,
+        in_flight: int | None = 0,
     ) -> None:
         """See the class."""
         if batch_size < 1:
@@ -144,7 +147,7 @@ class Mixture:
         for (source, _), rows, own in zip(factories, self._most_rows(), seeds, strict=True):
             factory = SOURCES[source] if isinstance(source, str) else source
             of_source = int(own.generate_state(1)[0])
-            made = factory(SourceSpec(self._assembly, num_envs, rows, of_source, encoder, updates))
+            made = factory(SourceSpec(self._assembly, num_envs, rows, of_source, encoder, updates, in_flight))
             self.sources.append(Prefetch(made) if prefetch and made.replayed else made)
         self._given = [0] * len(self.sources)
         self._batches = 0
@@ -183,6 +186,16 @@ class Mixture:
     def crowded(self) -> bool:
         """Whether what one further decision of each environment completes may not fit into a queue."""
         return any(source.crowded for source in self.sources if isinstance(source, UnrollQueue))
+
+    @property
+    def waits(self) -> bool:
+        """Whether transitions are to wait for the learner: a queue that drops nothing may not have room for more."""
+        return any(source.waits for source in self.sources if isinstance(source, UnrollQueue))
+
+    def queue_in_words(self) -> str | None:
+        """Say how many unrolls can wait where acting waits for the learner; None where it does not."""
+        words = [source.in_words() for source in self.sources if isinstance(source, UnrollQueue)]
+        return next((each for each in words if each is not None), None)
 
     @property
     def add_count(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,12 +11,52 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.files import prune, read_index, read_snapshot, write_index, write_segment
+from async_wrappers.agents.replay.memory import check_memory
 from async_wrappers.agents.replay.sequences import STATE
 from async_wrappers.agents.replay.sources import SourceSpec
 
-__all__ = ["WHEN_FULL", "UnrollQueue"]
+__all__ = ["WHEN_FULL", "UnrollQueue", "most_waiting", "whole_at_once"]
 
 WHEN_FULL = ("wait", "drop_oldest", "drop_newest", "alternate")
+
+
+# How many unrolls can wait
+# =========================
+#
+# With n decisions of an environment under way, as many transitions become known at once when its episode ends, and the
+# one of the decision that was made last, and a final row: K + 1 rows with K = n + 1. Between 1 and T rows of an unroll
+# that is not whole lie there already (the last row makes the one before it whole), so that at most (T + K) // T unrolls
+# of an environment become whole before the learner's turn.
+#
+# It may then make an update for each decision. Where one takes as many unrolls as an environment has completed, the
+# queue never holds more than rows - 1 and those of one turn. Where it takes fewer, several turns go by until it has
+# caught up. Over them a decision adds 2 rows at most, its own and a final one, and an update takes as many at least,
+# so that what had been under way is all that can come on top: rows - 1 and N (T + K) / T unrolls.
+
+
+def whole_at_once(length: int, in_flight: int) -> int:
+    """Return how many unrolls of an environment become whole at most before the learner's turn.
+
+    Args:
+        length: Rows of an unroll, T.
+        in_flight: Decisions under way at most when one more starts.
+    """
+    return (length + in_flight + 1) // length
+
+
+def most_waiting(rows: int, num_envs: int, length: int, in_flight: int) -> int:
+    """Return how many unrolls can wait at most where acting waits for the learner.
+
+    Args:
+        rows: Unrolls that an update takes.
+        num_envs: Environments, N.
+        length: Rows of an unroll, T.
+        in_flight: Decisions of an environment under way at most when one more starts.
+    """
+    of_each = whole_at_once(length, in_flight)
+    if of_each > rows:
+        of_each = 1 - (-(in_flight + 1) // length)
+    return rows + num_envs * max(2, of_each)
 
 
 class UnrollQueue:
@@ -23,8 +64,9 @@ class UnrollQueue:
 
     Args:
         spec: What it is made for.
-        capacity: Unrolls that can wait, at least those of a batch; None for these and two of each environment, which is
-            what can become whole before the learner's turn.
+        capacity: Unrolls that can wait, at least those of a batch; None for `most_waiting`, which is what can become
+            whole before the learner's turn. Where ``spec.in_flight`` is None that has no limit: where acting waits,
+            the queue then begins as without delay, and grows.
         when_full: What becomes of an unroll that finds the queue full: ``"drop_oldest"``, ``"drop_newest"`` (the unroll
             itself), ``"alternate"`` (one or the other, with a chance of 0.5 each); or ``"wait"``: acting is to wait
             for the learner, and it is an error where it does not. Until learning begins, ``"wait"`` drops the oldest.
@@ -33,7 +75,7 @@ class UnrollQueue:
         dropped: Unrolls that were dropped.
 
     Raises:
-        ValueError: An argument is out of its range.
+        ValueError: An argument is out of its range, or memory does not hold so many unrolls.
     """
 
     replayed = False
@@ -47,18 +89,28 @@ class UnrollQueue:
         when_full: Literal["wait", "drop_oldest", "drop_newest", "alternate"] = "wait",
     ) -> None:
         """See the class."""
+        self._by_itself, self._grows = capacity is None, False
         if capacity is None:
-            capacity = spec.rows + 2 * spec.num_envs
+            capacity = most_waiting(spec.rows, spec.num_envs, spec.assembly.length, spec.in_flight or 0)
+            self._grows = spec.in_flight is None and when_full == "wait"
         if capacity < spec.rows:
             raise ValueError(f"capacity must be >= {spec.rows} unrolls, those of a batch, got {capacity}")
         if when_full not in WHEN_FULL:
             raise ValueError(f"when_full must be one of {', '.join(map(repr, WHEN_FULL))}, got {when_full!r}")
-        self._assembly, self._num_envs = spec.assembly, spec.num_envs
+        self._assembly = spec.assembly
         self._capacity, self._when_full = capacity, when_full
-        # np.zeros asks for zeroed pages, which take no memory before they are written.
-        self._columns = {
-            name: np.zeros((capacity, *column.shape), column.dtype) for name, column in spec.assembly.columns.items()
-        }
+        self._least = capacity  # before it has grown
+        of_each = whole_at_once(spec.assembly.length, spec.in_flight or 0)
+        self._at_once = spec.num_envs * of_each if of_each <= spec.rows else capacity - spec.rows
+        size = sum(math.prod(each.shape) * each.dtype.itemsize for each in spec.assembly.columns.values())
+        if self._by_itself:
+            check_memory(
+                capacity * size,
+                f"a queue of {capacity:,} unrolls, as many as become whole at once where {spec.in_flight or 0:,} "
+                "decisions of each environment are on their way",
+                "give a shorter delay, fewer environments or shorter unrolls",
+            )
+        self._columns = self._empty(capacity)
         # Unrolls are numbered from 0 for ever; number u lies at u mod capacity.
         self._head = self._tail = 0
         self.dropped = 0
@@ -71,8 +123,19 @@ class UnrollQueue:
     @property
     def crowded(self) -> bool:
         """Whether what one further decision of each environment completes may not fit."""
-        at_most = self._num_envs * (2 if self._assembly.length == 1 else 1)  # a decision, and a final row
-        return len(self) + at_most > self._capacity
+        return len(self) + self._at_once > self._least
+
+    @property
+    def waits(self) -> bool:
+        """Whether transitions are to wait for the learner, as further ones may find no room and none may be dropped."""
+        return self._when_full == "wait" and not self._grows and self.crowded
+
+    def in_words(self) -> str | None:
+        """Say how many unrolls can wait; None where some may be dropped, or a user has said how many."""
+        if not self._by_itself or self._when_full != "wait":
+            return None
+        more = ", and more where latencies ask for it" if self._grows else ""
+        return f"{self._capacity:,} unrolls ({self.nbytes / 1e6:,.3g} MB){more}"
 
     @property
     def nbytes(self) -> int:
@@ -86,11 +149,14 @@ class UnrollQueue:
             RuntimeError: The queue is full and nothing is learnt, where acting was to wait for the learner.
         """
         for row in range(len(unrolls["mask"])):
-            if len(self) == self._capacity:
+            if len(self) == self._capacity and self._grows and begun:
+                self._grow()
+            elif len(self) == self._capacity:
                 if self._when_full == "wait" and begun:
                     raise RuntimeError(
-                        f"the queue holds its capacity of {self._capacity} unrolls, and nothing is learnt from them: "
-                        "update while it is ready, or choose when_full='drop_oldest', 'drop_newest' or 'alternate'"
+                        f"the queue holds its capacity of {self._capacity} unrolls, and more have become whole before "
+                        "the learner's next update: let it update before each decision while it is ready, or choose "
+                        "when_full='drop_oldest', 'drop_newest' or 'alternate' where it is to be the slower one"
                     )
                 self.dropped += 1
                 if self._drops_newest():
@@ -99,6 +165,21 @@ class UnrollQueue:
             for name, column in self._columns.items():
                 column[self._head % self._capacity] = unrolls[name][row]
             self._head += 1
+
+    def _empty(self, capacity: int) -> dict[str, npt.NDArray[Any]]:
+        # np.zeros asks for zeroed pages, which take no memory before they are written.
+        return {
+            name: np.zeros((capacity, *column.shape), column.dtype) for name, column in self._assembly.columns.items()
+        }
+
+    def _grow(self, least: int = 0) -> None:
+        """Make room for twice as many unrolls, at least so many; those that wait stay."""
+        index = np.arange(self._tail, self._head)
+        capacity = max(2 * self._capacity, least)
+        columns = self._empty(capacity)
+        for name, column in columns.items():
+            column[index % capacity] = self._columns[name][index % self._capacity]
+        self._columns, self._capacity = columns, capacity
 
     def _drops_newest(self) -> bool:
         if self._when_full == "alternate":
@@ -130,7 +211,7 @@ class UnrollQueue:
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data."""
-        return {"kind": "queue", "capacity": self._capacity, "when_full": self._when_full}
+        return {"kind": "queue", "capacity": self._least, "when_full": self._when_full}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts, the generator, and all that waits, in copies."""
@@ -144,6 +225,9 @@ class UnrollQueue:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was called."""
+        self._tail = self._head = 0
+        if self._grows and (waiting := state["head"] - state["tail"]) > self._capacity:
+            self._grow(waiting)
         self._head, self._tail, self.dropped = state["head"], state["tail"], state["dropped"]
         self._rng.bit_generator.state = state["generator"]
         positions = np.arange(self._tail, self._head) % self._capacity

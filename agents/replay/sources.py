@@ -65,6 +65,7 @@ class SourceSpec:
         seed: Of its draws.
         encoder: Computes features; None where the agent has none to offer.
         updates: Updates of the run; None where that is not known.
+        in_flight: Decisions of an environment under way at most when one more starts; None where there is no limit.
     """
 
     assembly: Assembly
@@ -73,6 +74,7 @@ class SourceSpec:
     seed: int = 0
     encoder: Encoder | None = None
     updates: int | None = None
+    in_flight: int | None = 0
 
 
 class UnrollSource(Protocol):

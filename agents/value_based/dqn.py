@@ -122,7 +122,8 @@ class DQN(Spec):
         max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
         device: ``"auto"``, ``"cpu"`` or ``"cuda"``.
         channels_last: Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md).
-        bf16: Forward passes in bfloat16.
+        bf16: Forward passes in bfloat16; ``"auto"``: where the processor or GPU computes in it itself, as the run's
+            first line says; a run that goes on keeps what it began with.
         compile: Compile the networks with ``torch.compile``; needs a C++ compiler (what it is worth:
             docs/how_to/faster_learning.md).
         summary_writing_frequency: Updates between two reports of the loss.
@@ -182,7 +183,7 @@ class DQN(Spec):
         max_gradient_norm: float | None = None,
         device: str = "auto",
         channels_last: bool = True,
-        bf16: bool = False,
+        bf16: bool | str = False,
         compile: bool = False,
         summary_writing_frequency: int = 500,
         diverged_dir: str | None = None,
@@ -195,7 +196,7 @@ class DQN(Spec):
         check_numbers(priority_epsilon=priority_epsilon)
         if max_gradient_norm is not None:
             check_numbers(max_gradient_norm=max_gradient_norm)
-        check_flags(double_dqn=double_dqn, one_step_loss=one_step_loss, channels_last=channels_last, bf16=bf16)
+        check_flags(double_dqn=double_dqn, one_step_loss=one_step_loss, channels_last=channels_last)
         check_flags(compile=compile, actor_priorities=actor_priorities)
         check_choice("priority", priority, ("loss", "error"))
         check_choice("replay_eviction", replay_eviction, ("oldest", "reservoir"))

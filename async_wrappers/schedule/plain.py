@@ -57,6 +57,14 @@ class PlainSchedule:
         return self.delay
 
     @property
+    def most_in_flight(self) -> int:
+        """Decisions under way at most when one more starts, ``ceil(delay / (noops + 1))``.
+
+        Those are the ones before it whose transitions are not complete by then. Elsewhere None where there is no limit.
+        """
+        return -(-self.delay // (self.noops + 1))
+
+    @property
     def decision_interval(self) -> int:
         """Frames from one decision's effect to the next one's; None elsewhere: they vary."""
         return self.noops + 1

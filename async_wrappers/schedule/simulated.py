@@ -176,6 +176,11 @@ class SimulatedSchedule:
         return keeps_playout(self.stagger)
 
     @property
+    def most_in_flight(self) -> int | None:
+        """See `PlainSchedule.most_in_flight`; effects strictly increase, so no more than an action may be old."""
+        return self.max_age
+
+    @property
     def decision_interval(self) -> None:
         """See `PlainSchedule.decision_interval`."""
         return None

@@ -316,6 +316,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         return self._schedule.playout
 
     @property
+    def most_in_flight(self) -> int | None:
+        """Decisions under way at most when one more starts; None with a latency that `max_age` does not limit."""
+        return self._schedule.most_in_flight
+
+    @property
     def decision_interval(self) -> int | None:
         """Frames from one decision's effect to the next one's; None with a latency, which lets them vary."""
         return self._schedule.decision_interval

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from async_wrappers.agents import schema
 from async_wrappers.agents.policy import Decision
 from async_wrappers.agents.schema import Compute
-from tests.worlds.agents import make_spec, transitions
+from tests.worlds.agents import make_agent, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 
 
@@ -87,6 +90,80 @@ def test_bf16_lowers_the_precision_of_forward_passes_alone(bf16: bool, dtype: to
     with Compute("cpu", bf16=bf16).autocast():
         assert network(torch.ones(1, 3)).dtype == dtype
     assert network(torch.ones(1, 3)).dtype == network.weight.dtype == torch.float32
+
+
+DUELING = "dqn, double, dueling, prioritized"
+INTEL = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_bf16 amx_bf16\n"
+EPYC_WITH_AVX2 = "processor\t: 0\nmodel name\t: bf16 in a name\nflags\t\t: fpu avx2 fma\n"
+ARM = "processor\t: 0\nFeatures\t: fp asimd bf16 i8mm\n"
+
+
+def machine_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo: str) -> None:
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    monkeypatch.setattr(schema, "_PROCESSOR", tmp_path / "cpuinfo")
+
+
+@pytest.mark.parametrize(("cpuinfo", "does"), [(INTEL, True), (EPYC_WITH_AVX2, False), (ARM, True), ("", False)])
+def test_auto_takes_bf16_where_the_processor_computes_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo: str, does: bool
+) -> None:
+    machine_of(monkeypatch, tmp_path, cpuinfo)
+    auto = Compute("cpu", bf16="auto")
+    assert auto.bf16 is does and auto.automatic
+    assert pickle.loads(pickle.dumps(auto)).bf16 is does
+    words = "bfloat16, for the CPU computes in" if does else "float32, for the CPU does not compute in"
+    assert auto.precision_in_words().startswith(words)
+    with auto.autocast():
+        assert nn.Linear(3, 2)(torch.ones(1, 3)).dtype == (torch.bfloat16 if does else torch.float32)
+
+
+def test_where_the_flags_cannot_be_read_auto_takes_float32(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(schema, "_PROCESSOR", tmp_path / "none")
+    assert Compute("cpu", bf16="auto").bf16 is False
+
+
+@pytest.mark.parametrize("supported", [False, True])
+def test_auto_asks_the_gpu_where_that_computes(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: supported)
+    assert Compute("cuda", bf16="auto").bf16 is supported
+
+
+@pytest.mark.parametrize("bf16", ["yes", 1, None])
+def test_another_word_for_bf16_is_refused_in_one_sentence(bf16: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        make_spec("rainbow", DriftingEnv(), bf16=bf16)
+    assert str(caught.value).splitlines()[0] == f"bf16 must be True, False or 'auto', got {bf16!r}"
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_run_goes_on_in_the_precision_that_it_began_with_on_any_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, began: bool
+) -> None:
+    machine_of(monkeypatch, tmp_path, INTEL if began else EPYC_WITH_AVX2)
+    state = make_agent(DUELING, DriftingEnv(), bf16="auto").learner.state_dict()
+    assert state["bf16"] is began
+    machine_of(monkeypatch, tmp_path, EPYC_WITH_AVX2 if began else INTEL)
+    agent = make_agent(DUELING, DriftingEnv(), bf16="auto")
+    assert agent.spec.compute.bf16 is not began  # type: ignore[attr-defined]
+    agent.learner.load_state_dict(state)
+    assert agent.spec.compute.bf16 is began  # type: ignore[attr-defined]
+    assert "as when the run began" in agent.spec.compute.precision_in_words()  # type: ignore[attr-defined]
+    # The policy and the learner's forward passes follow, though they were made before.
+    policy: Any = agent.policy
+    assert policy.compute.bf16 is began
+    linear = nn.Linear(3, 2)
+    assert agent.learner._forward_of(linear)(torch.ones(1, 3)).dtype == (torch.bfloat16 if began else torch.float32)
+    assert agent.learner.state_dict()["bf16"] is began
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_precision_that_is_bound_is_not_taken_from_a_checkpoint(bf16: bool) -> None:
+    agent = make_agent(DUELING, DriftingEnv(), bf16=bf16)
+    state = agent.learner.state_dict()
+    assert "bf16" not in state
+    agent.learner.load_state_dict({**state, "bf16": not bf16})
+    assert agent.spec.compute.bf16 is bf16  # type: ignore[attr-defined]
 
 
 def test_compiling_without_a_compiler_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,8 +235,14 @@ class LearnerLoop:
             time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
 
     def observe(self, most: int | None = None) -> None:
-        """Observe the transitions that are complete; at most so many, if a number is given."""
+        """Observe the transitions that are complete; at most so many, if a number is given.
+
+        Where updates follow one another, and the learner says by ``waits`` that it has no room, the rest stays in the
+        journal.
+        """
         for _ in itertools.count() if most is None else range(most):
+            if self._ratio is None and getattr(self._learner, "waits", False):
+                return
             if (transition := self._transitions.next()) is None:
                 return
             self._learner.observe(transition)

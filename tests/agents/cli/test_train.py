@@ -103,6 +103,25 @@ class TestARun:
         message = refused(call("evaluate", "--base_dir", "run", "--trust", "--video"))
         assert message == "render_mode of 'Mine-v0' must be None, got 'rgb_array'"
 
+    def test_what_auto_became_is_said_once_and_kept_where_the_run_goes_on(
+        self, call: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        words = ("--base_dir", "run", "--gin_files", "mine.gin", "--gin_bindings", "DQNAgent.bf16 = 'auto'")
+        one = ("--gin_bindings", "Runner.report_episodes = 0", "--gin_bindings", "Runner.num_iterations = 1")
+        told = []
+        for more, flags in ((one, "avx2"), ((*one[:2], "--gin_bindings", "Runner.num_iterations = 2"), "avx512_bf16")):
+            (place / "cpuinfo").write_text(f"flags\t: {flags}\n")
+            monkeypatch.setattr("async_wrappers.agents.schema._PROCESSOR", place / "cpuinfo")
+            done = call(*words, *more)
+            assert done.code == 0, done.err
+            told += [line for line in done.out.splitlines() if line.startswith("precision: ")]
+        assert told == [
+            "precision: float32, for the CPU does not compute in bfloat16 itself",
+            "precision: float32, as when the run began, though the CPU computes in bfloat16 itself",
+        ]
+        bundle = Checkpointer(place / "run").load_each({}, continues=False)
+        assert all(state["agent"]["learner"]["bf16"] is False for _, state in bundle)
+
     def test_the_word_train_is_the_default(self, call: Any, place: Path) -> None:
         short = ("--gin_files", "mine.gin", "--gin_bindings", "Runner.num_iterations = 1")
         assert call("--base_dir", "one", *short).code == call("train", "--base_dir", "other", *short).code == 0

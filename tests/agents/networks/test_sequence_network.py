@@ -179,6 +179,43 @@ def test_a_small_head_scale_lets_actions_begin_equally_likely_and_values_near_0(
         assert (values.detach().abs().max() > 0.1) == far
 
 
+@pytest.mark.parametrize("core", ["lstm", "gru"])
+def test_with_a_skip_the_head_reads_the_torsos_features_beside_the_core(core: str) -> None:
+    network, (observation, *others) = made(core, skip=True), rows(4, 2)
+    seen: list[Tensor] = []
+    network.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    features = network.encode(observation.flatten(0, 1))
+    for outputs in (
+        network(observation, *others, network.initial_state(2))[0],
+        network.decide(features.view(4, 2, -1), *others, network.initial_state(2))[0],
+    ):
+        assert outputs[0].shape == (4, 2, ACTIONS)
+    for read in seen:
+        assert torch.equal(read[:, -5:], features) and read.shape[1] == network.core.output_size + 5
+    # Of the core it reads the same as without.
+    without = made(core)
+    without.load_state_dict(
+        {name: weight for name, weight in network.state_dict().items() if "head" not in name}, False
+    )
+    without.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    without(observation, *others, without.initial_state(2))
+    assert torch.equal(seen[-1], seen[0][:, :-5])
+
+
+def test_without_a_core_there_is_nothing_to_skip() -> None:
+    shapes = [
+        {name: weight.shape for name, weight in made(None, skip=skip).named_parameters()} for skip in (False, True)
+    ]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("skip", [1, "torso", None])
+def test_a_skip_that_is_neither_true_nor_false_is_refused(skip: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        made("lstm", skip=skip)
+    assert str(caught.value).splitlines()[0] == f"create_actor_critic.skip must be True or False, got {skip!r}"
+
+
 def test_orthogonal_weights_keep_angles_and_have_the_gain_for_relus() -> None:
     network = create_actor_critic(
         (1, 6), 4, torso=lambda s: MLPTorso(s, (6,)), feed_previous=False, initializer="orthogonal"

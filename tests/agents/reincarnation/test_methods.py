@@ -97,6 +97,19 @@ def test_the_conservative_term_is_of_the_offline_phase_alone() -> None:
     assert torch.equal(spec.loss(networks, batch, RNG).loss, td)
 
 
+@pytest.mark.parametrize(("steps", "left"), [(0, 2.0), (25, 1.5), (100, 0.0), (1000, 0.0)])
+def test_the_conservative_term_falls_online_where_it_has_a_period(steps: int, left: float) -> None:
+    spec = make_spec(
+        PretrainedDQN, cql_coefficient=2.0, td_loss_coefficient=0.5, cql_decay_period=100, distill_temperature=1.0
+    )
+    network, batch = spec.make_network(), batch_of()
+    networks = Networks(network, network)
+    spec.teaching.phase, spec.teaching.online_steps = Phase.ONLINE, steps
+    td = DQN.loss(spec, networks, batch, RNG).loss
+    cql = conservative(network(batch["observation"]), batch["action"], 1.0)
+    assert torch.allclose(spec.loss(networks, batch, RNG).loss, td + left * cql)
+
+
 def test_fine_tuning_begins_with_a_new_optimiser_and_its_own_rate() -> None:
     env = TaughtEnv()
     agent = make_student(PretrainedDQN, env, pretraining_learning_rate=0.25)  # online 0.03
@@ -326,6 +339,7 @@ def test_what_the_guide_does_is_played_and_learnt_from_in_training_alone() -> No
             {"learning_rate_decay": 9},
             "learning_rate_decay must be None with agent 'pretrained_dqn', whose phases have each their own: bind Pre",
         ),
+        (PretrainedDQN, {"cql_decay_period": -1}, "cql_decay_period must be >= 0 steps, got -1"),
         (PretrainedDQN, {"distill_temperature": 0.0}, "distill_temperature must be > 0, got 0.0"),
         (PretrainedDQN, {"teacher_data_ratio": 1.5}, r"teacher_data_ratio must lie in \[0, 1\], got 1.5"),
         (ReloadedDQN, {"load_replay": None}, "load_replay must be True or False, got None"),

@@ -163,7 +163,7 @@ def test_alternating_drops_the_newcomer_half_of_the_times_by_its_seed() -> None:
 
 def test_a_full_queue_that_waits_says_that_nobody_learns() -> None:
     queue = make(capacity=2)
-    with pytest.raises(RuntimeError, match=r"^the queue holds its capacity of 2 unrolls, and nothing is learnt from"):
+    with pytest.raises(RuntimeError, match=r"^the queue holds its capacity of 2 unrolls, and more have become whole"):
         for _ in lived(queue, World(3, 0), 50):
             pass
 

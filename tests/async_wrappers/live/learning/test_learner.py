@@ -222,6 +222,34 @@ def test_without_a_ratio_every_turn_is_an_update_as_long_as_learning_is_on_and_t
     assert time.slept == [0.001, 0.001]
 
 
+class OfFour(Counting):
+    """One that has room for four transitions, and learns from all of them at once."""
+
+    @property
+    def waits(self) -> bool:
+        return len(self.seen) - 4 * int(self.count[0]) >= 4
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        assert not self.waits
+        super().observe(transition)
+
+
+def test_transitions_wait_in_the_journal_for_a_learner_that_has_no_room(time: Time) -> None:
+    room = Room(make=lambda number: OfFour())
+    (learner,), (learning,) = room.learners, room.learnings
+    learning.publish_first()
+    learner.ready = False
+    room.play(10)
+    for _ in range(3):  # an update goes on
+        learning.turn()
+        assert learner.seen == [0, 1, 2, 3]
+    learner.ready = True
+    for last in (3, 7, 9):
+        learning.turn()
+        assert learner.seen == list(range(last + 1))
+    assert room.controls.updates[0] == 3
+
+
 def test_what_is_learnt_is_published_at_once_while_nobody_reads_the_other_copy(time: Time) -> None:
     room = Room()
     (learning,) = room.learnings
