@@ -88,7 +88,7 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.checks import plain_data
-from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, set_phase_state
+from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
 from async_wrappers.live.inference.transport import Ready, Transport, VirtualTransport
 from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
 from async_wrappers.live.memory.journal import Journal, Transitions
@@ -128,7 +128,7 @@ class _Episode:
         self.missed = 0  # frames in a row without an action
         self.paused: int | None = None  # first frame of the pause that goes on
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
-        self.score = 0.0
+        self.rewards = self.score = 0.0
 
     def cut(self, following: Any, frame: int) -> None:
         """End it for the learners, for whom another one begins."""
@@ -295,7 +295,8 @@ class EnvironmentLoop:
             observation, reward, terminated, truncated, info = self._env.step(action)
             if episode.paused is None:
                 episode.transitions.reward(float(reward))
-            episode.score += float(reward)
+            episode.rewards += float(reward)
+            episode.score = score_of(info, episode.rewards)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
         if terminated or truncated:
