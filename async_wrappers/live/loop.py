@@ -188,6 +188,7 @@ class EnvironmentLoop:
         self._halted = False  # whether it is paused, where there are no controls
         self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
         self._prefix = config.shown(env.observation_space, env.action_space)
+        self._stacks = config.stacks(env.observation_space, env.action_space)
         if journal is not None:
             journal.begin_writing()
         if config.latency is not None:
@@ -280,8 +281,9 @@ class EnvironmentLoop:
             if phase.on_frame is not None:
                 self._tell(phase.on_frame, episode, lived)
             self._pause_or_resume(episode, observation, frame)
-            shown = observation if self._prefix is None else self._told(observation, frame)
+            shown = self._read(observation, frame)
             self._shown = deepcopy(shown) if learns else None  # an environment may reuse its array
+            self._stack = None if self._stacks is None else shown
             self._publish(shown)
             self._ticket = Ticket(0, self._number, number, frame, lived, phase.eval_mode)
             self._take_turns()
@@ -341,6 +343,8 @@ class EnvironmentLoop:
             self._dispatcher.close(frame - 1)
             if self._chunks is not None:
                 self._chunks.clear()
+            if self._stacks is not None:
+                self._stacks.begin()
             if self._release is not None:
                 self._release.begin_episode()
         elif episode.paused is not None and not self.paused:
@@ -364,6 +368,8 @@ class EnvironmentLoop:
             if self._record.lags is not None and self._controls is not None:
                 self._record.lags.append(int(self._controls.updates.sum()) - decision.updates)
             episode.effects.append((start, frame))
+            if self._stacks is not None:
+                self._stacks.applied(start)
             episode.transitions.apply(decision.observation, action, frame, decision.extras, start)
         if self._chunks is not None:
             if is_fresh:
@@ -387,7 +393,7 @@ class EnvironmentLoop:
             in_flight = self._dispatcher.next_start()
         if in_flight is not None:
             return self._pool.observation(in_flight, self._first)
-        return observation if self._prefix is None else self._told(observation, frame)
+        return self._read(observation, frame)
 
     def _gives_up(self, missed: int) -> bool:
         """Return whether the run is to end, as no action has come for so many frames."""
@@ -407,6 +413,8 @@ class EnvironmentLoop:
         self._pool.begin_episode()
         if self._chunks is not None:
             self._chunks.clear()
+        if self._stacks is not None:
+            self._stacks.begin()
         if self._release is not None:
             self._release.begin_episode()
         if not self._record.episodes:
@@ -416,7 +424,8 @@ class EnvironmentLoop:
     def _begin_on_the_clock(self, observation: Any, episode: int) -> None:
         config, drains = self._config, self._config.between_episodes == "drain"
         if self._number < 0:
-            self._publish(observation if self._prefix is None else self._prefix.join(observation, []))
+            first = observation if self._prefix is None else self._prefix.join(observation, [])
+            self._publish(first if self._stacks is None else self._stacks.join(first))
             # in evaluation mode, as exploring may need no inference
             infer = partial(self._pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
             calibration_time = config.calibration_time if config.latency is None else 0.0
@@ -530,6 +539,14 @@ class EnvironmentLoop:
         length = self._prefix.length
         return self._prefix.join(observation, self._chunks.committed(frame, length, unfinished, coming))
 
+    def _read(self, observation: Any, frame: int) -> Any:
+        """Return what a decision that starts on a frame reads: its observation, with committed actions, in a stack."""
+        shown = observation if self._prefix is None else self._told(observation, frame)
+        if self._stacks is None:
+            return shown
+        in_flight = [inference.ticket.start for inference in self._pool.of_episode(self._first)]
+        return self._stacks.join(shown, [*in_flight, *self._pool.waiting_starts])
+
     def _publish(self, observation: Any) -> None:
         self._number += 1
         self._transport.publish(self._number, observation)
@@ -537,6 +554,8 @@ class EnvironmentLoop:
     def _start_workers(self) -> None:
         """Let the workers that may start infer the frame published last."""
         workers = self._dispatcher.starts(self._now() - self._begin)
+        if self._stacks is not None and workers:
+            self._stacks.started(self._ticket.start, self._stack)
         if self._simulation is not None:
             self._listen(0)  # the dispatcher has started them by `_start_simulated`, and some may have ended
             return

@@ -119,6 +119,11 @@ class WorkerPool:
         if any(due.start < start for due in self._waiting):
             self._waiting = {due: inference for due, inference in self._waiting.items() if due.start >= start}
 
+    @property
+    def waiting_starts(self) -> list[int]:
+        """Starts of the inferences whose actions wait for their frame."""
+        return [due.start for due in self._waiting]
+
     def waiting(self, start: int, worker: int) -> Inference:
         """Return the inference whose action waits for its frame."""
         return self._waiting[Due(start, worker)]
