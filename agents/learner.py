@@ -781,6 +781,8 @@ class DivergedError(RuntimeError):
     Where the environment's own reward or observation is not, the message says so.
     """
 
+    ends_run = True  # live too: a learner that is started again would lose its replay, and diverge again
+
 
 def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
     """Name the reward or observation of a batch that is not finite; None where all are."""

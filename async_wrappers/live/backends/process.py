@@ -436,6 +436,8 @@ class ProcessBackend:
             slots, text = self._layout.slots(self._memory), child.error[1]
             if child.unmade and not child.incarnation and not any(map(slots.read_end, range(self._layout.workers))):
                 raise self._failed(child)  # make_policy would raise again: no worker has ever inferred
+            if child in self._learners and getattr(child.error[0], "ends_run", False):
+                raise self._failed(child)
             if text not in self._errors_shown:
                 self._errors_shown.add(text)
                 warnings.warn(f"{child.name} raised, and is started again:\n{text}", RuntimeWarning, stacklevel=2)

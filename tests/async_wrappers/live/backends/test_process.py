@@ -341,6 +341,25 @@ def make_learning(
     )
 
 
+class Diverged(RuntimeError):
+    ends_run = True
+
+
+def test_a_learner_whose_exception_says_so_ends_the_run_and_is_not_started_again(tmp_path: Path) -> None:
+    def starts() -> None:
+        with (tmp_path / "starts").open("a") as file:
+            file.write("x")
+
+    def diverges(updates: int) -> None:
+        if updates == 3:
+            raise Diverged("the loss of update 3 is nan")
+
+    with nothing_left(), warnings.catch_warnings(), pytest.raises(Diverged, match="^the loss of update 3 is nan"):
+        warnings.simplefilter("error")
+        make_learning(on_start=starts, on_update=diverges).run(frames=10**6)
+    assert (tmp_path / "starts").read_text() == "x"
+
+
 def child_of(runner: AsyncRunner, name: str) -> psutil.Process:
     children: list[supervised.Child] = runner._open()._children()  # type: ignore[attr-defined]
     (pid,) = (child.process.pid for child in children if child.name == name)
