@@ -611,6 +611,11 @@ class Learner:
     # Weights and state.
 
     @property
+    def updates_of_all(self) -> int:
+        """Updates done by all learners that share the weights."""
+        return self._updates_of_all
+
+    @property
     def version(self) -> int:
         """Updates that the weights have: all that were made."""
         return self.updates

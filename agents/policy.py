@@ -830,6 +830,11 @@ class RecurrentPolicy:
         here = {name: tensor.to(device) for name, tensor in weights.items()}
         self.network.requires_grad_(False).load_state_dict(here, assign=True)
 
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have, where versions count something else."""
+        if self._version is not None:
+            self._version = lambda: updates
+
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights in the layout that inference reads; not a copy."""
         weights: Mapping[str, Tensor] = self.network.state_dict()
@@ -914,6 +919,11 @@ class WorkerPolicy:
         """Read these tensors in place from now on; those on another device are copied."""
         self.policy.load_weights(weights, version)
 
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have; see `RecurrentPolicy.note_updates`."""
+        if hasattr(self.policy, "note_updates"):
+            self.policy.note_updates(updates)
+
     def weights(self) -> Mapping[str, Any]:
         """Return the weights in the layout that inference reads; not a copy."""
         return self.policy.weights()
@@ -994,6 +1004,11 @@ class SplitWorkerPolicy:
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Read these tensors in place from now on; those on another device are copied."""
         self.policy.load_weights(weights, version)
+
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have; see `RecurrentPolicy.note_updates`."""
+        if hasattr(self.policy, "note_updates"):
+            self.policy.note_updates(updates)
 
     def weights(self) -> Mapping[str, Any]:
         """Return the weights in the layout that inference reads; not a copy."""

@@ -499,7 +499,7 @@ class VTrace(Spec):
         network = self.make_network()
 
         def loss(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-            return self.loss(networks, batch, rng, self._log_entropy_cost(network), learner.updates)
+            return self.loss(networks, batch, rng, self._log_entropy_cost(network), learner.updates_of_all)
 
         learner = Learner(
             network,
