@@ -354,7 +354,7 @@ def test_a_learner_whose_exception_says_so_ends_the_run_and_is_not_started_again
         if updates == 3:
             raise Diverged("the loss of update 3 is nan")
 
-    with nothing_left(), warnings.catch_warnings(), pytest.raises(Diverged, match="^the loss of update 3 is nan"):
+    with nothing_left(), warnings.catch_warnings(), pytest.raises(Diverged, match=r"^the loss of update 3 is nan"):
         warnings.simplefilter("error")
         make_learning(on_start=starts, on_update=diverges).run(frames=10**6)
     assert (tmp_path / "starts").read_text() == "x"
