@@ -195,6 +195,7 @@ class EnvironmentLoop:
             self._prepare(modelled_conditions(config.latency, config.workers, self._clock))
             refuse_old_playout(config.max_age, self._stagger.playout)
         self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
+        self._is_late = False  # whether a worker has been reported as overdue
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # what was ordered before that time is not of this phase
@@ -287,6 +288,7 @@ class EnvironmentLoop:
             self._publish(shown)
             self._ticket = Ticket(0, self._number, number, frame, lived, phase.eval_mode)
             self._take_turns()
+            self._report_overdue()
             self._dispatcher.frame(frame)
             self._listen(0)
             self._start_workers()
@@ -567,6 +569,17 @@ class EnvironmentLoop:
         assert self._simulation is not None
         self._pool.start(worker, self._ticket, self._shown)
         return self._simulation.end_of(worker) - self._begin
+
+    def _report_overdue(self) -> None:
+        """Let the supervisor know, on a real clock, of inferences that go on for far too long."""
+        if self._controls is None or self._simulation is not None:
+            return
+        late = self._pool.overdue(*self._config.overdue)
+        if late or self._is_late:
+            self._controls.overdue[:] = 0  # one that has ended after all is let live
+        for worker in late:
+            self._controls.overdue[worker] = 1 + self._controls.incarnations[worker]
+        self._is_late = bool(late)
 
     def _take_turns(self) -> None:
         """Tell learners how many turns are granted, and the strategy how many they have taken."""

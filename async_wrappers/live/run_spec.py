@@ -43,6 +43,7 @@ class LoopConfig:
     chunk: ChunkRule | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None: the policy is not told
     stack_size: int = 1
+    overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:
         """Return what joins committed actions to an observation, if the policy is told of them."""

@@ -108,6 +108,10 @@ class AsyncRunner:
         stack_size: Observations of the last k decisions that the policy reads (`async_wrappers.live.stacks`): above 1
             policies, and learners in a transition's observation, get stacks ``[k, *shape]`` in the place of single
             ones.
+        overdue_times: A worker whose inference has gone on for so many times the longest one of the run, and for
+            `overdue_seconds`, is taken for dead: it is ended and started again, with a warning, and counted among the
+            restarts. In processes alone: a thread cannot be ended, and on the virtual clock nothing is late.
+        overdue_seconds: See `overdue_times`.
         features: Of a policy with memory, in two halves (`async_wrappers.policy.SplitPolicy`): the space of what its
             ``encode`` returns, for workers to hand on in the place of actions. The environment loop, in whose process
             `make_policy` is called too, makes actions of them when they are due, with ``release``, in the order of
@@ -160,6 +164,8 @@ class AsyncRunner:
         committed_prefix: int | None = None,
         flat_prefix: bool = False,
         stack_size: int = 1,
+        overdue_times: float = 10.0,
+        overdue_seconds: float = 1.0,
         features: gym.Space[Any] | None = None,
     ) -> None:
         """See the class."""
@@ -207,6 +213,10 @@ class AsyncRunner:
             chunk,
             prefix,
             whole("stack_size", stack_size, 1, _LONGEST_STACK, unit="observations"),
+            (
+                positive("overdue_times", overdue_times),
+                nanoseconds(positive("overdue_seconds", overdue_seconds, unit="seconds")),
+            ),
         )
         refuse_old_playout(config.max_age, config.stagger.playout)
         self._spec = RunSpec(

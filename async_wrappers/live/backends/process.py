@@ -409,7 +409,7 @@ class ProcessBackend:
             if child.restart_at is not None:
                 continue
             child.pulse.look(child is waited_for)
-            if (ailment := child.pulse.ailment()) is None:
+            if (ailment := child.pulse.ailment() or self._overdue(child)) is None:
                 continue
             if child is not self._environment:
                 warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
@@ -419,6 +419,17 @@ class ProcessBackend:
                 self._stop_reported = True
                 remedy = f"`kill -CONT {child.process.pid}` lets it go on"
                 warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)
+
+    def _overdue(self, child: Child) -> str | None:
+        """Return in a few words that a worker's inference takes far too long, as the environment loop says."""
+        if child not in self._workers:
+            return None
+        number = self._workers.index(child)
+        if int(self._controls.overdue[number]) != 1 + child.incarnation:
+            return None
+        self._controls.overdue[number] = 0
+        times, least = self._spec.config.overdue
+        return f"has inferred for more than {times:g} times the longest inference and {least / 1e9:g} s"
 
     def _listen(self, child: Child) -> bool:
         """Hear what a child has to say; return False if it has ended."""

@@ -341,6 +341,22 @@ def make_learning(
     )
 
 
+def test_a_worker_that_sleeps_for_ever_is_replaced_when_it_is_overdue(tmp_path: Path) -> None:
+    marker = tmp_path / "slept"
+
+    class Sleeps:
+        def act(self, observation: Any, decision: Decision) -> int:
+            if decision.start >= 20 and not decision.eval_mode and not marker.exists():
+                marker.touch()
+                time.sleep(1000)
+            return 1
+
+    with nothing_left(), pytest.warns(RuntimeWarning, match=r"^worker 0 has inferred for more than 10 times the long"):
+        report = make_runner(Endless, Sleeps, workers=1, fps=50, overdue_seconds=0.5).run(frames=400)
+    assert report.workers["restarts"] == 1
+    assert max(span.start for span in report.spans) > 250
+
+
 class Diverged(RuntimeError):
     ends_run = True
 
