@@ -655,6 +655,11 @@ class Learner:
     # Weights and state.
 
     @property
+    def updates_of_all(self) -> int:
+        """Updates done by all learners that share the weights."""
+        return self._updates_of_all
+
+    @property
     def version(self) -> int:
         """Updates that the weights have: all that were made."""
         return self.updates
@@ -826,6 +831,8 @@ class DivergedError(RuntimeError):
 
     Where the environment's own reward or observation is not, the message says so.
     """
+
+    ends_run = True  # live too: a learner that is started again would lose its replay, and diverge again
 
 
 def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:

@@ -830,6 +830,11 @@ class RecurrentPolicy:
         here = {name: tensor.to(device) for name, tensor in weights.items()}
         self.network.requires_grad_(False).load_state_dict(here, assign=True)
 
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have, where versions count something else."""
+        if self._version is not None:
+            self._version = lambda: updates
+
     def weights(self) -> Mapping[str, Tensor]:
         """Return the weights in the layout that inference reads; not a copy."""
         weights: Mapping[str, Tensor] = self.network.state_dict()
@@ -882,15 +887,18 @@ class WorkerPolicy:
     Args:
         policy: Reads stacks of one observation, and has no memory.
         without_tuples: Turns an observation into an array or dicts of arrays; None for one that always is.
+        whole_stacks: Whether an observation is a stack already, [k, *shape].
 
     Attributes:
         policy: As given.
     """
 
-    def __init__(self, policy: Policy, without_tuples: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, policy: Policy, without_tuples: Callable[[Any], Any] | None = None, whole_stacks: bool = False
+    ) -> None:
         """See the class."""
         self.policy = policy
-        self._without_tuples = without_tuples
+        self._without_tuples, self._whole_stacks = without_tuples, whole_stacks
 
     def act(self, observation: Any, decision: Decision) -> Any:
         """Return the environment's action for one observation, [*shape] or a dict of such.
@@ -900,7 +908,8 @@ class WorkerPolicy:
         """
         if self._without_tuples is not None:
             observation = self._without_tuples(observation)
-        output = self.policy.act(batch_of_one(stacked([observation])), (), (decision,))
+        stack = observation if self._whole_stacks else stacked([observation])
+        output = self.policy.act(batch_of_one(stack), (), (decision,))
         if output.extras is None:
             return output.action[0].item() if output.action.ndim == 1 else output.action[0]
         extras = {name: values[0] for name, values in output.extras.items()}
@@ -909,6 +918,11 @@ class WorkerPolicy:
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Read these tensors in place from now on; those on another device are copied."""
         self.policy.load_weights(weights, version)
+
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have; see `RecurrentPolicy.note_updates`."""
+        if hasattr(self.policy, "note_updates"):
+            self.policy.note_updates(updates)
 
     def weights(self) -> Mapping[str, Any]:
         """Return the weights in the layout that inference reads; not a copy."""
@@ -925,6 +939,7 @@ class SplitWorkerPolicy:
         policy: Whose network has `encode` and `decide`, as a `networks.sequence_network.SequenceNetwork`.
         blank: An observation as the policy reads it, [1, 1, *shape] or a dict of such.
         without_tuples: As in `WorkerPolicy`.
+        whole_stacks: As in `WorkerPolicy`.
 
     Attributes:
         policy: As given.
@@ -934,7 +949,13 @@ class SplitWorkerPolicy:
         ValueError: The network is not in two halves.
     """
 
-    def __init__(self, policy: RecurrentPolicy, blank: Any, without_tuples: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        policy: RecurrentPolicy,
+        blank: Any,
+        without_tuples: Callable[[Any], Any] | None = None,
+        whole_stacks: bool = False,
+    ) -> None:
         """See the class."""
         if not (hasattr(policy.network, "encode") and hasattr(policy.network, "decide")):
             raise ValueError(
@@ -942,7 +963,7 @@ class SplitWorkerPolicy:
                 f"state) to play live with memory, as SequenceNetwork has, got {type(policy.network).__name__}"
             )
         self.policy = policy
-        self._without_tuples = without_tuples
+        self._without_tuples, self._whole_stacks = without_tuples, whole_stacks
         encoded = policy.encode(blank)
         self._dtype = encoded.dtype  # of the network's features, float32 or narrower
         self.features: gym.Space[Any] = Box(-np.inf, np.inf, tuple(encoded.shape[1:]), np.float32)
@@ -954,7 +975,8 @@ class SplitWorkerPolicy:
         """Return the features of one observation, [*shape] or a dict of such."""
         if self._without_tuples is not None:
             observation = self._without_tuples(observation)
-        features = self.policy.encode(batch_of_one(stacked([observation])))[0].float().cpu().numpy()
+        stack = observation if self._whole_stacks else stacked([observation])
+        features = self.policy.encode(batch_of_one(stack))[0].float().cpu().numpy()
         version = self.policy.version
         return features if version is None else {"features": features, "version": np.array(version)}
 
@@ -983,18 +1005,26 @@ class SplitWorkerPolicy:
         """Read these tensors in place from now on; those on another device are copied."""
         self.policy.load_weights(weights, version)
 
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have; see `RecurrentPolicy.note_updates`."""
+        if hasattr(self.policy, "note_updates"):
+            self.policy.note_updates(updates)
+
     def weights(self) -> Mapping[str, Any]:
         """Return the weights in the layout that inference reads; not a copy."""
         return self.policy.weights()
 
 
 def one_row(
-    policy: RecurrentPolicy, blank: Any, without_tuples: Callable[[Any], Any] | None = None
+    policy: RecurrentPolicy,
+    blank: Any,
+    without_tuples: Callable[[Any], Any] | None = None,
+    whole_stacks: bool = False,
 ) -> WorkerPolicy | SplitWorkerPolicy:
     """Return a policy over sequences as a worker calls it: in two halves where it remembers, else as it is."""
     if policy.remembers:
-        return SplitWorkerPolicy(policy, blank, without_tuples)
-    return WorkerPolicy(policy, without_tuples)
+        return SplitWorkerPolicy(policy, blank, without_tuples, whole_stacks)
+    return WorkerPolicy(policy, without_tuples, whole_stacks)
 
 
 class OneRow:

@@ -34,7 +34,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -58,6 +58,7 @@ __all__ = [
     "copied",
     "first_array",
     "stacked",
+    "whole_stacks",
 ]
 
 
@@ -339,6 +340,15 @@ def copied(observation: Any) -> Any:
 def stacked(observations: Iterable[Any]) -> Any:
     """Return observations [*shape] as one stack [k, *shape]."""
     return each_array(lambda *arrays: np.stack(arrays), *observations)
+
+
+def whole_stacks(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what reads batches [B, 1, k, *shape] of observations that are stacks, with `read` for [B, k, *shape]."""
+    return partial(_read_whole, read)
+
+
+def _read_whole(read: Callable[[Any], Any], stacks: Any) -> Any:
+    return read(each_array(lambda array: array[:, 0], stacks))
 
 
 def batch_of_one(observation: Any) -> Any:

@@ -29,6 +29,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.vector.utils import batch_space
 from torch import nn
 
 from async_wrappers.agents.policy import Decision, OneRow, Policy
@@ -142,6 +143,7 @@ class Spec:
         name: In error messages.
         stack_size: Observations of the last k decisions that the policy reads; above 1 `make_policy_of` is to be
             overridden.
+        whole_stacks: Whether observations are stacks [k, *shape] already, as `of_stacks` makes it.
         update_period: Decisions between two rounds of updates.
         num_updates_per_train_step: Updates of a round; 1 live.
         batch_size: Transitions of an update.
@@ -157,6 +159,7 @@ class Spec:
 
     name: ClassVar[str] = "agent"
     stack_size: int = 1
+    whole_stacks: bool = False
     update_period: int = 1
     num_updates_per_train_step: int = 1
     batch_size: int = 1
@@ -192,11 +195,34 @@ class Spec:
         Raises:
             ValueError: `stack_size` is more than 1, and this method is not overridden.
         """
-        if self.stack_size > 1:
-            raise ValueError(
-                f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
-            )
+        self.check_one_at_a_time()
         return _Following(self.make_policy(), learner)
+
+    def of_stacks(self) -> Any:
+        """Return the same agent for an asynchronous runner whose observations are stacks [k, *shape], with k > 1.
+
+        Its `make_policy` reads such a stack, and its learner stores it as the transition's observation.
+
+        Raises:
+            ValueError: This method is not overridden.
+        """
+        raise ValueError(
+            f"stack_size must be 1 with agent {self.name!r} beside a real clock, got {self.stack_size}: give "
+            f"{type(self).__name__} the method of_stacks(), or stack in a wrapper such as FrameStackObservation"
+        )
+
+    @property
+    def stored_space(self) -> gym.Space[Any]:
+        """The space of a transition's observation: of a single one, or with `of_stacks` of a stack."""
+        return batch_space(self.observation_space, self.stack_size) if self.whole_stacks else self.observation_space
+
+    def check_one_at_a_time(self) -> None:
+        """Refuse stacks where observations come one at a time, with a ValueError."""
+        if self.stack_size > 1 and not self.whole_stacks:
+            raise ValueError(
+                f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}: take "
+                f"of_stacks(), and give AsyncRunner stack_size={self.stack_size}"
+            )
 
     def make_vector_learner(self, num_envs: int) -> Any:
         """Make a learner for `num_envs` environments.

@@ -44,7 +44,8 @@ class Policy(Protocol):
     """A pure function of (observation, weights, decision): an inference that is never applied changes nothing.
 
     A policy whose weights are learnt also has ``load_weights(weights, version)``: it takes over the mapping of tensors
-    without copying them, as they lie in memory that all workers share.
+    without copying them, as they lie in memory that all workers share. It may have ``note_updates(updates)``, called
+    afterwards: the updates that all learners had made until these weights, of which there are more than versions.
     """
 
     def act(self, observation: Any, decision: Decision) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -447,14 +448,18 @@ class VTrace(Spec):
         """Make the policy of a worker, with weights of its own; in two halves where the network remembers.
 
         Raises:
-            ValueError: `stack_size` is more than 1, or a network that remembers is not in two halves.
+            ValueError: `stack_size` is more than 1 without `of_stacks`, or a network that remembers is not in two
+                halves.
         """
-        if self.stack_size > 1:
-            raise ValueError(
-                f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
-            )
+        self.check_one_at_a_time()
         policy = self._make_policy(self.make_network().requires_grad_(False), lambda: 0)
-        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples)
+        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples, self.whole_stacks)
+
+    def of_stacks(self) -> Any:
+        """Return the same agent for observations that are stacks; see `Spec.of_stacks`."""
+        other = copy.copy(self)
+        other.whole_stacks, other._mixture = True, {**other._mixture, "stack_size": 1}
+        return other
 
     def make_policy_of(self, learner: Any) -> RecurrentPolicy:
         """Make the policy of a turn-based agent, which reads the learner's network in place."""
@@ -501,7 +506,7 @@ class VTrace(Spec):
         network = self.make_network()
 
         def loss(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-            return self.loss(networks, batch, rng, self._log_entropy_cost(network), learner.updates)
+            return self.loss(networks, batch, rng, self._log_entropy_cost(network), learner.updates_of_all)
 
         learner = Learner(
             network,
@@ -547,12 +552,12 @@ class VTrace(Spec):
             capacity = None if capacity is None else max(capacity // learners, unrolls)
         queue = partial(UnrollQueue, capacity=capacity, when_full=self._when_full)
         return Mixture(
-            self.observation_space,
+            self.stored_space,
             self.extras,
             [(queue if source == "queue" else source, share) for source, share in self._sources],
             num_envs=num_envs,
             seed=seed,
-            encoder=NetworkEncoder(network, self.reader, self.compute, self.stack_size),
+            encoder=NetworkEncoder(network, self.reader, self.compute, self._stored_in_stacks),
             in_flight=self.in_flight,
             **{**self._mixture, "batch_size": unrolls},
         )
@@ -578,7 +583,12 @@ class VTrace(Spec):
         return self.compute.place(network)
 
     def _tensors(self, arrays: Mapping[str, Any]) -> Batch:
-        return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stack_size)
+        return sequence_tensors(arrays, self.reader, self.compute.tensor, self._stored_in_stacks)
+
+    @property
+    def _stored_in_stacks(self) -> int | None:
+        """Observations in a stack that is made of those stored, k; None where each is a stack."""
+        return None if self.whole_stacks else self.stack_size
 
     # For the agent's surroundings: the runner, checkpoints, other processes.
 

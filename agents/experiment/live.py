@@ -100,7 +100,7 @@ class LiveRunner(Runner):
                 "num_updates_per_train_step must be 1 where create_runner.schedule = 'realtime', whose learners update "
                 f"whenever they can, got {spec.num_updates_per_train_step}: bind AsyncRunner.updates_per_transition"
             )
-        self._spec: Spec = spec
+        self._spec: Spec = spec if spec.stack_size == 1 else spec.of_stacks()
         self._learner: Any = learner
         self._spec.check_warmup()
         self._standing_at = standing_at
@@ -236,6 +236,11 @@ class LiveRunner(Runner):
             return super()._new_agent()
         seen: gym.Env[Any, Any] = gym.Wrapper(self.environment)
         bound = getattr(made, "bindings", {})
+        if "stack_size" in bound:
+            raise ValueError(
+                f"AsyncRunner.stack_size must not be bound where create_runner.schedule = 'realtime', got "
+                f"{bound['stack_size']!r}: the agent's own says it, such as DQNAgent.stack_size"
+            )
         seen.observation_space, seen.action_space = spaces(seen.observation_space, seen.action_space, **bound)
         return self._create_agent(seen, seed=self.seed)
 
@@ -248,6 +253,7 @@ class LiveRunner(Runner):
             seed=self.seed,
             extras=self._spec.extras,
             features=self._spec.features,
+            **({"stack_size": self._spec.stack_size} if self._spec.whole_stacks else {}),
             **terms,
         )
 

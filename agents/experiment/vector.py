@@ -126,6 +126,8 @@ class VectorRunner(Runner):
         double_buffered: Play two halves in turns: one half steps while the other half's actions are computed.
         processes: Spread the environments over so many processes; 0 plays them in this one. For environments that are
             slow and written in Python.
+        timeout: Seconds for which a step or a reset of such a process is waited for: then it is ended and replaced, its
+            episodes are cut, and `restarts` counts it in the statistics and the closing table. None: no limit.
         checkpoint_every: Iterations between two checkpoints; the last iteration always writes one. See
             ``Runner.checkpoint_minutes`` too.
         replay_ratio: Transitions learnt from for each one lived; None for ``num_updates_per_train_step`` updates every
@@ -153,6 +155,7 @@ class VectorRunner(Runner):
         create_vector_fn: Callable[..., Any] | None = None,
         double_buffered: bool = False,
         processes: int = 0,
+        timeout: float | None = 60.0,
         checkpoint_every: int = 1,
         replay_ratio: float | None = None,
         act_devices: Sequence[str] | None = None,
@@ -209,6 +212,12 @@ class VectorRunner(Runner):
                 f"'vector', got {self.checkpoint_minutes}: games that the clock cuts are cut alike in no other run"
             )
         self.num_envs, self.checkpoint_every = num_envs, checkpoint_every
+        if timeout is not None and (
+            not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < float("inf")
+        ):
+            raise ValueError(f"VectorRunner.timeout must be a number of seconds > 0, or None, got {timeout!r}")
+        self._timeout = timeout
+        self._envs: Any = None
         self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
         if create_vector_fn is not None:
             self._check_delay(create_vector_fn)
@@ -279,6 +288,7 @@ class VectorRunner(Runner):
                 self._others = stack.enter_context(closing(self._start_learners()))
             group = None if self._others is None else self._others.group
             envs = stack.enter_context(closing(self._make_envs(Phase.TRAIN, self.num_envs // self._learners)))
+            self._envs = envs
             self._share = Share(self._agent, envs, self._training_seeds(0), group)
             if length.frames or length.episodes:
                 evaluation_envs = self._make_envs(Phase.EVAL, self._evaluating)
@@ -334,6 +344,7 @@ class VectorRunner(Runner):
             "create_vector_fn": create_vector,
             "double_buffered": self._double_buffered and phase == Phase.TRAIN,
             "processes": self._processes // self._learners if phase == Phase.TRAIN else self._processes,
+            **({"timeout": self._timeout} if self._processes else {}),
         }
 
     def _training_seeds(self, learner: int) -> _Seeds:
@@ -483,6 +494,13 @@ class VectorRunner(Runner):
         scalars |= {f"Vector/{name}": value for name, value in rates.items()}
         line["train_rates"] = rates
         line["cut_frames"] = self._cut_frames
+        if self._processes:
+            line["restarts"] = self._restarts
+
+    @property
+    def _restarts(self) -> int:
+        """Processes of this process's training environments that died or were late, and were replaced."""
+        return int(getattr(self._envs, "restarts", 0))
 
     def _fill(self) -> dict[str, float]:
         """Return how full the replay is, if the learner has one."""
@@ -500,6 +518,8 @@ class VectorRunner(Runner):
         rates = {**self._total.rates(self._seconds), **self._fill()}
         lines = [f"{_IN_WORDS[name]:<38}{value:>12,.{_DIGITS.get(name, 0)}f}" for name, value in rates.items()]
         share = self._cut_frames / max(self._frames, 1)
+        if self._processes:
+            lines.append(f"{'processes replaced':<38}{self._restarts:>12,}")
         return "\n".join([*lines, f"{'frames of cut episodes':<38}{share:>12.2%}"])
 
     # Checkpoints.

@@ -30,7 +30,7 @@ from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
 from async_wrappers.agents.replay.sources import SourceSpec
 from async_wrappers.agents.replay.unrolls import UnrollReplay, UnrollRing
-from async_wrappers.agents.schema import Column, Compute, Reader, each_array
+from async_wrappers.agents.schema import Column, Compute, Reader, each_array, whole_stacks
 from async_wrappers.agents.spec import check_at_least, check_numbers
 
 __all__ = [
@@ -256,10 +256,10 @@ class NetworkEncoder:
         network: The learner's, with a method ``encode`` from observations `[N, k, *shape]` to features `[N, F]`.
         reader: Turns stacks of observations into what it reads.
         compute: Where it computes.
-        stack_size: Observations in a stack, k.
+        stack_size: Observations in a stack, k; None where an observation is a stack.
     """
 
-    def __init__(self, network: Any, reader: Reader, compute: Compute, stack_size: int) -> None:
+    def __init__(self, network: Any, reader: Reader, compute: Compute, stack_size: int | None) -> None:
         """See the class."""
         self._network, self._reader, self._compute, self._stack_size = network, reader, compute, stack_size
         self._copy: Any = None
@@ -311,7 +311,8 @@ class NetworkEncoder:
 
     def present(self) -> npt.NDArray[np.float32]:
         """See `Encoder`."""
-        return self._features(self._reader(self._newest))
+        read = whole_stacks(self._reader) if self._stack_size is None else self._reader
+        return self._features(read(self._newest))
 
     @torch.no_grad()
     def _features(self, observation: Any) -> npt.NDArray[np.float32]:

@@ -400,7 +400,7 @@ def without_state(extras: Dict | None) -> Dict | None:
 
 
 def sequence_tensors(
-    batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Rows], Tensor], stack_size: int
+    batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Rows], Tensor], stack_size: int | None
 ) -> dict[str, Any]:
     """Return what a loss reads of a batch of sequences.
 
@@ -408,7 +408,7 @@ def sequence_tensors(
         batch: what a source has drawn, as the module's comment has it.
         read: makes what a network reads from single observations `[N, 1, *shape]`, or from a dict of such.
         tensor: makes a tensor from an array.
-        stack_size: observations in a stack, k.
+        stack_size: observations in a stack, k; None where an observation is a stack `[k, *shape]`.
 
     Returns:
         Tensors by name, on the device; "observation" in stacks `[T + 1, B, k, *shape]`, with zeros before an episode.
@@ -422,6 +422,11 @@ def sequence_tensors(
     rows, first = np.shape(batch["first"]), tensors["first"]
     if STATE not in tensors:
         tensors[STATE] = tensor(np.zeros((rows[1], 0), np.float32))
+
+    if stack_size is None:
+        found = read(each_array(lambda array: array.reshape(-1, *array.shape[2:]), batch["observation"]))
+        tensors["observation"] = each_array(lambda each: each.view(rows[0], rows[1], *each.shape[1:]), found)
+        return tensors
 
     def stacks(frames: Tensor) -> Tensor:
         return _stacked(frames.view(rows[0] + stack_size - 1, rows[1], *frames.shape[2:]), first, stack_size)

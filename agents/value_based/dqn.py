@@ -38,7 +38,7 @@ from async_wrappers.agents.policy import (
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector
-from async_wrappers.agents.schema import Compute, Reader, each_array
+from async_wrappers.agents.schema import Compute, Reader, each_array, whole_stacks
 from async_wrappers.agents.spec import (
     ReadyMade,
     Spec,
@@ -372,14 +372,18 @@ class DQN(Spec):
         All are the same function, unless `epsilon_fn` is one that takes the number of the ``actor``.
 
         Raises:
-            ValueError: `stack_size` is more than 1.
+            ValueError: `stack_size` is more than 1, and it is not made by `of_stacks`.
         """
-        if self.stack_size > 1:
-            raise ValueError(
-                f"stack_size must be 1 for a policy that reads one observation at a time, got {self.stack_size}"
-            )
+        self.check_one_at_a_time()
         network = self.make_network().requires_grad_(False)
-        return WorkerPolicy(self.make_policy_for(network, actor=number, actors=workers), self.reader.without_tuples)
+        policy = self.make_policy_for(network, actor=number, actors=workers)
+        return WorkerPolicy(policy, self.reader.without_tuples, self.whole_stacks)
+
+    def of_stacks(self) -> Any:
+        """Return the same agent for observations that are stacks; see `Spec.of_stacks`."""
+        other = copy.copy(self)
+        other.whole_stacks, other._replay = True, {**other._replay, "stack_size": 1}
+        return other
 
     def make_policy_of(self, learner: Any) -> Policy:
         """Make the policy of a turn-based agent, which reads the learner's network in place."""
@@ -495,7 +499,7 @@ class DQN(Spec):
             min_replay_history=self._min_replay_history,
             compute=self.compute,
             first_action=self.first_action,
-            read=self.reader,
+            read=whole_stacks(self.reader) if self.whole_stacks else self.reader,
             tensors=self.batch_tensors,
             monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
             seed=own_seed(self._learning_seed, number),
@@ -534,7 +538,7 @@ class DQN(Spec):
     def make_replay(self, capacity: int | None, seed: int, num_envs: int = 1) -> Replay:
         """Make the replay memory, with a lane for each environment."""
         return create_replay(
-            self.observation_space,
+            self.stored_space,
             capacity=capacity,
             seed=seed,
             extras=self.extras,

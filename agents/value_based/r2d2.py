@@ -260,10 +260,11 @@ class R2D2(DQN):
         """Make the policy of worker `number` of `workers`, in two halves where the network remembers.
 
         Raises:
-            ValueError: `stack_size` is more than 1, or a network that remembers is not in two halves.
+            ValueError: `stack_size` is more than 1 without `of_stacks`, or a network that remembers is not in two
+                halves.
         """
         policy: Any = super().make_policy(number, workers).policy
-        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples)
+        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples, self.whole_stacks)
 
     def _make_policy(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> RecurrentPolicy:
         return RecurrentPolicy(
@@ -283,7 +284,8 @@ class R2D2(DQN):
     @property
     def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch]:
         """What turns a batch of sequences into tensors."""
-        return partial(sequence_tensors, read=self.reader, tensor=self.compute.tensor, stack_size=self.stack_size)
+        stack_size = None if self.whole_stacks else self.stack_size
+        return partial(sequence_tensors, read=self.reader, tensor=self.compute.tensor, stack_size=stack_size)
 
     def make_replay(self, capacity: int | None, seed: int, num_envs: int = 1) -> Replay:
         """Make the replay of sequences, all environments' in one.
@@ -300,7 +302,7 @@ class R2D2(DQN):
                 f"environments, got {capacity}"
             )
         return create_sequence_replay(
-            self.observation_space,
+            self.stored_space,
             self.extras,
             capacity=sequences,
             seed=seed,

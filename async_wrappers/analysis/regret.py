@@ -20,6 +20,7 @@ from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole, whole_frames
+from async_wrappers.live.environment import score_of
 from async_wrappers.policy import Decision, Memory, as_act
 from async_wrappers.wrappers.delay import RealtimeDelay
 
@@ -281,7 +282,7 @@ def _play(player: Any, env: gym.Env[Any, Any], seed: int) -> float:
         score += float(reward)
         if terminated or truncated:
             player.end_episode(float(reward), bool(terminated), observation, info["realtime"])
-            return float(info.get("episode_return", score))
+            return score_of(info, score)
         action = player.step(float(reward), observation, info["realtime"])
 
 

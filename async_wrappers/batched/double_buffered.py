@@ -78,6 +78,11 @@ class DoubleBuffered:
         both = {name: joined(getattr(a, name), getattr(b, name)) for name in arrays}
         return Shown(**both, final={**a.final, **b.final}, info={**a.info, **b.info})
 
+    @property
+    def restarts(self) -> int:
+        """Processes of both halves that were replaced."""
+        return sum(getattr(half.envs, "restarts", 0) for half in self._halves)
+
     def close(self) -> None:
         """See `BatchedEnvs`."""
         for half in self._halves:

@@ -21,6 +21,7 @@ def create_batched_envs(
     create_vector_fn: Callable[..., Any] | None = None,
     double_buffered: bool = False,
     processes: int = 0,
+    timeout: float | None = 60.0,
 ) -> BatchedEnvs:
     """Make N environments that are played at once.
 
@@ -31,6 +32,7 @@ def create_batched_envs(
             `make_env`; None for none.
         double_buffered: Make two halves that take turns: one steps while the other waits for its actions.
         processes: Spread the environments of `make_env` over so many processes; 0 plays them in this one.
+        timeout: As in `ProcessEnvs`: seconds for a step or a reset of a process; None for no limit.
 
     Raises:
         ValueError: Numbers that do not fit.
@@ -40,7 +42,7 @@ def create_batched_envs(
         if create_vector_fn is not None:
             return VectorEnvs(create_vector_fn(num_envs=size))
         if processes:
-            return ProcessEnvs(make_env, size, processes)
+            return ProcessEnvs(make_env, size, processes, timeout)
         return VectorEnvs(SyncVectorEnv([make_env] * size, autoreset_mode=AutoresetMode.SAME_STEP))
 
     if not double_buffered:

@@ -18,6 +18,8 @@ import os
 import pickle
 import socket
 import sys
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.tree import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector import VectorEnvs
-from async_wrappers.checks import function, whole
+from async_wrappers.checks import function, positive, whole
 from async_wrappers.live.backends.children import as_child, signals_blocked
 from async_wrappers.live.backends.supervised import Child, assure_room
 from async_wrappers.live.memory.block import Block
@@ -44,6 +46,7 @@ from async_wrappers.wrappers.copies import Info, own_copy, rows
 __all__ = ["ProcessEnvs"]
 
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to
+_LOOK = 1.0  # seconds between two looks at whether a process is late
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
 _ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
 
@@ -71,9 +74,12 @@ class ProcessEnvs(VectorEnvs):
         make: A function that makes an environment; it travels to the processes by cloudpickle.
         num_envs: N; processes have equal shares, but for a remainder.
         processes: How many processes.
+        timeout: Seconds for which a step or a reset of a process is waited for. One that takes longer, because it is
+            stopped or an environment's `step` never returns, is ended and replaced as one that died, with a warning.
+            None: no limit.
 
     Attributes:
-        restarts: Processes that died and were replaced.
+        restarts: Processes that died, or were ended by the timeout, and were replaced.
         lost_episodes: Episodes that were cut by it.
 
     Raises:
@@ -83,9 +89,11 @@ class ProcessEnvs(VectorEnvs):
         RunFailed: A process cannot start, or dies before its first step is done.
     """
 
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int) -> None:
+    def __init__(
+        self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int, timeout: float | None = 60.0
+    ) -> None:
         """See the class."""
-        self._processes = _ProcessVector(make, num_envs, processes)
+        self._processes = _ProcessVector(make, num_envs, processes, timeout)
         super().__init__(self._processes)
         self._waits_again = True
 
@@ -120,7 +128,9 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int) -> None:
+    def __init__(
+        self, make: Callable[[], gym.Env[Any, Any]], num_envs: int, processes: int, timeout: float | None
+    ) -> None:
         if getattr(multiprocessing.process.current_process(), "_inheriting", False):
             os._exit(_NO_GUARD)  # the parent raises the error that explains it
         if not sys.platform.startswith("linux") and sys.platform != "darwin":
@@ -130,6 +140,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         function("make", make, "makes an environment")
         self.num_envs = whole("num_envs", num_envs, 1)
         processes = whole("processes", processes, 1, self.num_envs)
+        self._timeout = None if timeout is None else positive("timeout", timeout, or_none=True)
         try:
             self._payload: bytes = cloudpickle.dumps(make)
         except Exception as error:
@@ -170,13 +181,13 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self._place, self.final_infos = 0, {}
         for process in list(self._all):
             # An answer is owed where the wait for it was interrupted.
-            alive = process.child.is_alive() and all(process.hear({}) for _ in range(process.owed))
+            alive = process.child.is_alive() and all(process.hear({}, self._timeout) for _ in range(process.owed))
             if not alive:  # no episodes are running, so none is lost
                 process = self._restart(process)
             process.incarnation = 0
             process.ask(_RESET[0])
         for process in self._all:
-            if not process.hear(self.final_infos):
+            if not process.hear(self.final_infos, self._timeout):
                 raise self._over(process)
         return self._board.observations[0], self._times()
 
@@ -196,7 +207,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         for process in self._all:
             if not process.owed:  # it was heard before the wait was interrupted
                 continue
-            if process.hear(self.final_infos):
+            if process.hear(self.final_infos, self._timeout):
                 process.steps += 1
             else:
                 dead.append(process)
@@ -293,7 +304,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             np.random.SeedSequence((int(self._seeds[i]), process.incarnation)).generate_state(1)[0] >> 1 for i in mine
         ]
         process.ask(_RESET[self._place])
-        if not process.hear({}):
+        if not process.hear({}, self._timeout):
             raise self._over(process)
         self.lost_episodes += len(mine)
         board.reward[mine], board.terminal[mine], board.truncated[mine] = 0.0, False, True
@@ -310,6 +321,11 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             return RuntimeError(
                 "ProcessEnvs starts processes, which import the main script again: put what the script does under "
                 "`if __name__ == '__main__':`"
+            )
+        if process.late:
+            return RuntimeError(
+                f"{child.name} of ProcessEnvs had not finished its first step or reset within timeout={self._timeout} "
+                "s: give ProcessEnvs a larger timeout, or None for no limit"
             )
         if failure is None:
             return RunFailed(f"{child.name} of ProcessEnvs {how}, before it had finished a step")
@@ -335,6 +351,7 @@ class _Process:
     steps: int = 0  # that it has finished
     owed: int = 0  # answers
     failure: tuple[str, bytes, str] | None = None
+    late: bool = False  # whether it was ended by the timeout
 
     def say(self, what: bytes) -> None:
         """Wake the process."""
@@ -346,8 +363,19 @@ class _Process:
         self.owed += 1
         self.say(what)
 
-    def hear(self, infos: dict[int, Info]) -> bool:
-        """Wait until the process is done, and return True, or until it has died."""
+    def hear(self, infos: dict[int, Info], timeout: float | None) -> bool:
+        """Wait until the process is done, and return True, or until it has died; it is ended after so many seconds."""
+        if timeout is not None and not self._answers(timeout):
+            self.late = True
+            warnings.warn(
+                f"{self.child.name} of ProcessEnvs has not finished a step or reset within timeout={timeout} s: it is "
+                "ended",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            self.child.kill()
+            self.child.join(_PATIENCE)
+            return False
         with suppress(OSError, EOFError):
             answer = self.socket.recv(1)
             self.owed -= 1
@@ -357,6 +385,20 @@ class _Process:
                 self.failure = self.child.pipe.recv()
             return answer in (_DONE, _INFOS)
         return False
+
+    def _answers(self, timeout: float) -> bool:
+        """Wait for an answer, or the process's end, for so many seconds at most; return whether there is one.
+
+        Time is counted in looks: after Ctrl-Z and `fg` the clock has gone on for all, and nobody has been late.
+        """
+        waited = 0.0
+        while True:
+            before = time.monotonic()
+            if connection.wait([self.socket], min(_LOOK, timeout - waited)):
+                return True
+            waited += min(time.monotonic() - before, 2 * _LOOK)
+            if waited >= timeout:
+                return False
 
     def close(self) -> None:
         """Release what belongs to the process, which has ended."""

@@ -87,12 +87,20 @@ def _converted(space: gym.Space[Any], answer: Any) -> Any:
     if isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
         action = _cast(_shaped(_numbers(answer), space.shape or ()), np.dtype(space.dtype))
         element = action[()] if isinstance(space, spaces.Discrete) else action
-        if not space.contains(element):
+        if not _contains(space, element):
             raise RefusedAction("it lies outside")
         return element
-    if not space.contains(answer):
+    if not _contains(space, answer):
         raise RefusedAction("the space does not contain it")
     return answer
+
+
+def _contains(space: gym.Space[Any], element: Any) -> bool:
+    """Return whether a space contains what may be anything."""
+    try:
+        return bool(space.contains(element))
+    except OverflowError:  # Gymnasium 1.3 casts a whole number of Python's to the space's type before it compares
+        return False
 
 
 def _part(key: Any, space: gym.Space[Any], answer: Any) -> Any:

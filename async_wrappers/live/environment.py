@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from async_wrappers.live.report import Measurements
 from async_wrappers.wrappers.action_history import CommittedActions, DecisionDelay
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 
-__all__ = ["FrameStatus", "made_environment", "phase_state_of", "refuse_oracles", "set_phase_state"]
+__all__ = ["FrameStatus", "made_environment", "phase_state_of", "refuse_oracles", "score_of", "set_phase_state"]
 
 
 def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
@@ -55,6 +55,16 @@ def refuse_oracles(env: gym.Env[Any, Any]) -> None:
         layer = layer.env
 
 
+def score_of(info: Mapping[str, Any], rewards: float) -> float:
+    """Return an episode's return so far: ``info["episode_return"]`` where the environment gives it, as `ClipReward`.
+
+    Args:
+        info: Of the newest reset or step.
+        rewards: The sum of the rewards so far.
+    """
+    return float(info.get("episode_return", rewards))
+
+
 def phase_state_of(env: gym.Env[Any, Any]) -> Any:
     """Return what an environment keeps from phase to phase; None if it has no attribute ``phase_state``."""
     return env.get_wrapper_attr("phase_state") if env.has_wrapper_attr("phase_state") else None
@@ -81,7 +91,7 @@ class FrameStatus:
 
     Attributes:
         frame: Frames of this kind of phase before it, those of earlier runs included.
-        score: Return of the running episode so far.
+        score: Return of the running episode so far, unclipped where the environment says it (``"episode_return"``).
         paused: Whether the frame is one of a pause, as long as nobody ends it now.
         missed: Frames in a row before it that received no action of the policy's, in the episode and since a pause.
     """

@@ -91,7 +91,7 @@ import gymnasium as gym
 import numpy as np
 
 from async_wrappers.checks import plain_data
-from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, set_phase_state
+from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
 from async_wrappers.live.inference.transport import Ready, Transport, VirtualTransport
 from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
 from async_wrappers.live.memory.journal import Journal, Transitions
@@ -131,7 +131,7 @@ class _Episode:
         self.missed = 0  # frames in a row without an action
         self.paused: int | None = None  # first frame of the pause that goes on
         self.pauses: list[tuple[int, int]] = []  # first frame, and the frame after the last
-        self.score = 0.0
+        self.rewards = self.score = 0.0
 
     def cut(self, following: Any, frame: int) -> None:
         """End it for the learners, for whom another one begins."""
@@ -197,12 +197,14 @@ class EnvironmentLoop:
         self._halted = False  # whether it is paused, where there are no controls
         self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
         self._prefix = config.shown(env.observation_space, env.action_space)
+        self._stacks = config.stacks(env.observation_space, env.action_space)
         if journal is not None:
             journal.begin_writing()
         if config.latency is not None:
             self._prepare(modelled_conditions(config.latency, config.workers, self._clock))
             refuse_old_playout(config.max_age, self._stagger.playout)
         self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
+        self._is_late = False  # whether a worker has been reported as overdue
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
         self._since: float = math.inf  # what was ordered before that time is not of this phase
@@ -289,11 +291,13 @@ class EnvironmentLoop:
             if phase.on_frame is not None:
                 self._tell(phase.on_frame, episode, lived)
             self._pause_or_resume(episode, observation, frame)
-            shown = observation if self._prefix is None else self._told(observation, frame)
+            shown = self._read(observation, frame)
             self._shown = deepcopy(shown) if learns else None  # an environment may reuse its array
+            self._stack = None if self._stacks is None else shown
             self._publish(shown)
             self._ticket = Ticket(0, self._number, number, frame, lived, phase.eval_mode)
             self._take_turns()
+            self._report_overdue()
             self._dispatcher.frame(frame)
             self._listen(0)
             self._start_workers()
@@ -304,7 +308,8 @@ class EnvironmentLoop:
             observation, reward, terminated, truncated, info = self._env.step(action)
             if episode.paused is None:
                 episode.transitions.reward(float(reward))
-            episode.score += float(reward)
+            episode.rewards += float(reward)
+            episode.score = score_of(info, episode.rewards)
             frame += 1
             truncated = truncated or frame == phase.max_episode_frames
             if terminated and not truncated and not info.get("game_over", True):
@@ -367,6 +372,8 @@ class EnvironmentLoop:
             self._dispatcher.close(frame - 1)
             if self._chunks is not None:
                 self._chunks.clear()
+            if self._stacks is not None:
+                self._stacks.begin()
             if self._release is not None:
                 self._release.begin_episode()
         elif episode.paused is not None and not self.paused:
@@ -390,6 +397,8 @@ class EnvironmentLoop:
             if self._record.lags is not None and self._controls is not None:
                 self._record.lags.append(int(self._controls.updates.sum()) - decision.updates)
             episode.effects.append((start, frame))
+            if self._stacks is not None:
+                self._stacks.applied(start)
             episode.transitions.apply(decision.observation, action, frame, decision.extras, start)
         if self._chunks is not None:
             if is_fresh:
@@ -413,7 +422,7 @@ class EnvironmentLoop:
             in_flight = self._dispatcher.next_start()
         if in_flight is not None:
             return self._pool.observation(in_flight, self._first)
-        return observation if self._prefix is None else self._told(observation, frame)
+        return self._read(observation, frame)
 
     def _gives_up(self, missed: int) -> bool:
         """Return whether the run is to end, as no action has come for so many frames."""
@@ -433,6 +442,8 @@ class EnvironmentLoop:
         self._pool.begin_episode()
         if self._chunks is not None:
             self._chunks.clear()
+        if self._stacks is not None:
+            self._stacks.begin()
         if self._release is not None:
             self._release.begin_episode()
         if not self._record.episodes:
@@ -442,7 +453,8 @@ class EnvironmentLoop:
     def _begin_on_the_clock(self, observation: Any, episode: int) -> None:
         config, drains = self._config, self._config.between_episodes == "drain"
         if self._number < 0:
-            self._publish(observation if self._prefix is None else self._prefix.join(observation, []))
+            first = observation if self._prefix is None else self._prefix.join(observation, [])
+            self._publish(first if self._stacks is None else self._stacks.join(first))
             # in evaluation mode, as exploring may need no inference
             infer = partial(self._pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
             calibration_time = config.calibration_time if config.latency is None else 0.0
@@ -556,6 +568,14 @@ class EnvironmentLoop:
         length = self._prefix.length
         return self._prefix.join(observation, self._chunks.committed(frame, length, unfinished, coming))
 
+    def _read(self, observation: Any, frame: int) -> Any:
+        """Return what a decision that starts on a frame reads: its observation, with committed actions, in a stack."""
+        shown = observation if self._prefix is None else self._told(observation, frame)
+        if self._stacks is None:
+            return shown
+        in_flight = [inference.ticket.start for inference in self._pool.of_episode(self._first)]
+        return self._stacks.join(shown, [*in_flight, *self._pool.waiting_starts])
+
     def _publish(self, observation: Any) -> None:
         self._number += 1
         self._transport.publish(self._number, observation)
@@ -563,6 +583,8 @@ class EnvironmentLoop:
     def _start_workers(self) -> None:
         """Let the workers that may start infer the frame published last."""
         workers = self._dispatcher.starts(self._now() - self._begin)
+        if self._stacks is not None and workers:
+            self._stacks.started(self._ticket.start, self._stack)
         if self._simulation is not None:
             self._listen(0)  # the dispatcher has started them by `_start_simulated`, and some may have ended
             return
@@ -574,6 +596,17 @@ class EnvironmentLoop:
         assert self._simulation is not None
         self._pool.start(worker, self._ticket, self._shown)
         return self._simulation.end_of(worker) - self._begin
+
+    def _report_overdue(self) -> None:
+        """Let the supervisor know, on a real clock, of inferences that go on for far too long."""
+        if self._controls is None or self._simulation is not None:
+            return
+        late = self._pool.overdue(*self._config.overdue)
+        if late or self._is_late:
+            self._controls.overdue[:] = 0  # one that has ended after all is let live
+        for worker in late:
+            self._controls.overdue[worker] = 1 + self._controls.incarnations[worker]
+        self._is_late = bool(late)
 
     def _take_turns(self) -> None:
         """Tell learners how many turns are granted, and the strategy how many they have taken."""

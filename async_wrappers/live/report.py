@@ -30,7 +30,7 @@ class EpisodeTiming:
     """One episode.
 
     Attributes:
-        score: Its return.
+        score: Its return, unclipped where the environment says it in ``info["episode_return"]``.
         frames: Its length.
         number: Its number in its kind of phase.
         won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.

@@ -12,6 +12,7 @@ from async_wrappers.latency import Latency
 from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.report import Measurements
+from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
 from async_wrappers.wrappers.chunk import ChunkRule
 from async_wrappers.wrappers.committed_prefix import PrefixRows
@@ -41,10 +42,24 @@ class LoopConfig:
     pause_action: Any = None
     chunk: ChunkRule | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None: the policy is not told
+    stack_size: int = 1
+    overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least
 
     def shown(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> PrefixRows | None:
         """Return what joins committed actions to an observation, if the policy is told of them."""
         return None if self.prefix is None else PrefixRows(observation_space, action_space, *self.prefix)
+
+    def stacks(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> Stacks | None:
+        """Return what stacks that which the policy is shown, if it reads more than one observation."""
+        if self.stack_size == 1:
+            return None
+        shown = self.shown(observation_space, action_space)
+        return Stacks(observation_space if shown is None else shown.space, self.stack_size)
+
+    def read_space(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> gym.Space[Any]:
+        """Return the space of what the policy reads: an observation, with committed actions or in a stack."""
+        joins = self.stacks(observation_space, action_space) or self.shown(observation_space, action_space)
+        return observation_space if joins is None else joins.space
 
     def policy_space(self, action_space: gym.Space[Any]) -> gym.Space[Any]:
         """Return the space of what the policy answers: the environment's actions, or chunks of them."""
@@ -126,9 +141,8 @@ class RunSpec:
             action_space: Of the environment.
         """
         workers, learners = self.config.workers, self.learners
-        shown = self.config.shown(observation_space, action_space)
         return SharedLayout(
-            observation_space if shown is None else shown.space,
+            self.config.read_space(observation_space, action_space),
             self.config.policy_space(action_space),
             workers,
             learners,

@@ -19,6 +19,7 @@ from async_wrappers.live.learning.learner_state import read_state, state_file, w
 from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.report import TimingReport
 from async_wrappers.live.run_spec import Backend, LoopConfig, PhaseSpec, RunFailed, RunSpec
+from async_wrappers.live.stacks import stacked_space
 from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
@@ -29,6 +30,7 @@ from async_wrappers.wrappers.committed_prefix import PrefixRows, prefix_length
 __all__ = ["AsyncRunner"]
 
 _MOST_LEARNERS = 10_000
+_LONGEST_STACK = 100_000  # observations
 _LARGEST_JOURNAL = 1_000_000_000  # transitions
 
 
@@ -103,6 +105,13 @@ class AsyncRunner:
         committed_prefix: With chunks: of so many frames, from the observation's on, the policy is told the committed
             actions with its observation, as by `CommittedPrefix`; transitions have what it was told. None: it is not.
         flat_prefix: Whether they are appended to a vector observation, as ``CommittedPrefix(flat=True)`` does.
+        stack_size: Observations of the last k decisions that the policy reads (`async_wrappers.live.stacks`): above 1
+            policies, and learners in a transition's observation, get stacks ``[k, *shape]`` in the place of single
+            ones.
+        overdue_times: A worker whose inference has gone on for so many times the longest one of the run, and for
+            `overdue_seconds`, is taken for dead: it is ended and started again, with a warning, and counted among the
+            restarts. In processes alone: a thread cannot be ended, and on the virtual clock nothing is late.
+        overdue_seconds: See `overdue_times`.
         features: Of a policy with memory, in two halves (`async_wrappers.policy.SplitPolicy`): the space of what its
             ``encode`` returns, for workers to hand on in the place of actions. The environment loop, in whose process
             `make_policy` is called too, makes actions of them when they are due, with ``release``, in the order of
@@ -154,6 +163,9 @@ class AsyncRunner:
         chunk_mean: Any = None,
         committed_prefix: int | None = None,
         flat_prefix: bool = False,
+        stack_size: int = 1,
+        overdue_times: float = 10.0,
+        overdue_seconds: float = 1.0,
         features: gym.Space[Any] | None = None,
     ) -> None:
         """See the class."""
@@ -200,6 +212,11 @@ class AsyncRunner:
             pause_action,
             chunk,
             prefix,
+            whole("stack_size", stack_size, 1, _LONGEST_STACK, unit="observations"),
+            (
+                positive("overdue_times", overdue_times),
+                nanoseconds(positive("overdue_seconds", overdue_seconds, unit="seconds")),
+            ),
         )
         refuse_old_playout(config.max_age, config.stagger.playout)
         self._spec = RunSpec(
@@ -246,11 +263,12 @@ class AsyncRunner:
         chunk_mean: Any = None,
         committed_prefix: int | None = None,
         flat_prefix: bool = False,
+        stack_size: int = 1,
         **other_arguments: Any,
     ) -> tuple[gym.Space[Any], gym.Space[Any]]:
         """Return the spaces of what a policy sees and answers in a runner with these arguments.
 
-        They are the environment's, but for chunks and the committed prefix.
+        They are the environment's, but for chunks, the committed prefix and stacks.
 
         Args:
             observation_space: Of the environment.
@@ -261,15 +279,17 @@ class AsyncRunner:
             chunk_mean: As the class's.
             committed_prefix: As the class's.
             flat_prefix: As the class's.
+            stack_size: As the class's.
             **other_arguments: Of the class, which change nothing here.
 
         Raises:
             ValueError: An argument out of range, or a space that has no chunks.
         """
         chunk, prefix = _chunks(default_action, chunk_length, after_chunk, chunk_mean, committed_prefix, flat_prefix)
-        shown = None if prefix is None else PrefixRows(observation_space, action_space, *prefix)
+        shown = observation_space if prefix is None else PrefixRows(observation_space, action_space, *prefix).space
+        stack_size = whole("stack_size", stack_size, 1, _LONGEST_STACK, unit="observations")
         return (
-            observation_space if shown is None else shown.space,
+            shown if stack_size == 1 else stacked_space(shown, stack_size),
             action_space if chunk is None else chunk.policy_space(action_space),
         )
 

@@ -86,6 +86,7 @@ class WorkerPool:
         self._overdue: set[int] = set()  # timed out; ignored until they report
         self.responses: deque[int] = deque(maxlen=_REMEMBERED)
         """From a ticket to its action, in nanoseconds: the newest ones."""
+        self._longest = 0  # of all, those of the warm-up included
 
     @property
     def free(self) -> list[int]:
@@ -97,6 +98,15 @@ class WorkerPool:
         self.running[worker] = Inference(self._ordered, worker, ticket, self._now(), observation)
         self._ordered += 1
         self._transport.start(worker, ticket)
+
+    def overdue(self, times: float, least: int) -> list[int]:
+        """Return the workers whose inference has gone on for `times` the longest one so far, and `least` nanoseconds.
+
+        A worker that was started anew warms up with its first inference, so those of the warm-up count among the
+        longest.
+        """
+        before = self._now() - max(least, int(times * self._longest))
+        return [worker for worker, inference in self.running.items() if inference.sent < before]
 
     def begin_episode(self) -> None:
         """Drop the actions of the episode before; inferences that go on stay until they end."""
@@ -118,6 +128,11 @@ class WorkerPool:
         """Drop the actions that waited and read a frame of the episode before `start`: they will never be applied."""
         if any(due.start < start for due in self._waiting):
             self._waiting = {due: inference for due, inference in self._waiting.items() if due.start >= start}
+
+    @property
+    def waiting_starts(self) -> list[int]:
+        """Starts of the inferences whose actions wait for their frame."""
+        return [due.start for due in self._waiting]
 
     def waiting(self, start: int, worker: int) -> Inference:
         """Return the inference whose action waits for its frame."""
@@ -153,6 +168,7 @@ class WorkerPool:
                 self._up.discard(event.worker)
             elif event.fate == Fate.DONE and running is not None:
                 self.responses.append(event.ended - running.sent)
+                self._longest = max(self._longest, event.ended - running.sent)
             elif event.fate == Fate.REFUSED:
                 self._refused(event.action)
             events.append((event, running))

@@ -533,11 +533,11 @@ def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | str | Non
         slot: For ``"tickets"``.
 
     Raises:
-        ValueError: Anything else, a playout or slot that ``"tickets"`` cannot use, or even slots for another strategy.
+        ValueError: Anything else, a playout or slot that ``"tickets"`` cannot use, or a slot for another strategy.
     """
-    if isinstance(slot, str) and not (isinstance(stagger, str) and stagger == "tickets"):
-        Tickets(slot=slot)  # any other text is refused for what it is
-        raise ValueError(f"slot={slot!r} needs stagger='tickets' or Tickets(slot='even'), got stagger={stagger!r}")
+    if slot is not None and not (isinstance(stagger, str) and stagger == "tickets"):
+        Tickets(slot=slot)  # what is no slot at all is refused for what it is
+        raise ValueError(f"slot={slot!r} needs stagger='tickets' or Tickets(slot={slot!r}), got stagger={stagger!r}")
     strategies = {"tickets": partial(Tickets, playout, slot), **STRATEGIES}
     made = strategies.get(stagger, stagger) if isinstance(stagger, str) else stagger
     if callable(made) and not isinstance(made, Stagger):

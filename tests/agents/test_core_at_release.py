@@ -275,6 +275,7 @@ def test_each_applied_step_is_learnt_from_once_and_has_both_versions() -> None:
     assert len(np.unique(in_order[:, 0])) == len(in_order) > report.frames["fresh"] - 25
     core, torso = ([int(each["extras"][name]) for each in observed] for name in ("version", "torso_version"))
     assert core == sorted(core) and torso == sorted(torso)
+    assert core[0] == 0 and max(core) <= report.updates  # updates, and not how often weights were published
     lags = [newer - older for newer, older in zip(core, torso, strict=True)]
     assert min(lags) == 0 < max(lags)  # weights flip while an inference goes on
     assert report.scalars["TorsoLag"] >= report.scalars["Lag"]

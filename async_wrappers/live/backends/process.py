@@ -409,7 +409,7 @@ class ProcessBackend:
             if child.restart_at is not None:
                 continue
             child.pulse.look(child is waited_for)
-            if (ailment := child.pulse.ailment()) is None:
+            if (ailment := child.pulse.ailment() or self._overdue(child)) is None:
                 continue
             if child is not self._environment:
                 warnings.warn(f"{child.name} {ailment}: it is started again", RuntimeWarning, stacklevel=2)
@@ -419,6 +419,17 @@ class ProcessBackend:
                 self._stop_reported = True
                 remedy = f"`kill -CONT {child.process.pid}` lets it go on"
                 warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)
+
+    def _overdue(self, child: Child) -> str | None:
+        """Return in a few words that a worker's inference takes far too long, as the environment loop says."""
+        if child not in self._workers:
+            return None
+        number = self._workers.index(child)
+        if int(self._controls.overdue[number]) != 1 + child.incarnation:
+            return None
+        self._controls.overdue[number] = 0
+        times, least = self._spec.config.overdue
+        return f"has inferred for more than {times:g} times the longest inference and {least / 1e9:g} s"
 
     def _listen(self, child: Child) -> bool:
         """Hear what a child has to say; return False if it has ended."""
@@ -436,6 +447,8 @@ class ProcessBackend:
             slots, text = self._layout.slots(self._memory), child.error[1]
             if child.unmade and not child.incarnation and not any(map(slots.read_end, range(self._layout.workers))):
                 raise self._failed(child)  # make_policy would raise again: no worker has ever inferred
+            if child in self._learners and getattr(child.error[0], "ends_run", False):
+                raise self._failed(child)
             if text not in self._errors_shown:
                 self._errors_shown.add(text)
                 warnings.warn(f"{child.name} raised, and is started again:\n{text}", RuntimeWarning, stacklevel=2)

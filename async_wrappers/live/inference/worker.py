@@ -108,6 +108,8 @@ class WeightsLoader:
         if version != self.version:
             self._policy.load_weights(self._weights[copy], version)
             self.version, self.updates = version, self._board.updates(copy)
+            if hasattr(self._policy, "note_updates"):
+                self._policy.note_updates(self.updates)
         return version
 
 

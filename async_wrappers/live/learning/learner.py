@@ -41,6 +41,9 @@ class Learner(Protocol):
     * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
       keep)``: what `state_dict` leaves out. `load_replay` may return how many transitions are lost with damaged files,
       and it raises OSError or ValueError where nothing can be loaded.
+
+    A learner that raises is started again, but where the exception has a true attribute ``ends_run``, which ends the
+    run.
     """
 
     def observe(self, transition: Mapping[str, Any]) -> None:

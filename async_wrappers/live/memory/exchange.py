@@ -168,19 +168,21 @@ class Controls:
 
     def __init__(self, block: Block, workers: int, learners: int) -> None:
         """See the class."""
-        numbers = block.array(np.int64, 5 + workers + 3 * learners)
+        numbers = block.array(np.int64, 5 + 2 * workers + 3 * learners)
         self.loop = numbers[:5]
         """The five numbers above."""
         self.incarnations = numbers[5 : 5 + workers]
         """By worker: how often it has been started; written by the supervisor."""
-        self.updates, self.turns, self.paused = numbers[5 + workers :].reshape(3, learners)
+        self.overdue = numbers[5 + workers : 5 + 2 * workers]
+        """By worker: 1 + the incarnation whose inference takes far too long, 0 for none; by the environment loop."""
+        self.updates, self.turns, self.paused = numbers[5 + 2 * workers :].reshape(3, learners)
         """By learner, and written by that learner: updates made; how many of the granted turns it has used; 1 while it
         rests, with all that it has learnt published."""
 
     @classmethod
     def size(cls, workers: int, learners: int) -> int:
         """Return the bytes that the numbers take."""
-        return 8 * (5 + workers + 3 * learners)
+        return 8 * (5 + 2 * workers + 3 * learners)
 
 
 _ABSENT = np.iinfo(np.int64).min  # the number of no frame

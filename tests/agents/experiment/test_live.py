@@ -113,6 +113,17 @@ VIRTUAL = (
 )
 
 
+def test_an_agent_that_reads_stacks_trains_goes_on_and_is_evaluated_live(tmp_path: Path) -> None:
+    stacks = ("DQNAgent.stack_size = 4", "Runner.training_steps = 100", *VIRTUAL)
+    build(tmp_path, *stacks, "Runner.num_iterations = 1").run_experiment()
+    again = build(tmp_path, *stacks)
+    assert again.resume()
+    again.run_experiment()
+    learner = newest(tmp_path)["learners"][0]
+    assert learner["updates"] > 20
+    assert all(episode.score > 0 for episode in again.evaluation(again.trained_agent(), 1))
+
+
 def result(base_dir: Path) -> tuple[list, list, list[str]]:
     """Return what a run came to, but for what depends on a clock: learners, statistics, timing reports."""
     bundle = newest(base_dir)
@@ -485,6 +496,7 @@ def test_a_live_run_that_is_continued_goes_on_with_its_encounter(
             ("DQNAgent.num_updates_per_train_step = 2",),
             "num_updates_per_train_step must be 1 where create",
         ),
+        (("DQNAgent.stack_size = 4", "AsyncRunner.stack_size = 4"), r"^AsyncRunner.stack_size must not be bound where"),
     ],
 )
 def test_what_cannot_be_played_live_is_refused(tmp_path: Path, bindings: tuple[str, ...], message: str) -> None:

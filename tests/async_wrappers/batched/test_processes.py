@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+from gymnasium.spaces import Discrete
 
 from async_wrappers.batched import processes
 from async_wrappers.batched.processes import ProcessEnvs
+from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.seeded_env import SeededEnv
 
 ROOT = Path(__file__).parents[3]
@@ -249,3 +252,69 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=60)
     assert "ProcessEnvs starts processes, which import the main script again" in done.stderr
+
+
+class Sleeper(gym.Env[Any, Any]):
+    """Steps, and sleeps for ever on the frame that it is told, in its first life."""
+
+    observation_space, action_space = Discrete(100), Discrete(2)
+
+    def __init__(self, marker: Path, sleeps_in: str) -> None:
+        self._marker, self._sleeps_in = marker, sleeps_in
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.frame = 0
+        self._perhaps("reset")
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.frame += 1
+        if self.frame == 3:
+            self._perhaps("step")
+        return self.frame, 1.0, False, self.frame == 5, {}
+
+    def _perhaps(self, where: str) -> None:
+        if where == self._sleeps_in and not self._marker.exists():
+            self._marker.touch()
+            time.sleep(1000)
+
+
+@pytest.mark.timeout(60)
+def test_a_process_whose_step_never_returns_is_ended_replaced_and_counted(tmp_path: Path) -> None:
+    with closing(ProcessEnvs(lambda: Sleeper(tmp_path / "slept", "step"), 2, 1, timeout=1.0)) as envs:
+        envs.begin([1, 2])
+        with pytest.warns(RuntimeWarning, match=r"^process 0 of ProcessEnvs has not finished .* within timeout=1.0 s"):
+            for _ in range(8):
+                shown = envs.recv()
+                envs.send(shown.env_ids, np.zeros(len(shown.env_ids), np.int64))
+        assert (envs.restarts, envs.lost_episodes) == (1, 2)
+
+
+@pytest.mark.timeout(60)
+def test_a_stopped_process_is_ended_replaced_and_counted(tmp_path: Path) -> None:
+    with closing(ProcessEnvs(lambda: Sleeper(tmp_path / "slept", "never"), 2, 2, timeout=1.0)) as envs:
+        envs.begin([1, 2])
+        shown = envs.recv()
+        os.kill(pids(envs)[1], signal.SIGSTOP)
+        with pytest.warns(RuntimeWarning, match="^process 1 of ProcessEnvs has not finished"):
+            for _ in range(3):
+                envs.send(shown.env_ids, np.zeros(len(shown.env_ids), np.int64))
+                shown = envs.recv()
+        assert (envs.restarts, envs.lost_episodes) == (1, 1)
+
+
+@pytest.mark.timeout(60)
+def test_a_first_reset_that_never_returns_ends_in_a_sentence_with_the_remedy(tmp_path: Path) -> None:
+    envs = ProcessEnvs(lambda: Sleeper(tmp_path / "slept", "reset"), 2, 1, timeout=1.0)
+    with (
+        pytest.warns(RuntimeWarning, match="^process 0"),
+        pytest.raises(RuntimeError, match=r"within timeout=1.0 s: give ProcessEnvs a larger timeout, or None"),
+    ):
+        envs.begin([1, 2])
+        envs.recv()
+
+
+def test_a_timeout_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^timeout must be a finite number > 0, or None, got 0$"):
+        ProcessEnvs(RecordingEnv, 2, 1, timeout=0)

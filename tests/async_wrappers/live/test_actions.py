@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
@@ -161,6 +161,21 @@ def test_a_pair_of_action_and_state_is_refused_with_what_to_do(space: Any, actio
 def test_a_pair_that_is_an_action_is_no_pair_of_action_and_state() -> None:
     assert as_action(Tuple([Discrete(2), Discrete(2)]), (1, 0)) == (1, 0)
     assert as_action(FLOATS, (0.25, 0.5)).tolist() == [0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    "space", [Discrete(3), Sequence(Discrete(3)), Tuple((Discrete(3), Discrete(2))), MultiDiscrete([3, 2])]
+)
+def test_a_number_that_no_type_holds_is_refused_in_a_sentence(space: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    contains = Discrete.contains
+
+    def as_in_gymnasium_1_3(self: Any, x: Any) -> bool:
+        return contains(self, np.int64(x) if isinstance(x, int) else x)  # an OverflowError
+
+    monkeypatch.setattr(Discrete, "contains", as_in_gymnasium_1_3)
+    answer = 10**30 if isinstance(space, Discrete) else (10**30, 0)
+    with pytest.raises(RefusedAction):
+        as_action(space, answer)
 
 
 def test_of_other_spaces_an_answer_is_taken_as_it_is() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.latency import Constant, LogNormal, Uniform
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.plain import PlainSchedule
@@ -29,6 +30,7 @@ from async_wrappers.schedule.stagger import (
 )
 from async_wrappers.testing.played import MS, Played
 from async_wrappers.testing.staggers import StaggerContract
+from tests.worlds.recording_env import RecordingEnv
 
 SETTINGS = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 RATES = st.sampled_from([Fraction(60), Fraction("59.7275"), Fraction(1000), Fraction(60_000, 1001), Fraction(5000, 3)])
@@ -952,3 +954,15 @@ class TestEvenTickets(StaggerContract):
 class TestOwnFrames(StaggerContract):
     def make_stagger(self) -> Stagger:
         return OwnFrames()
+
+
+@pytest.mark.parametrize("stagger", ["none", "sequential", NoStagger, Tickets(2, 3)])
+def test_a_slot_beside_another_strategy_is_refused_wherever_it_is_given(stagger: Any) -> None:
+    timing: dict[str, Any] = {"latency": 0.03, "workers": 2, "fps": 50, "stagger": stagger, "slot": 3}
+    sentence = r"^slot=3 needs stagger='tickets' or Tickets\(slot=3\), got stagger="
+    with pytest.raises(ValueError, match=sentence):
+        SimulatedSchedule(**timing)
+    with pytest.raises(ValueError, match=sentence):
+        RealtimeDelay(RecordingEnv(), **timing)
+    with pytest.raises(ValueError, match=sentence):
+        AsyncRunner(RecordingEnv, lambda: lambda observation: 0, backend="virtual", **timing)

@@ -341,6 +341,41 @@ def make_learning(
     )
 
 
+def test_a_worker_that_sleeps_for_ever_is_replaced_when_it_is_overdue(tmp_path: Path) -> None:
+    marker = tmp_path / "slept"
+
+    class Sleeps:
+        def act(self, observation: Any, decision: Decision) -> int:
+            if decision.start >= 20 and not decision.eval_mode and not marker.exists():
+                marker.touch()
+                time.sleep(1000)
+            return 1
+
+    with nothing_left(), pytest.warns(RuntimeWarning, match=r"^worker 0 has inferred for more than 10 times the long"):
+        report = make_runner(Endless, Sleeps, workers=1, fps=50, overdue_seconds=0.5).run(frames=400)
+    assert report.workers["restarts"] == 1
+    assert max(span.start for span in report.spans) > 250
+
+
+class Diverged(RuntimeError):
+    ends_run = True
+
+
+def test_a_learner_whose_exception_says_so_ends_the_run_and_is_not_started_again(tmp_path: Path) -> None:
+    def starts() -> None:
+        with (tmp_path / "starts").open("a") as file:
+            file.write("x")
+
+    def diverges(updates: int) -> None:
+        if updates == 3:
+            raise Diverged("the loss of update 3 is nan")
+
+    with nothing_left(), warnings.catch_warnings(), pytest.raises(Diverged, match=r"^the loss of update 3 is nan"):
+        warnings.simplefilter("error")
+        make_learning(on_start=starts, on_update=diverges).run(frames=10**6)
+    assert (tmp_path / "starts").read_text() == "x"
+
+
 def child_of(runner: AsyncRunner, name: str) -> psutil.Process:
     children: list[supervised.Child] = runner._open()._children()  # type: ignore[attr-defined]
     (pid,) = (child.process.pid for child in children if child.name == name)
