@@ -26,6 +26,7 @@ from async_wrappers.agents.networks.torsos import (
     HIDDEN_SIZE,
     ImpalaTorso,
     Initializer,
+    MinAtarTorso,
     MLPTorso,
     NatureTorso,
     TorsoFactory,
@@ -303,8 +304,8 @@ def create_network(
             shapes by key.
         num_actions: Number of actions.
         outputs: Outputs per action, such as atoms or quantiles; None gives one value, without an axis for it.
-        torso: "auto" ("nature" for `[C, H, W]` with H and W at least 36, else "mlp"), "nature", "mlp", a name in
-            `PRESETS`, or a factory that takes `observation_shape`. For a Dict, `DictTorso` makes its torsos so.
+        torso: "auto" ("nature" for `[C, H, W]` with H and W at least 36, else "mlp"), "nature", "minatar", "mlp", a
+            name in `PRESETS`, or a factory that takes `observation_shape`. For a Dict, `DictTorso` makes its torsos so.
         head: "linear", "dueling", or a factory that takes `(input_size, num_actions)` and, where there are any,
             `outputs`.
         initializer: How the weights of linear and convolutional layers begin: "torch" (as PyTorch draws them),
@@ -331,7 +332,13 @@ def _auto_torso(observation_shape: tuple[int, ...]) -> nn.Module:
     return NatureTorso(observation_shape) if is_image else MLPTorso(observation_shape)
 
 
-TORSOS: Mapping[str, TorsoFactory] = {"auto": _auto_torso, "nature": NatureTorso, "mlp": MLPTorso, **PRESETS}
+TORSOS: Mapping[str, TorsoFactory] = {
+    "auto": _auto_torso,
+    "nature": NatureTorso,
+    "minatar": MinAtarTorso,
+    "mlp": MLPTorso,
+    **PRESETS,
+}
 HEADS: Mapping[str, HeadFactory] = {"linear": LinearHead, "dueling": DuelingHead}
 
 
