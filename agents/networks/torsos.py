@@ -467,6 +467,7 @@ class MinAtarTorso(_Layers):
 
     Attributes:
         output_size: Number of features, `hidden`.
+        join_size: Units of the layer that joins several images, or an image and a vector, in a `DictTorso`.
 
     Raises:
         ValueError: A size is not positive, or `observation_shape` is no image shape or too small.
@@ -480,8 +481,13 @@ class MinAtarTorso(_Layers):
         in_channels, height, width = _image_shape_after([(3, 1)], stacked, "valid")
         layers: list[nn.Module] = [nn.Flatten(1, -3)] if len(shape) > 3 else []
         layers += [nn.Conv2d(in_channels, channels, 3), nn.ReLU(inplace=True)]
-        layers += [nn.Flatten(), nn.Linear(channels * height * width, hidden), nn.ReLU(inplace=True)]
-        super().__init__(layers, hidden)
+        super().__init__([*layers, *hidden_layer(channels * height * width, hidden)], hidden)
+        self.join_size = hidden
+
+    @staticmethod
+    def is_image(shape: tuple[int, ...]) -> bool:
+        """Return whether an entry of a Dict of observations is an image, or a stack of such, for this torso."""
+        return len(shape) > 2 and min(shape[-2:]) > 2
 
 
 def output_size(torso: nn.Module) -> int:
