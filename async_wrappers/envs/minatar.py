@@ -184,7 +184,6 @@ def _id(name: str) -> str:
     return f"async_wrappers/MinAtar-{name.title().replace('_', '')}-v1"
 
 
-@cache
 def _game_module(name: str) -> Any:
     """Import the rules of a game, and nothing else of MinAtar: the package itself would import seaborn for seconds.
 
@@ -192,7 +191,7 @@ def _game_module(name: str) -> Any:
         DependencyNotInstalled: The extra `minatar` is missing.
     """
     full = f"minatar.environments.{name}"
-    if full in sys.modules:
+    if sys.modules.get(full) is not None:
         return sys.modules[full]
     with extra("a game of MinAtar", "minatar"):
         package = find_spec("minatar")

@@ -9,10 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers import AsyncRunner, MinAtarEnv, RealtimeDelay, create_minatar_environment
-from async_wrappers.envs import minatar
 from async_wrappers.envs.minatar import LONGEST_EPISODE, MINATAR_GAMES, find_minatar_game
 from async_wrappers.testing.environments import EnvironmentContract
 from async_wrappers.wrappers.default_action import find_noop
@@ -217,17 +215,6 @@ def test_the_games_are_imported_without_what_draws_them(monkeypatch: pytest.Monk
     """MinAtar's own import takes seconds, for seaborn; the rules need NumPy alone."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "minatar"]:
         monkeypatch.delitem(sys.modules, name)
-    minatar._game_module.cache_clear()
     create_minatar_environment("breakout").reset(seed=0)
     assert "minatar.environments.breakout" in sys.modules
     assert "minatar" not in sys.modules
-
-
-def test_without_the_extra_a_game_is_refused_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "minatar"]:
-        monkeypatch.delitem(sys.modules, name)
-    minatar._game_module.cache_clear()
-    monkeypatch.setattr(minatar, "find_spec", lambda name: None)
-    sentence = r"^a game of MinAtar needs the extra 'minatar' .*: pip install 'async-wrappers\[minatar\]'$"
-    with pytest.raises(DependencyNotInstalled, match=sentence):
-        create_minatar_environment("breakout")
