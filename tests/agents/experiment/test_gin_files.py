@@ -30,7 +30,7 @@ from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 MANY = ("configs/apex/", "configs/elite/", "configs/r2d2/", "configs/vtrace/", "configs/dqn/pong_two_cores.gin")
-MANY += ("configs/minatar/vtrace", "configs/sweeps/minatar.gin")
+MANY += ("configs/minatar/vtrace", "configs/sweeps/minatar")
 VECTORS = [name for name in FILES if name.startswith(MANY)]  # many environments at once
 TINY = {  # what agents with sequences are made small by
     "vtrace": ("VTraceAgent.batch_size = 2", "VTraceAgent.unroll_length = 5", "create_actor_critic.torso = @MLPTorso"),
