@@ -273,7 +273,8 @@ def save_config(base_dir: Path) -> Path:
 def bound_settings(but: str) -> dict[str, str]:
     """Return the text of each value that is bound, by its name, without those of the configurable `but`."""
     found = {name: text.partition(" =")[2] for name, text in _statements(gin.config_str()).items()}
-    return {name: " ".join(value.split()) for name, value in found.items() if f".{name}".split(".")[-2] != but}
+    bound = {name: " ".join(value.split()) for name, value in found.items() if not name.startswith("#")}
+    return {name: value for name, value in bound.items() if f".{name}".split(".")[-2] != but}
 
 
 def _statements(config: str) -> dict[str, str]:
