@@ -486,8 +486,11 @@ class MinAtarTorso(_Layers):
 
     @staticmethod
     def is_image(shape: tuple[int, ...]) -> bool:
-        """Return whether an entry of a Dict of observations is an image, or a stack of such, for this torso."""
-        return len(shape) > 2 and min(shape[-2:]) > 2
+        """Return whether an entry of a Dict of observations is a stack of images, `[k, C, H, W]`, for this torso.
+
+        Three axes are a stack of matrices, such as the rows of actions that `CommittedPrefix` shows.
+        """
+        return len(shape) > 3 and min(shape[-2:]) > 2
 
 
 def output_size(torso: nn.Module) -> int:

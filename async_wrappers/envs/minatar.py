@@ -36,7 +36,7 @@ _MEANINGS = {"n": "NOOP", "l": "LEFT", "u": "UP", "r": "RIGHT", "d": "DOWN", "f"
 _CELL = 16  # pixels of a picture
 
 
-class MinAtarEnv(gym.Env[npt.NDArray[np.bool_], Any]):
+class MinAtarEnv(gym.Env[Any, Any]):
     """A game of MinAtar with its minimal actions, registered as ``async_wrappers/MinAtar-Breakout-v1`` and so on.
 
     Frames and rewards are those of ``MinAtar/Breakout-v1`` for the same seed and actions. What differs:
@@ -81,7 +81,7 @@ class MinAtarEnv(gym.Env[npt.NDArray[np.bool_], Any]):
         self._actions: list[int] = self._game.minimal_action_set()
         height, width, channels = self._game.state_shape()
         self.action_space = Discrete(len(self._actions))
-        self.observation_space = Box(0, 1, (channels, height, width), np.bool_)
+        self.observation_space = Box(0, 1, (channels, height, width), np.bool_)  # type: ignore[arg-type]
         self._last_action = 0
 
     def get_action_meanings(self) -> list[str]:
@@ -206,7 +206,7 @@ def _game_module(name: str) -> Any:
     return module
 
 
-def _words(seed: int) -> npt.NDArray[np.uint32]:
+def _words(seed: int) -> npt.NDArray[Any]:
     return np.random.SeedSequence(seed).generate_state(8)
 
 

@@ -55,7 +55,7 @@ class TestMinAtar(TorsoContract):
 
 
 class TestMinAtarAndAPrefix(TorsoContract):
-    shapes = ({"observation": (1, 4, 10, 10), "committed_prefix": (1, 2, 4)},)
+    shapes = ({"observation": (1, 4, 10, 10), "committed_prefix": (1, 8, 4)},)
 
     def make_torso(self, shape: Any) -> nn.Module:
         return DictTorso(shape, MinAtarTorso)
