@@ -81,7 +81,7 @@ class MinAtarEnv(gym.Env[Any, Any]):
         self._actions: list[int] = self._game.minimal_action_set()
         height, width, channels = self._game.state_shape()
         self.action_space = Discrete(len(self._actions))
-        self.observation_space = Box(0, 1, (channels, height, width), np.bool_)  # type: ignore[arg-type]
+        self.observation_space = Box(0, 1, (channels, height, width), np.bool_)
         self._last_action = 0
 
     def get_action_meanings(self) -> list[str]:
