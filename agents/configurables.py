@@ -14,7 +14,14 @@ from async_wrappers.agents.networks.sequence_network import (
     create_actor_critic,
     create_recurrent_q_network,
 )
-from async_wrappers.agents.networks.torsos import CentredTorso, ImpalaTorso, MLPTorso, NatureTorso, variance_scaling
+from async_wrappers.agents.networks.torsos import (
+    CentredTorso,
+    ImpalaTorso,
+    MinAtarTorso,
+    MLPTorso,
+    NatureTorso,
+    variance_scaling,
+)
 from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.registry import AGENTS, create_agent
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
@@ -39,6 +46,7 @@ CONFIGURABLES = (
     LinearHead,
     LiveRunner,
     MLPTorso,
+    MinAtarTorso,
     NatureTorso,
     RunnerWithTeacher,
     Runner,

@@ -18,8 +18,8 @@
 * `NoStagger`, `Sequential`, `MaxTime`, `ExpectedTime`, `Tickets`: stagger strategies.
 * `async_wrappers.testing`: the contract tests of backends, strategies and environments, for those of your own.
 
-A name is imported when it is first asked for. Importing the package registers ``async_wrappers/FallingBlocks-v0`` and
-the Game Boy's games with Gymnasium.
+A name is imported when it is first asked for. Importing the package registers ``async_wrappers/FallingBlocks-v0``, the
+Game Boy's games and MinAtar's (``async_wrappers/MinAtar-Breakout-v1``) with Gymnasium.
 """
 
 from importlib import import_module
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         create_gym_vector,
     )
     from async_wrappers.envs.falling_blocks import FallingBlocksEnv
+    from async_wrappers.envs.minatar import MinAtarEnv, create_minatar_environment
     from async_wrappers.latency import (
         Constant,
         Correlated,
@@ -102,6 +103,7 @@ __all__ = [
     "LogNormal",
     "MaxTime",
     "Memory",
+    "MinAtarEnv",
     "NoStagger",
     "PlainSchedule",
     "Plan",
@@ -130,6 +132,7 @@ __all__ = [
     "create_atari_vector",
     "create_gym_environment",
     "create_gym_vector",
+    "create_minatar_environment",
     "decompose",
     "make_stagger",
     "measure",
@@ -171,6 +174,7 @@ _LAZY = {
         "create_gym_vector",
     ),
     "envs.falling_blocks": ("FallingBlocksEnv",),
+    "envs.minatar": ("MinAtarEnv", "create_minatar_environment"),
     "latency": (
         "Constant",
         "Correlated",
@@ -219,10 +223,26 @@ _GAME_BOY_GAMES = (
     "PokemonYellow-catching",
 )
 
+# MinAtar's, in its spelling; the limit of frames is `envs.minatar.LONGEST_EPISODE`, whose import is left for later.
+_MINATAR_GAMES = {
+    "Asterix": "asterix",
+    "Breakout": "breakout",
+    "Freeway": "freeway",
+    "Seaquest": "seaquest",
+    "SpaceInvaders": "space_invaders",
+}
+
 gym.register(id="async_wrappers/FallingBlocks-v0", entry_point="async_wrappers.envs.falling_blocks:FallingBlocksEnv")
 for _game in _GAME_BOY_GAMES:
     gym.register(
         id=f"async_wrappers/{_game}-v0", entry_point="async_wrappers.envs.gameboy:make_game", kwargs={"game": _game}
+    )
+for _id, _game in _MINATAR_GAMES.items():
+    gym.register(
+        id=f"async_wrappers/MinAtar-{_id}-v1",
+        entry_point="async_wrappers.envs.minatar:MinAtarEnv",
+        kwargs={"game": _game},
+        max_episode_steps=10_000,
     )
 
 

@@ -15,6 +15,7 @@ from async_wrappers.envs import (
     create_atari_vector,
     create_gym_environment,
     create_gym_vector,
+    create_minatar_environment,
 )
 from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spikes, Trace, Uniform
 from async_wrappers.live import AsyncRunner
@@ -28,7 +29,13 @@ from async_wrappers.wrappers.vector import VectorRealtimeDelay
 
 __all__ = ["CONFIGURABLES", "WRAPPERS"]
 
-_ENVIRONMENTS = (create_atari_environment, create_atari_vector, create_gym_environment, create_gym_vector)
+_ENVIRONMENTS = (
+    create_atari_environment,
+    create_atari_vector,
+    create_gym_environment,
+    create_gym_vector,
+    create_minatar_environment,
+)
 _WRAPPERS = (AppliedActions, CommittedActions, CommittedPrefix, DecisionDelay, KeepEntries, RealtimeDelay)
 # Those that turn arrays of one library into another's would import JAX and PyTorch, and agents read NumPy's.
 _CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}

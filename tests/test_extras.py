@@ -24,7 +24,7 @@ from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.sweep.run import sweep
 from async_wrappers.analysis.scaling import processes_needed, scaling_picture
 from async_wrappers.analysis.timeline import timeline
-from async_wrappers.envs import create_atari_environment, create_gym_environment
+from async_wrappers.envs import create_atari_environment, create_gym_environment, create_minatar_environment
 from async_wrappers.latency import Constant
 from async_wrappers.live.report import timing_picture
 from async_wrappers.onnx_policy import OnnxPolicy
@@ -42,6 +42,7 @@ WAYS: list[tuple[str, str, Callable[[Path], object]]] = [
     ("gameboy", "cv2", lambda _: import_module("async_wrappers.envs.gameboy.console")),
     ("gameboy", "pyboy", lambda _: import_module("async_wrappers.envs.gameboy.console").Console(bytes(2**15))),
     ("lz4", "lz4", lambda _: create_replay(gym.spaces.Box(0, 255, (84, 84), "uint8"), compression="lz4", capacity=9)),
+    ("minatar", "minatar", lambda _: create_minatar_environment("breakout")),
     ("minari", "h5py", lambda folder: DatasetWriter(str(folder / "new"), SPACE, SPACE)),
     ("minari", "minari", lambda folder: list(read_demonstrations(str(folder)))),
     ("onnx", "onnxruntime", lambda folder: OnnxPolicy(folder / "agent.onnx")),
@@ -173,5 +174,5 @@ def test_setup_names_every_extra_and_all_and_dev_hold_what_they_say() -> None:
     assert {extra for extra, _, _ in WAYS} | {"agents", "all", "dev", "docs", "parquet", "testing"} == extras.keys()
     core = setup["options"]["install_requires"].split()
     assert [re.split("[><=]", need)[0] for need in core] == ["cloudpickle", "gymnasium", "numpy"]
-    assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,play,plot,video]"
+    assert extras["all"].strip() == "async-wrappers[agents,atari,gameboy,minari,minatar,play,plot,video]"
     assert "async-wrappers[all,lz4,onnx,testing]" in extras["dev"].split()

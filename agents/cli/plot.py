@@ -6,7 +6,9 @@ from argparse import Namespace
 from pathlib import Path
 
 from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, add_score_flags, number, usage_errors
+from async_wrappers.agents.sweep.aggregate import aggregate_of, why_no_aggregate, write_aggregate
 from async_wrappers.agents.sweep.figures import (
+    draw_aggregate,
     draw_ladders,
     draw_learning_curves,
     draw_runs,
@@ -93,6 +95,12 @@ def _plot_sweep(options: Namespace, base_dir: Path) -> None:
         )
     else:
         print(why_no_ladder(view))
+    aggregate = aggregate_of(view)
+    if aggregate is not None and aggregate.scores:
+        figure = put_subject(draw_aggregate(view, aggregate), subject)
+        figures["Over games: normalised scores, and the probability of improvement"] = ("aggregate", figure)
+    elif len(view.panels) > 1:
+        print(why_no_aggregate(view))
     if curve is not None:
         figures["Learning curves"] = ("learning_curves", put_subject(draw_learning_curves(view, curve), subject))
     needs = workers_against_latency(LATENCIES, options.fps, seconds=60)
@@ -105,4 +113,6 @@ def _plot_sweep(options: Namespace, base_dir: Path) -> None:
     paths = {name: write_figure(figure, base_dir / "figures" / file) for name, (file, figure) in figures.items()}
     for path in (path for pair in paths.values() for path in pair):
         print(path)
-    print(write_report(base_dir, view, {name: svg for name, (_, svg) in paths.items()}))
+    if aggregate is not None:
+        print(write_aggregate(aggregate, base_dir / "aggregate.csv"))
+    print(write_report(base_dir, view, {name: svg for name, (_, svg) in paths.items()}, aggregate))

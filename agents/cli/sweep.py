@@ -18,7 +18,7 @@ from async_wrappers.agents.cli.configuration import (
     refuse_unread,
 )
 from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, program, usage_errors, whole_number
-from async_wrappers.agents.experiment.config import ConfigError, code_named, refuse_strangers
+from async_wrappers.agents.experiment.config import ConfigError, bound_settings, code_named, refuse_strangers
 from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.unread import Unread
@@ -129,7 +129,8 @@ def _existing_plan(options: Namespace, base_dir: Path) -> tuple[SweepPlan, Sweep
         refuse_strangers(str(base_dir / PLAN), modules, includes, named=())
     options.gin_files, options.gin_bindings = files, bindings
     find_modules(options)
-    return replace(plan, seeds=options.seeds or plan.seeds), _settings(options)
+    settings = _settings(options)
+    return replace(plan, seeds=options.seeds or plan.seeds, settings=bound_settings(but="Sweep")), settings
 
 
 def _new_plan(options: Namespace, arguments: list[str]) -> tuple[SweepPlan, Sweep]:
@@ -143,7 +144,8 @@ def _new_plan(options: Namespace, arguments: list[str]) -> tuple[SweepPlan, Swee
     if any(key.endswith("Runner.seed") for point in points for key in point.bindings):
         raise UsageError("grid: Runner.seed is not a key of a grid: say how many seeds with --seeds")
     axes = [key for text in grid for key in parse_axis(text).keys]
-    return SweepPlan(points, axes, options.seeds or settings.seeds, arguments, "train.py"), settings
+    seeds = options.seeds or settings.seeds
+    return SweepPlan(points, axes, seeds, arguments, "train.py", bound_settings(but="Sweep")), settings
 
 
 def _settings(options: Namespace) -> Sweep:

@@ -38,6 +38,7 @@ from async_wrappers.agents.files import write_text_atomically
 __all__ = [
     "CONFIG",
     "ConfigError",
+    "bound_settings",
     "code_named",
     "empty_gin",
     "find_gin_files",
@@ -272,6 +273,13 @@ def save_config(base_dir: Path) -> Path:
         used += "\n" + notes
     write_text_atomically(path, used)
     return path
+
+
+def bound_settings(but: str) -> dict[str, str]:
+    """Return the text of each value that is bound, by its name, without those of the configurable `but`."""
+    found = {name: text.partition(" =")[2] for name, text in _statements(gin.config_str()).items()}
+    bound = {name: " ".join(value.split()) for name, value in found.items() if not name.startswith("#")}
+    return {name: value for name, value in bound.items() if f".{name}".split(".")[-2] != but}
 
 
 def _statements(config: str) -> dict[str, str]:

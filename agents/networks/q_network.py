@@ -26,6 +26,7 @@ from async_wrappers.agents.networks.torsos import (
     HIDDEN_SIZE,
     ImpalaTorso,
     Initializer,
+    MinAtarTorso,
     MLPTorso,
     NatureTorso,
     TorsoFactory,
@@ -141,13 +142,18 @@ def _head_shape(input_size: int, num_actions: int, outputs: int | None) -> tuple
 _LEAST_IMAGE = 29  # pixels of height and width, the least that a convolutional torso takes
 
 
+def _is_image(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and min(shape[1:]) >= _LEAST_IMAGE
+
+
 class DictTorso(nn.Module):
     """Torso for observations of several arrays, made of a torso for one.
 
     An entry ``[C, H, W]`` with H and W of at least 29 is an image, and read by a torso of its own. All other entries
     are flattened and concatenated, in the order of their keys in `observation_shape`. Where there are images, a fully
     connected layer of 512 and a ReLU join their features to that vector, so that what an image means can depend on it;
-    where there are none, one torso reads the vector.
+    where there are none, one torso reads the vector. A torso for smaller images says so, and how many units join them:
+    by a static method ``is_image(shape)`` of its class, and an integer ``join_size``, as `MinAtarTorso` does.
 
     Args:
         observation_shape: The shape of each entry by key; a dict of shapes for an entry that is a dict in its turn.
@@ -165,7 +171,8 @@ class DictTorso(nn.Module):
         entries = [(path, check_sizes("observation_shape", shape)) for path, shape in leaves(observation_shape)]
         if not entries:
             raise ValueError("observation_shape must hold a shape, got an empty dict")
-        images = [(path, shape) for path, shape in entries if len(shape) == 3 and min(shape[1:]) >= _LEAST_IMAGE]
+        is_image: Callable[[tuple[int, ...]], bool] = getattr(torso, "is_image", _is_image)
+        images = [(path, shape) for path, shape in entries if is_image(shape)]
         vectors = [entry for entry in entries if entry not in images]
         self._images, self._vectors = [path for path, _ in images], [path for path, _ in vectors]
         width = sum(math.prod(shape) for _, shape in vectors)
@@ -173,8 +180,9 @@ class DictTorso(nn.Module):
         self.output_size = sum(output_size(each) for each in self.torsos)
         self.join: nn.Module = nn.Identity()
         if images:
-            self.join = nn.Sequential(*hidden_layer(self.output_size + width))
-            self.output_size = HIDDEN_SIZE
+            units = getattr(self.torsos[0], "join_size", HIDDEN_SIZE)
+            self.join = nn.Sequential(*hidden_layer(self.output_size + width, units))
+            self.output_size = units
 
     def forward(self, observation: Mapping[str, Any]) -> Tensor:
         """Map floats `[B, *shape]` of each entry to features `[B, output_size]`."""
@@ -303,8 +311,8 @@ def create_network(
             shapes by key.
         num_actions: Number of actions.
         outputs: Outputs per action, such as atoms or quantiles; None gives one value, without an axis for it.
-        torso: "auto" ("nature" for `[C, H, W]` with H and W at least 36, else "mlp"), "nature", "mlp", a name in
-            `PRESETS`, or a factory that takes `observation_shape`. For a Dict, `DictTorso` makes its torsos so.
+        torso: "auto" ("nature" for `[C, H, W]` with H and W at least 36, else "mlp"), "nature", "minatar", "mlp", a
+            name in `PRESETS`, or a factory that takes `observation_shape`. For a Dict, `DictTorso` makes its torsos so.
         head: "linear", "dueling", or a factory that takes `(input_size, num_actions)` and, where there are any,
             `outputs`.
         initializer: How the weights of linear and convolutional layers begin: "torch" (as PyTorch draws them),
@@ -331,7 +339,13 @@ def _auto_torso(observation_shape: tuple[int, ...]) -> nn.Module:
     return NatureTorso(observation_shape) if is_image else MLPTorso(observation_shape)
 
 
-TORSOS: Mapping[str, TorsoFactory] = {"auto": _auto_torso, "nature": NatureTorso, "mlp": MLPTorso, **PRESETS}
+TORSOS: Mapping[str, TorsoFactory] = {
+    "auto": _auto_torso,
+    "nature": NatureTorso,
+    "minatar": MinAtarTorso,
+    "mlp": MLPTorso,
+    **PRESETS,
+}
 HEADS: Mapping[str, HeadFactory] = {"linear": LinearHead, "dueling": DuelingHead}
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "ImpalaTorso",
     "Initializer",
     "MLPTorso",
+    "MinAtarTorso",
     "NatureTorso",
     "NoisyLinear",
     "SameConv2d",
@@ -449,6 +450,47 @@ class MLPTorso(_Layers):
             layers += [nn.Linear(size, units), nn.ReLU(inplace=True)]
             size = units
         super().__init__(layers, size)
+
+
+@gin.configurable(module="agents")
+class MinAtarTorso(_Layers):
+    """Convolutional torso of MinAtar's authors (Young and Tian 2019, arXiv 1903.03176, section 3).
+
+    One 3x3 convolution of stride 1, unpadded, and a fully connected layer, each followed by a ReLU: a quarter of the
+    units of the Nature DQN's last layers, for images of 10 x 10 cells. Maps floats `[B, C, H, W]` to features
+    `[B, hidden]`. A stack of observations, `[B, k, C, H, W]`, is one image of k C channels.
+
+    Args:
+        observation_shape: `[C, H, W]`, or `[k, C, H, W]`, in channels and cells; H and W at least 3.
+        channels: Filters of the convolution, the authors' 16.
+        hidden: Units of the fully connected layer, the authors' 128.
+
+    Attributes:
+        output_size: Number of features, `hidden`.
+        join_size: Units of the layer that joins several images, or an image and a vector, in a `DictTorso`.
+
+    Raises:
+        ValueError: A size is not positive, or `observation_shape` is no image shape or too small.
+    """
+
+    def __init__(self, observation_shape: Sequence[int], channels: int = 16, hidden: int = 128) -> None:
+        check_sizes("MinAtarTorso.channels", [channels])
+        check_sizes("MinAtarTorso.hidden", [hidden])
+        shape = check_sizes("observation_shape", observation_shape)
+        stacked = (math.prod(shape[:-2]), *shape[-2:]) if len(shape) > 3 else shape
+        in_channels, height, width = _image_shape_after([(3, 1)], stacked, "valid")
+        layers: list[nn.Module] = [nn.Flatten(1, -3)] if len(shape) > 3 else []
+        layers += [nn.Conv2d(in_channels, channels, 3), nn.ReLU(inplace=True)]
+        super().__init__([*layers, *hidden_layer(channels * height * width, hidden)], hidden)
+        self.join_size = hidden
+
+    @staticmethod
+    def is_image(shape: tuple[int, ...]) -> bool:
+        """Return whether an entry of a Dict of observations is a stack of images, `[k, C, H, W]`, for this torso.
+
+        Three axes are a stack of matrices, such as the rows of actions that `CommittedPrefix` shows.
+        """
+        return len(shape) > 3 and min(shape[-2:]) > 2
 
 
 def output_size(torso: nn.Module) -> int:

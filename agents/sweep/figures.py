@@ -1,4 +1,4 @@
-"""The figures of a sweep: score against delay, learning curves, workers against latency, and the regret ladder.
+"""The figures of a sweep: score against delay, over games too, learning curves, workers against latency, the ladder.
 
 Those of runs without a sweep are curves alone.
 
@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from async_wrappers.agents.files import write_atomically
+from async_wrappers.agents.sweep.aggregate import Aggregate
 from async_wrappers.agents.sweep.runs import IN_WORDS, Run
 from async_wrappers.agents.sweep.view import BASELINES, Ladder, Summary, View, summary
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "draw_aggregate",
     "draw_ladders",
     "draw_learning_curves",
     "draw_runs",
@@ -284,6 +287,42 @@ def _same_heights(places: Mapping[tuple[str, float], Axes]) -> None:
         low, high = zip(*(axes.get_ylim() for axes in own), strict=True)
         for axes in own:
             axes.set_ylim(min(low), max(high))
+
+
+# Over games.
+
+
+def draw_aggregate(view: View, aggregate: Aggregate) -> Figure:
+    """Draw the normalised scores' interquartile mean against the view's key, and how probable improvements are."""
+    figure, places = _make_panels(2, "", "")
+    figure.set_size_inches(11.4, 1.6 + max(3.0, 0.3 * len(aggregate.pairs)))
+    means, chances = places
+    styles = _styles(way.name for way in aggregate.ways)
+    for name, style in styles.items():
+        ways = sorted((way for way in aggregate.ways if way.name == name), key=attrgetter("x"))
+        errors = [[way.value - way.low for way in ways], [way.high - way.value for way in ways]]
+        means.errorbar([way.x for way in ways], [way.value for way in ways], errors, label=name, capsize=3, **style)
+    means.axhline(1, color="0.25", linewidth=1.2, label="without delay")
+    means.axhline(0, color="0.25", linestyle=LEVELS["random"], linewidth=1.2, label="random")
+    _scale(means, sorted({way.x for way in aggregate.ways}))
+    means.set_xlabel(view.x_label)
+    means.set_ylabel("normalised score, interquartile mean over games", fontsize="small")
+    rows = range(len(aggregate.pairs))
+    for row, pair in zip(rows, aggregate.pairs, strict=True):
+        value, low, high = pair.probability
+        look = {"color": styles[pair.name]["color"], "marker": styles[pair.name]["marker"], "capsize": 3}
+        chances.errorbar([value], [row], xerr=[[value - low], [high - value]], **look)
+    chances.axvline(0.5, color="0.25", linewidth=1.2)
+    chances.set_xlim(-0.02, 1.02)
+    chances.set_ylim(len(aggregate.pairs) - 0.5, -0.5)
+    x = "delay" if view.x_label.startswith("delay") else view.x.rpartition(".")[2]
+    labels = [f"{pair.name} > {pair.other}, {x} {pair.x:g}" for pair in aggregate.pairs]
+    chances.set_yticks(rows, labels, fontsize="x-small")
+    chances.set_xlabel("probability of improvement")
+    apart = f"; apart, not above random without delay: {', '.join(aggregate.apart)}" if aggregate.apart else ""
+    games = len(aggregate.scales) - len(aggregate.apart)
+    _put_legend(figure, [means], f"{games} games, bars: 95 % stratified bootstrap interval over seeds{apart}")
+    return figure
 
 
 # The regret ladder.

@@ -37,6 +37,8 @@ class Sweep:
         arms: Axes by the arm's name, such as ``["create_agent.agent_name = 'random'"]``, which win over the grid's.
         exclude: Groups of axes; a point with a listed value of each axis of a group is left out.
         seeds: Seeds per point.
+        order: ``"seeds"``: the first seed of every point, then the second; or ``"points"``: every seed of a point, then
+            the next point, so that what has finished is whole points, those of the first axis's first value first.
         trial_seconds: Seconds that one trial takes, for the estimate until a trial has ended; None if not known.
         keep_checkpoints: Whether finished trials keep all their checkpoints; else only the newest weights stay, without
             the replay.
@@ -54,6 +56,7 @@ class Sweep:
     arms: Mapping[str, Sequence[str]] | None = None
     exclude: Sequence[Sequence[str]] = ()
     seeds: int = 3
+    order: str = "seeds"
     trial_seconds: float | None = None
     keep_checkpoints: bool = True
     search: str = "grid"
@@ -79,7 +82,8 @@ class Sweep:
         self._check("arms", fitting, "lists of texts by name")
         fitting = isinstance(self.exclude, Sequence) and all(map(_are_texts, self.exclude))
         self._check("exclude", fitting, "a list of lists of texts")
-        known = {"search": ("grid", "random"), "scheduler": (None, "asha"), "keep_checkpoints": (True, False)}
+        known: dict[str, tuple[Any, ...]] = {"order": ("seeds", "points"), "search": ("grid", "random")}
+        known |= {"scheduler": (None, "asha"), "keep_checkpoints": (True, False)}
         for name, words in known.items():
             self._check(name, getattr(self, name) in words, _one_of(words))
 
@@ -146,6 +150,8 @@ class SweepPlan:
         seeds: Seeds per point.
         arguments: The options that every trial's command line has; empty for trials in Python.
         function: Name of the trial in Python; ``"train.py"`` otherwise.
+        settings: What these options bind, but the sweep itself, by name: a file that they name may be another one
+            tomorrow. None where that is not known, in Python and in a ``sweep.json`` of before.
     """
 
     points: list[Point]
@@ -153,6 +159,7 @@ class SweepPlan:
     seeds: int
     arguments: list[str]
     function: str
+    settings: dict[str, str] | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -204,6 +211,8 @@ def _fault(plan: SweepPlan) -> str | None:
         return "points must have an arm, a text, and bindings by name"
     if not _is_number(plan.seeds, int) or plan.seeds < 1:
         return f"seeds must be at least 1, got {plan.seeds!r}"
+    if plan.settings is not None and not isinstance(plan.settings, dict):
+        return f"settings must be texts by name, got {plan.settings!r}"
     if not isinstance(plan.function, str):
         return f"function must be a text, got {plan.function!r}"
     if plan.function != "train.py":
@@ -242,7 +251,17 @@ def is_continued(plan: SweepPlan, base_dir: Path) -> bool:
     if there.points != plan.points:
         difference = _difference(there.points, plan.points)
         raise ConfigError(f"{holds} with another grid ({difference}): choose another base_dir")
+    if there.settings is not None and plan.settings is not None and there.settings != plan.settings:
+        difference = _other_setting(there.settings, plan.settings)
+        raise ConfigError(f"{holds} that was begun with other settings ({difference}): choose another base_dir")
     return True
+
+
+def _other_setting(there: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Name the first setting that differs."""
+    name = min(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
+    old, new = (settings.get(name, "not bound") for settings in (there, here))
+    return f"{name} = {old} there, {new} here"
 
 
 def _difference(there: Sequence[Point], here: Sequence[Point]) -> str:

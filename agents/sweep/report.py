@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from async_wrappers.agents.files import refuse_damage, write_text_atomically
+from async_wrappers.agents.sweep.aggregate import Aggregate
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.results import MANIFEST, read_rows
 from async_wrappers.agents.sweep.trial import FAILURE, GinTrial, trial_status
@@ -23,13 +24,14 @@ from async_wrappers.agents.sweep.view import View, difference, make_view, summar
 __all__ = ["compare", "comparison_table", "write_report"]
 
 
-def write_report(base_dir: Path, view: View, figures: Mapping[str, Path]) -> Path:
+def write_report(base_dir: Path, view: View, figures: Mapping[str, Path], aggregate: Aggregate | None = None) -> Path:
     """Write ``report.html`` and return its path.
 
     Args:
         base_dir: The sweep's directory.
         view: The view that the table shows.
         figures: SVG files by caption.
+        aggregate: The scores over games, where there are several.
     """
     import jinja2
 
@@ -52,6 +54,7 @@ def write_report(base_dir: Path, view: View, figures: Mapping[str, Path]) -> Pat
     page = environment.from_string(template).render(
         name=base_dir.resolve().name,
         view=view,
+        aggregate=aggregate,
         trials=len(trials),
         finished=len({row["trial"] for row in view.rows}),
         figures={caption: base64.b64encode(path.read_bytes()).decode() for caption, path in figures.items()},

@@ -133,7 +133,10 @@ def run_sweep(
     with alone_in(base_dir) as lock:
         write_plan(plan, base_dir)
         write_manifest(base_dir, jobs, engine)
-        trials = {base_dir.resolve() / "trials" / each.name: each for each in plan.trials()}
+        ordered = plan.trials()
+        if settings.order == "points":
+            ordered.sort(key=lambda each: (int(each.name) % len(plan.points), each.seed_number))
+        trials = {base_dir.resolve() / "trials" / each.name: each for each in ordered}
         wanted = ("waiting", "failed") if retry_failed else ("waiting",)
         left = {directory: each for directory, each in trials.items() if trial_status(directory) in wanted}
         if not settings.keep_checkpoints:

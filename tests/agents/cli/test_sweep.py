@@ -57,6 +57,19 @@ def test_a_sweep_of_a_gin_file_is_run_kept_and_continued(call: Any, place: Path,
     assert read_rows(place / "s") == rows
 
 
+@pytest.mark.usefixtures("fork_trials")
+def test_a_sweep_whose_file_has_changed_is_refused_in_a_sentence(call: Any, place: Path, short: str) -> None:
+    assert call("sweep", "--gin_files", short, "--base_dir", "s", "--grid", "RealtimeDelay.delay = 2").code == 0
+    text = (place / short).read_text()
+    (place / short).write_text(f"{text}\nDQNAgent.gamma = 0.9\n")
+    sentence = "base_dir s holds a sweep that was begun with other settings (DQNAgent.gamma = "
+    for words in (("--gin_files", short, "--grid", "RealtimeDelay.delay = 2"), ("--trust",)):
+        assert sentence in refused(call("sweep", "--base_dir", "s", *words))
+    # What the sweep alone reads may change, and the file may come back.
+    (place / short).write_text(f"{text}\nSweep.trial_seconds = 1\n")
+    assert call("sweep", "--base_dir", "s", "--trust").code == 0
+
+
 SIDE_BY_SIDE = """
 include "mine.gin"
 create_runner.schedule = "vector"

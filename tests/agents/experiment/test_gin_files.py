@@ -31,6 +31,7 @@ from tests.worlds.gameboy.games import own, pokemon_like, tetris_like, written
 ROOT = Path(__file__).parents[3]
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 MANY = ("configs/apex/", "configs/elite/", "configs/r2d2/", "configs/vtrace/", "configs/dqn/pong_two_cores.gin")
+MANY += ("configs/minatar/vtrace", "configs/sweeps/minatar")
 VECTORS = [name for name in FILES if name.startswith(MANY)]  # many environments at once
 TINY = {  # what agents with sequences are made small by
     "vtrace": ("VTraceAgent.batch_size = 2", "VTraceAgent.unroll_length = 5", "create_actor_critic.torso = @MLPTorso"),
@@ -140,8 +141,9 @@ def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Bu
 def run_a_little(name: str, tmp_path: Path, build: Build) -> None:
     """Train an experiment of many environments until it learns."""
     few = ("VectorRunner.num_envs = 2", "VectorRunner.evaluation_envs = 1")
-    few += TINY.get(Path(name).parent.name, ("VectorRunner.replay_ratio = 1.0",))
-    frames = 200 if "vtrace/cartpole" in name else 40  # a decision may span many
+    kind = "vtrace" if "minatar" in name else Path(name).parent.name
+    few += TINY.get(kind, ("VectorRunner.replay_ratio = 1.0",))
+    frames = 200 if "vtrace/cartpole" in name or "minatar" in name else 40  # a decision may span many
     short = ("Runner.num_iterations = 1", f"Runner.training_steps = {frames}")
     small = ("DQNAgent.min_replay_history = 20", "create_network.torso = @MLPTorso", "MLPTorso.hidden = (4,)")
     ends = ("Runner.evaluation_steps = 0", "Runner.report_episodes = 1", "Runner.max_steps_per_episode = 100")

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from async_wrappers.agents.networks.q_network import DictTorso, DuelingHead, LinearHead
-from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso
+from async_wrappers.agents.networks.torsos import ImpalaTorso, MinAtarTorso, MLPTorso, NatureTorso
 from tests.contracts.network_contract import HeadContract, TorsoContract
 
 
@@ -45,6 +45,20 @@ class TestConvolutionsAlone(TorsoContract):
 
     def make_torso(self, shape: Any) -> nn.Module:
         return NatureTorso(shape, hidden=None)
+
+
+class TestMinAtar(TorsoContract):
+    shapes = ((4, 10, 10), (2, 3, 10, 10), (1, 3, 4))
+
+    def make_torso(self, shape: Any) -> nn.Module:
+        return MinAtarTorso(shape, hidden=16)
+
+
+class TestMinAtarAndAPrefix(TorsoContract):
+    shapes = ({"observation": (1, 4, 10, 10), "committed_prefix": (1, 8, 4)},)
+
+    def make_torso(self, shape: Any) -> nn.Module:
+        return DictTorso(shape, MinAtarTorso)
 
 
 class TestDict(TorsoContract):

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from async_wrappers.agents.experiment.config import ConfigError
 from async_wrappers.agents.sweep.grid import Point
-from async_wrappers.agents.sweep.plan import SweepPlan
+from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, is_continued, read_plan, write_plan
 
 
 class TestSeeds:
@@ -21,3 +28,35 @@ class TestSeeds:
         points = [Point("", {"delay": str(delay)}) for delay in range(3)]
         few, many = SweepPlan(points, [], 1, [], "f").trials(), SweepPlan(points, [], 2, [], "f").trials()
         assert many[:3] == few
+
+
+class TestSettings:
+    plan = SweepPlan([Point("", {"delay": "1"})], [], 3, [], "train.py", {"A.cost": "0.01", "A.rows": "20"})
+
+    def test_a_sweep_goes_on_with_the_settings_that_it_began_with(self, tmp_path: Path) -> None:
+        write_plan(self.plan, tmp_path)
+        assert read_plan(tmp_path) == self.plan
+        assert is_continued(self.plan, tmp_path)
+
+    @pytest.mark.parametrize(
+        ("settings", "difference"),
+        [
+            ({"A.cost": "0.02", "A.rows": "20"}, r"A\.cost = 0\.01 there, 0\.02 here"),
+            ({"A.cost": "0.01"}, r"A\.rows = 20 there, not bound here"),
+            ({"A.cost": "0.01", "A.rows": "20", "A.more": "1"}, r"A\.more = not bound there, 1 here"),
+        ],
+    )
+    def test_with_others_it_is_refused_in_a_sentence(
+        self, tmp_path: Path, settings: dict[str, str], difference: str
+    ) -> None:
+        write_plan(self.plan, tmp_path)
+        with pytest.raises(ConfigError, match=rf"begun with other settings \({difference}\): choose another base_dir$"):
+            is_continued(replace(self.plan, settings=settings), tmp_path)
+
+    def test_a_plan_of_before_has_none_and_goes_on(self, tmp_path: Path) -> None:
+        write_plan(self.plan, tmp_path)
+        facts = json.loads((tmp_path / PLAN).read_text())
+        del facts["settings"]
+        (tmp_path / PLAN).write_text(json.dumps(facts))
+        assert read_plan(tmp_path).settings is None
+        assert is_continued(self.plan, tmp_path)

@@ -61,6 +61,17 @@ class TestSweep:
         assert start["packages"]["numpy"]
         assert start["machine"]["cores"] == os.cpu_count()
 
+    @pytest.mark.usefixtures("fork_trials")
+    @pytest.mark.parametrize(("order", "expected"), [("seeds", [0, 1, 2, 3]), ("points", [0, 2, 1, 3])])
+    def test_the_first_seeds_or_the_first_points_run_first(
+        self, order: str, expected: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        sweep(play, {"delay": [1, 8]}, 2, tmp_path / "s", order=order)
+        ended = [int(name) for name in re.findall(r"^trial (\d+) finished", capsys.readouterr().out, re.MULTILINE)]
+        assert ended == expected
+        rows = read_rows(tmp_path / "s")
+        assert [row["trial"] for row in rows if row["metric"] == "score"] == ["0000", "0001", "0002", "0003"]
+
     def test_points_may_be_given_one_by_one(self, tmp_path: Path) -> None:
         points = [{"delay": 1, "noops": 0}, {"delay": 8, "noops": 8}]
         sweep(play, points, 1, tmp_path / "s")

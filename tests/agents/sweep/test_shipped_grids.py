@@ -30,11 +30,11 @@ def no_bindings() -> Iterator[None]:
     gin.clear_config()
 
 
-def points(name: str) -> list[Point]:
+def points(name: str, seeds: int = 3) -> list[Point]:
     names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
     load_config([f"configs/sweeps/{name}.gin"], [], names, search_paths=[ROOT])
     settings = Sweep()
-    assert settings.seeds == 3
+    assert settings.seeds == seeds
     return make_points(settings.grid, settings.arms, settings.exclude)
 
 
@@ -133,3 +133,37 @@ def test_students_of_one_teacher_are_compared_under_each_delay() -> None:
     found = points("reincarnation_cartpole")
     assert len(found) == 27 and {int(point.bindings[D]) for point in found} == {*range(9)}
     assert Counter(point.arm for point in found) == {"label at effect": 9, "label at start": 9, "no teacher": 9}
+
+
+GAMES = ("'asterix'", "'breakout'", "'freeway'", "'seaquest'", "'space_invaders'")
+MINATAR = "create_minatar_environment.game"
+
+
+def test_the_grid_of_minatar_has_225_trials_of_four_ways() -> None:
+    found = points("minatar", seeds=5)
+    assert len(found) * 5 == 225
+    assert Sweep().order == "points" and not Sweep().keep_checkpoints
+    ways = {
+        *(("sequential", delay, delay) for delay in (2, 8)),
+        *(("asynchronous", delay, 0) for delay in (0, 2, 8)),
+        *(("core at release", delay, 0) for delay in (2, 8)),
+        *(("chunks", delay, delay - 1) for delay in (2, 8)),
+    }
+    for game in GAMES:
+        own = [point for point in found if point.bindings[MINATAR] == game]
+        assert {(point.arm, int(point.bindings[D]), int(point.bindings[N])) for point in own} == ways
+        assert len(own) == len(ways)
+    # Whole games come first.
+    assert [point.bindings[MINATAR] for point in found] == [game for game in GAMES for _ in ways]
+    for point in found:
+        assert (point.bindings.get("create_actor_critic.core") == "'lstm'") == (point.arm == "core at release")
+        assert (point.bindings.get("RealtimeDelay.default_action") == "'chunk'") == (point.arm == "chunks")
+
+
+def test_the_bigger_grid_of_minatar_has_more_delays_and_dqn() -> None:
+    found = points("minatar_large", seeds=5)
+    agents = {point.arm: {int(each.bindings[D]) for each in found if each.arm == point.arm} for point in found}
+    assert {"DQN, sequential", "DQN, asynchronous", "V-trace, core at release", "V-trace, chunks"} <= agents.keys()
+    for arm, delays in agents.items():
+        assert delays - {0} == {1, 2, 4, 8, 16}
+        assert (0 in delays) == arm.endswith("asynchronous")
