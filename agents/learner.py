@@ -277,7 +277,7 @@ class SampledBatch(NamedTuple):
 
 
 class _Unfinished(NamedTuple):
-    """An update whose loss nobody has looked at yet."""
+    """An update whose loss is not checked yet."""
 
     batch: SampledBatch
     update: int

@@ -272,7 +272,7 @@ _WITHOUT_WARMUP = [inspect.unwrap(schedule) for schedule in (identity_epsilon, z
 
 
 def has_warmup(schedule: Callable[..., Any]) -> bool:
-    """Return whether a schedule of epsilon depends on its warm-up; the user's own are taken to."""
+    """Return whether a schedule of epsilon depends on its warm-up; a user's own schedule counts as one that does."""
     while isinstance(schedule, partial):
         schedule = schedule.func
     return inspect.unwrap(schedule) not in _WITHOUT_WARMUP

@@ -12,7 +12,7 @@ with accelerated central inference", 2020, act in this way; Horgan et al., "Dist
 
 Which episode a decision belongs to, its frame and its random numbers are functions of its own environment's history:
 ``Decision.frame`` is N times the frames that this environment has played, which is what all have played where they go
-in step. So it makes no difference to a row which rows it is shown with.
+in step. So a row's result is independent of the other rows.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EVER = 2**62  # a frame
 
 
 class ShownRows(Protocol):
-    """The rows of R of N environments, each of which needs a decision: `async_wrappers.batched.Shown` says it all."""
+    """The rows of R of N environments, each of which needs a decision; see `async_wrappers.batched.Shown`."""
 
     @property
     def env_ids(self) -> npt.NDArray[np.int64]:

@@ -1,6 +1,6 @@
-"""Playing episodes, and what a phase of them comes to beside its returns.
+"""Playing episodes, and the statistics of a phase other than its returns.
 
-That is actions per frame, updates per action, wins, losses and encounters. As in the published runs of arXiv
+These are actions per frame, updates per action, wins, losses and encounters. As in the published runs of arXiv
 2412.14355, a win is an episode of which the environment says so (``info["won"]``), and in an environment that goes from
 encounter to encounter a win passes one (it has an attribute ``encounter``).
 """

@@ -2,8 +2,8 @@
 
 Each learner has the weights, a share of the environments and what was stored of them. An update is made when every
 learner owes one: each computes the gradient of its own batch, the gradients are averaged by `torch.distributed` (gloo),
-and each steps its own copy of the weights with the same average, so that the copies stay the same bit for bit. Between
-two updates nobody waits for anybody. A learner that owes an update does not play on until it is made.
+and each steps its own copy of the weights with the same average, so that the copies stay the same bit for bit. Learners
+wait for one another at updates alone. A learner that owes an update does not play on until it is made.
 
 So a run follows from its seed and the number of learners. The first learner is the process of the run, which evaluates
 and writes checkpoints; the others do as it says::
@@ -436,7 +436,7 @@ def _learn(
     threads: int,
     first: connection.Connection,
 ) -> None:
-    """Be a learner's process: do what the first one says until it is gone."""
+    """Run the commands of the first learner until its pipe closes."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)  # whoever presses Ctrl+C ends the first one, which ends this one
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)

@@ -432,7 +432,7 @@ def _check_whole(report: Any, phase: Phase) -> None:
 
 
 def _ages(report: Any) -> dict[str, float]:
-    """Return both mean ages of a phase's actions, and how far off the policy was where its learner says so."""
+    """Return both mean ages of a phase's actions, and its off-policy metrics if the learner reports them."""
     ages = {"delay_frames": report.delay_frames["mean"]}
     if report.lag_updates is not None:
         ages["lag_updates"] = report.lag_updates["mean"]

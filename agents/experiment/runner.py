@@ -310,7 +310,7 @@ class Runner:
                     self.start_iteration = iteration + 1
 
     def _open(self) -> AbstractContextManager[Any]:
-        """Return what plays beside this process: in turn nothing does."""
+        """Return the context of processes that play beside this one; a turn-based run has none."""
         return nullcontext()
 
     def _run_iteration(self, iteration: int) -> None:
@@ -660,7 +660,8 @@ _SUMMED_UP = {  # in words
     "QMinusTeacherQ": "Q-values less the teacher's",
 }
 _ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
-_SHOWN_FIRST = ("agent", "environment", "observation_shape", "actions")  # differences of which others follow
+# Differences that are reported first, because they cause others.
+_SHOWN_FIRST = ("agent", "environment", "observation_shape", "actions")
 
 
 def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:

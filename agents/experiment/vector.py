@@ -250,7 +250,7 @@ class VectorRunner(Runner):
         self._seconds = 0.0  # of training, in this process
 
     def _check_delay(self, create_vector: Callable[..., Any]) -> None:
-        """Refuse a vector with another delay than the environment of final evaluations, which says what a run is."""
+        """Refuse a vector whose delay differs from that of the environment of final evaluations."""
         here = delay_in_words(self.environment)
         vector = create_vector(num_envs=1)
         if not isinstance(vector, gym.vector.VectorEnv):

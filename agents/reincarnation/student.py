@@ -167,7 +167,7 @@ class _Once:
 
 
 def _same(value: Any) -> Any:
-    """Return what two inputs have in common that are one: the place of a tensor's numbers, or an object's own."""
+    """Return a key that is equal for the same input: where a tensor's numbers lie, or the object's identity."""
     if isinstance(value, Tensor):
         return value.data_ptr(), value.dtype, value.shape, value.stride()
     if isinstance(value, Mapping):
@@ -305,7 +305,7 @@ class Student(Spec):
             raise ValueError(f"one_step_loss must be False with agent {self.name!r}, which has two replays, got True")
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
-        """Refuse phases that make no sense for the agent; here all do.
+        """Refuse phases that the agent cannot use; this class accepts all.
 
         Args:
             teacher_steps: Frames that the teacher plays to collect.

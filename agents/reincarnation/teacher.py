@@ -404,7 +404,7 @@ class TeacherView(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class _Shown(gym.Wrapper[Any, Any, Any, Any]):
-    """Returns what another environment has returned last, whatever it is asked; its attributes are that one's."""
+    """Repeats the last result of another environment, and has its attributes."""
 
     last: tuple[Any, Any, bool, bool, dict[str, Any]]
 

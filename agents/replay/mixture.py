@@ -230,7 +230,7 @@ class Mixture:
     # Reading.
 
     def sample(self) -> dict[str, Any]:
-        """Return a batch of B unrolls, in arrays of their own; the module's comment says of what.
+        """Return a batch of B unrolls, in arrays of their own; the module's comment lists the columns.
 
         Raises:
             ValueError: not all sources can give their rows.

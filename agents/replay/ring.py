@@ -217,7 +217,7 @@ class Ring:
 
     @property
     def head(self) -> int:
-        """A number above those of all slots ever written, and the least such one."""
+        """One more than the largest number of a slot ever written."""
         return max(stop for _, stop in self.logs()) - self.num_envs + 1
 
     @property

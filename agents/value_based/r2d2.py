@@ -66,8 +66,8 @@ class R2D2(DQN):
         priority_exponent: As in `DQN`.
         importance_exponent: As in `DQN`.
         epsilon_fn: As in `DQN`.
-        prefetch: Whether the next batch is drawn in a thread while the learner computes: what an update says of
-            priorities then decides on the batch after the next one.
+        prefetch: Whether the next batch is drawn in a thread while the learner computes. Priorities then take effect
+            one batch later.
         actor_priorities: Let a sequence enter with the priority that follows from the values of acting, as the paper's
             actors do. Where none of its errors is known it enters with the largest priority so far. It has an effect
             where many environments are played at once.

@@ -1,4 +1,4 @@
-"""What many environments at once give and take: `Shown`, the rows of one call, and `BatchedEnvs`, who gives them.
+"""The interface of batched environments: `BatchedEnvs`, and `Shown`, the rows that one call returns.
 
 Gymnasium's vectors end an episode in three ways (``AutoresetMode``), delayed vectors have rows whose action counts for
 nothing, and vectors that work ahead answer for some of their environments at a time. Here all of them have one form: a

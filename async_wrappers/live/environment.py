@@ -92,7 +92,7 @@ class FrameStatus:
     Attributes:
         frame: Frames of this kind of phase before it, those of earlier runs included.
         score: Return of the running episode so far, unclipped where the environment says it (``"episode_return"``).
-        paused: Whether the frame is one of a pause, as long as nobody ends it now.
+        paused: Whether the run is paused, unless it is resumed on this frame.
         missed: Frames in a row before it that received no action of the policy's, in the episode and since a pause.
     """
 

@@ -102,8 +102,8 @@ class AsyncRunner:
         chunk_length: With chunks: H, the frames that a chunk is for, from that of its observation on.
         after_chunk: With chunks: the default action before an episode's first chunk and after a chunk's end.
         chunk_mean: With chunks: a mean over all that cover a frame, as in `RealtimeDelay`; not where anybody learns.
-        committed_prefix: With chunks: of so many frames, from the observation's on, the policy is told the committed
-            actions with its observation, as by `CommittedPrefix`; transitions have what it was told. None: it is not.
+        committed_prefix: With chunks: number of frames whose committed actions are added to each observation, from the
+            observation's frame on, as by `CommittedPrefix`. Transitions hold them too. None adds none.
         flat_prefix: Whether they are appended to a vector observation, as ``CommittedPrefix(flat=True)`` does.
         stack_size: Observations of the last k decisions that the policy reads (`async_wrappers.live.stacks`): above 1
             policies, and learners in a transition's observation, get stacks ``[k, *shape]`` in the place of single

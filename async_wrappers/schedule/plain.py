@@ -100,7 +100,7 @@ class PlainSchedule:
         return following if following < end else None
 
     def unfinished(self, frame: int, landed: int = -1) -> list[tuple[int, int]]:
-        """Return the decisions begun before `frame` of whose actions nobody knows as it begins when they land.
+        """Return the decisions started before `frame` whose effect is unknown when it begins.
 
         Args:
             frame: As an episode goes on, ever later ones.

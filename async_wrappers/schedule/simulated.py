@@ -299,7 +299,7 @@ class _Simulation:
         """Count an action that was too old.
 
         Raises:
-            ValueError: So many in a row were that nobody need wait for a younger one.
+            ValueError: 10,000 actions in a row were too old.
         """
         self.counts.too_old += 1
         self._refused += 1

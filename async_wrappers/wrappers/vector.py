@@ -101,8 +101,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     * Frames before ``e_0`` are default frames, credited to the episode's decision 0. As the other sub-environments
       need actions meanwhile, there are steps in which this one has none to receive: its row of actions is ignored,
       its reward is 0 (carried until decision 0 is applied, or the episode ends), and its observation is that of the
-      common boundary, whatever it shows: the last episode, still, or the wait. ``info["realtime"]["deciding"]`` says
-      whose next action counts, ``["applied"]`` whose action did: a learner takes the rows with ``applied``.
+      common boundary, which may still belong to the last episode. ``info["realtime"]["deciding"]`` names the rows whose
+      next action counts, ``["applied"]`` those whose action did: a learner takes the rows with ``applied``.
     * An action based on an episode that is over when it would land is never applied.
     * At the end of an episode of T frames the final observation is the one that the next decision would have read,
       ``o_min(s_{j+1}, T)``, as in `RealtimeDelay`. An episode that ends before ``e_0`` is reported by the step in which

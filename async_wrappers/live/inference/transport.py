@@ -87,7 +87,7 @@ class SharedTransport:
         self._ring.write(number, observation)
 
     def start(self, worker: int, ticket: Ticket) -> None:
-        """Send a ticket; one for a worker that has just died is lost, and said to be."""
+        """Send a ticket; a ticket for a worker that has just died is reported as lost."""
         # For the worker that the loop knows of: its successor drops the ticket, as the loop will hear that it is lost.
         ticket = ticket._replace(incarnation=int(self._incarnations[worker]))
         self._inboxes[worker].sendall(TICKET.pack(*ticket))
