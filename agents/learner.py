@@ -230,6 +230,9 @@ class Store(Source, Protocol):
     def cut(self, observation: Any, env_id: int = 0) -> None:
         """See `Replay`."""
 
+    def end_running(self) -> None:
+        """See `Replay`."""
+
     def facts(self) -> dict[str, Any]:
         """See `Replay`."""
 
@@ -446,6 +449,12 @@ class Learner:
         self.replay.cut(observation, env_id)
         if self._monitors:
             self._monitors[env_id].cut()
+
+    def end_running(self) -> None:
+        """End all episodes that are under way, where it is not known what followed."""
+        self.replay.end_running()
+        for monitor in self._monitors:
+            monitor.cut()
 
     @property
     def ready(self) -> bool:

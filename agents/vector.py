@@ -290,6 +290,12 @@ class Rows:
         action = none if self._action is None else self._action[at]
         return Memory(self._core[at], action, shown.reward.astype(np.float32), shown.first)
 
+    def running(self) -> dict[int, Any]:
+        """Return the environments whose episode is under way, with the last observation that was decided on."""
+        return {
+            int(i): each_array(lambda stacks, i=i: stacks[i, -1], self._stacks) for i in np.flatnonzero(self._running)
+        }
+
     def state_dict(self) -> dict[str, list[int]]:
         """Return the counts of whoever goes on from here, to whom the episodes that run are cut.
 
@@ -307,7 +313,8 @@ class Rows:
     def load_state_dict(self, state: Mapping[str, Sequence[int]]) -> None:
         """Restore the counts; no episode runs."""
         self.episode, self.frames = np.array(state["episodes"], np.int64) - 1, np.array(state["frames"], np.int64)
-        self.frame.fill(0)
+        for counts in (self.frame, self._score, self._actions, self._game_frames):
+            counts.fill(0)
         self._running.fill(False)
         self._acted.fill(False)
 
@@ -494,6 +501,23 @@ class VectorAgent:
     def has_updated(self) -> bool:
         """Whether an update was begun in this process."""
         return self._begun > 0
+
+    def cut_running(self) -> int:
+        """Cut the episodes that run, whose environments are gone, as a resumed run does; return their frames."""
+        running, state = self.rows.running(), self.rows.state_dict()
+        if not running:
+            return 0
+        self.finish_update()
+        self._closed = []  # no decision will know them
+        if isinstance(self.learner, Learner):
+            self.learner.end_running()
+        for env_id, last in running.items():
+            if self._priorities is not None:
+                self._priorities.forget(env_id)
+            if not isinstance(self.learner, Learner):
+                self.learner.cut(env_id, last)
+        self.rows.load_state_dict(state)
+        return sum(state["cut"])
 
     def finish_update(self) -> None:
         """Let the update that is under way beside the environments, if one is, come to its end."""

@@ -153,12 +153,14 @@ class Share:
         self.agent, self._envs, self._seeds, self._group = agent, envs, seeds, group
         self._shown: ShownRows | None = None  # rows that were observed and wait for their actions
         self._running = False
+        self._lost = 0  # frames of episodes that ran in environments which are gone, not yet reported
         if group is not None:
             agent.learner.average = group.average
 
     def begin(self) -> None:
-        """Begin an episode in each environment where none runs."""
+        """Begin an episode in each environment; what ran in others, which are gone, is cut."""
         if not self._running:
+            self._lost += self.agent.cut_running()
             self._envs.begin(self._seeds((self.agent.rows.episode + 1).tolist()))
             self._running = True
 
@@ -235,6 +237,7 @@ class Share:
             self._running, self._shown = False, None
         agent.finish_update()
         agent.copy_weights()  # evaluation plays the newest
+        cut_frames, self._lost = cut_frames + self._lost, 0
         return Trained(over, actions, cut_frames, agent.rows.frames_of_all, meters)
 
     def _sum(self, *numbers: float) -> Sequence[float]:

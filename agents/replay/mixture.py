@@ -345,6 +345,10 @@ class Mixture:
         self._assembly.end_running()
         return lost
 
+    def end_running(self) -> None:
+        """End every episode that is under way with its last observation; see `Assembly.end_running`."""
+        self._assembly.end_running()
+
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """Delete the files in `directory` that no save in `keep` needs; see `Replay.prune`."""
         kept = list(keep)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -234,6 +235,24 @@ def test_a_run_that_is_stopped_amid_an_iteration_counts_nothing_twice(tmp_path: 
     assert found["updates"] == resumed.agent.updates and found["episodes"] == resumed._episodes[Phase.TRAIN]
     assert found["actions"] <= frames
     assert resumed.iterations_done == 4
+
+
+@pytest.mark.parametrize("of", ["32", "halves, overlapping", "delayed", "a vector"])
+def test_a_run_that_goes_on_in_its_process_is_the_one_that_goes_on_from_its_checkpoint(tmp_path: Path, of: str) -> None:
+    bindings = (*OFTEN, *RUNS[of])
+    here = make_vector(tmp_path / "here", *bindings)
+    here.num_iterations = 2
+    here.run_experiment()
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    here.num_iterations = 4
+    here.run_experiment()
+    there = make_vector(tmp_path / "there", *bindings)
+    assert there.resume() and there.start_iteration == 2
+    there.run_experiment()
+    assert_identical(state(here), state(there))
+    assert here._cut_frames == there._cut_frames > 0
+    found = counts(here)
+    assert found["ended, cut and running"] == found["frames"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
