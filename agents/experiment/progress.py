@@ -81,8 +81,8 @@ class Progress:
         """Go on saying how far the iteration is during a block that reports nothing until its end.
 
         Args:
-            progress_after: Returns the share and the frames of the iteration after so many seconds of the block, and how
-                long these frames took.
+            progress_after: Returns the share and the frames of the iteration after so many seconds of the block, and
+                how long these frames took.
         """
         over, began = threading.Event(), self._clock()
 
