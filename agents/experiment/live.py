@@ -176,6 +176,7 @@ class LiveRunner(Runner):
 
     def _run_iteration(self, iteration: int) -> None:
         """Run an iteration; one that is interrupted, or that the game ended, leaves a checkpoint too."""
+        self._play_seconds = 0.0  # of its phases that are over, without starting up and warm-up
         try:
             super()._run_iteration(iteration)
         except (KeyboardInterrupt, RunStopped):
@@ -299,6 +300,7 @@ class LiveRunner(Runner):
         if phase == Phase.TRAIN:
             self._frames += sum(episode.frames for episode in episodes)
         self._note(report, phase, time.perf_counter() - begin)
+        self._play_seconds += report.frames["total"] / report.fps if report.fps > 0 else 0.0
         if self._progress is not None:
             self._tell(phase, len(episodes), sum(episode.frames for episode in episodes))
         for _, standing in report.notes:
@@ -322,12 +324,18 @@ class LiveRunner(Runner):
         pace = getattr(self._live, "pace", None)
         if self._progress is None or pace is None:
             return nullcontext()
+        if not self._live.is_open:
+            self._live.start()  # no frame is played before
 
-        def progress_after(seconds: float) -> tuple[float, int]:
+        def progress_after(seconds: float) -> tuple[float, int, float]:
             frames = round(seconds * pace)
-            return self._done(phase, min(frames, length.frames) if length.episodes is None else frames)
+            frames = min(frames, length.frames) if length.episodes is None else frames
+            return *self._done(phase, frames), self._play_seconds + frames / pace
 
         return self._progress.while_waiting(progress_after)
+
+    def _seconds_of_play(self) -> float | None:
+        return self._play_seconds
 
     def _standing_line(self, standing: Mapping[str, Any]) -> str:
         """Say how the run stands, the iterations before this one included."""

@@ -37,6 +37,7 @@ class Progress:
         self._clock, self._every = clock, every
         self._began = self._line_at = self._iteration_began = clock()
         self._share, self._frames, self._total = 0.0, 0, 0
+        self._seconds: float | None = None
         self._last = ""
         self._bar: tqdm[None] | None = None
 
@@ -49,6 +50,7 @@ class Progress:
             frames: At least so many are played; 0 if its length is counted in episodes.
         """
         self._number, self._total, self._share, self._frames, self._last = number, frames, 0.0, 0, ""
+        self._seconds = None
         self._iteration_began = self._line_at = self._clock()
         with tqdm(
             total=frames or None, desc=self._title(), unit="frame", unit_scale=True, dynamic_ncols=True, disable=None
@@ -56,14 +58,16 @@ class Progress:
             yield
         self._bar, self._share = None, 1.0
 
-    def update(self, share: float, frames: int, last: str = "") -> None:
+    def update(self, share: float, frames: int, last: str = "", seconds: float | None = None) -> None:
         """Say how far the iteration is.
 
         Args:
             share: Of the iteration's work that is done.
             frames: Of the iteration that are played.
             last: The newest result in words, such as ``"last return 12"``; none says as before.
+            seconds: How long those frames took; None for as long as the iteration has taken.
         """
+        self._seconds = seconds
         played, self._share, self._frames, self._last = frames - self._frames, share, frames, last or self._last
         if self._bar is not None and not self._bar.disable:
             self._bar.set_postfix_str(self._joined(self._last, self.left()), refresh=False)
@@ -73,11 +77,12 @@ class Progress:
             print(self._line(), file=sys.stderr, flush=True)
 
     @contextmanager
-    def while_waiting(self, progress_after: Callable[[float], tuple[float, int]]) -> Iterator[None]:
+    def while_waiting(self, progress_after: Callable[[float], tuple[float, int, float]]) -> Iterator[None]:
         """Go on saying how far the iteration is during a block that reports nothing until its end.
 
         Args:
-            progress_after: Returns the share and the frames of the iteration after so many seconds of the block.
+            progress_after: Returns the share and the frames of the iteration after so many seconds of the block, and
+                how long these frames took.
         """
         over, began = threading.Event(), self._clock()
 
@@ -85,7 +90,8 @@ class Progress:
             # Another thread may be starting processes with these blocked, and Python would handle them at once.
             signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
             while not over.wait(min(1.0, self._every)):
-                self.update(*progress_after(self._clock() - began))
+                share, frames, seconds = progress_after(self._clock() - began)
+                self.update(share, frames, seconds=seconds)
 
         reporter = threading.Thread(target=report, name="progress", daemon=True)
         reporter.start()
@@ -112,8 +118,8 @@ class Progress:
 
     def _line(self) -> str:
         of = f" of {self._total:,}" if self._total else ""
-        seconds = max(self._clock() - self._iteration_began, 1e-9)
-        rate = f"{self._frames / seconds:,.0f} frames/s" if self._frames else ""
+        seconds = self._clock() - self._iteration_began if self._seconds is None else self._seconds
+        rate = f"{self._frames / max(seconds, 1e-9):,.0f} frames/s" if self._frames else ""
         return f"{self._title()}: " + self._joined(f"{self._frames:,}{of} frames", self._last, rate, self.left())
 
     def _joined(self, *parts: str) -> str:

@@ -414,7 +414,11 @@ class Runner:
         assert self._progress is not None
         before = self._played[phase]
         self._played[phase] = before[0] + episodes, before[1] + frames
-        self._progress.update(*self._done(), last)
+        self._progress.update(*self._done(), last, self._seconds_of_play())
+
+    def _seconds_of_play(self) -> float | None:
+        """Return how long the iteration's frames took so far; None for as long as it has taken."""
+        return None
 
     def _done(self, phase: Phase | None = None, more: int = 0) -> tuple[float, int]:
         """Return the share of the iteration that is done, and its frames; with `more` frames of `phase`."""

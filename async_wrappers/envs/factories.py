@@ -441,7 +441,8 @@ class AtariFrames(_VectorWrapper, gym.utils.RecordConstructorArgs):
             # The frames of a game are counted from its beginning: only a game that goes on has more of them now.
             game_over = over & (info["episode_frame_number"] <= self._frames) if self._episodic_life else over
             last = info["final_obs"][:, 0]
-            last[over & ~game_over] = observations[over & ~game_over, 0]
+            if self._episodic_life:  # the emulator leaves the rows of games that go on as they were
+                last[~game_over] = observations[~game_over, 0]
             observations, info = self._with_noops(game_over, observations, info)
             info = {**info, "final_obs": last, "_final_obs": over, "_final_info": over}
             info["final_info"] = {"episode_return": returns, "_episode_return": over}

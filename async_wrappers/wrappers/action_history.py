@@ -15,8 +15,9 @@ far ahead the action being chosen will land, where that varies.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -132,15 +133,21 @@ class AppliedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
 class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     """Adds the actions that are chosen but not yet applied at the observation's frame.
 
-    Put it *outside* the delay, ``CommittedActions(RealtimeDelay(env, ...), length=4)``. Row 0 is the next action to be
-    applied. An action is shown if its inference had ended by the beginning of the observation's frame (it waits in the
-    playout buffer, or lands on that very frame); one that is still being inferred is *pending*: its row is zero but for
-    the last column. Rows without an action are zero.
+    Put it *outside* the delay, ``CommittedActions(RealtimeDelay(env, ...), length=4)``. There is a row for each action
+    on its way, in the order in which their observations were read. An action is shown if its inference had ended by the
+    beginning of the observation's frame (it lands on that very frame, or waits in the playout buffer); one that is
+    still being inferred is *pending*: its row is zero but for the last column. Rows without an action are zero.
+
+    Nothing in a row depends on what happens later than the beginning of the observation's frame. So with a latency a
+    pending row may be of an action that a newer one will overtake or that will be too old, and its place in the order
+    is not yet that of a landing; it is left out as soon as that is certain. A strategy that promises no playout shows
+    what lands on the frame, and has all other actions pending, for any may still be overtaken.
 
     ``known=False`` shows pending actions too. No policy can know them while it computes the actions in question: to one
     whose whole network is slow this is an **oracle**. It is known in two cases: where the delay comes from transport,
     between a policy that is quick and a world that is far away; and to the light part of a policy that runs when its
-    action is due (*at release*), by when all actions before it have been applied.
+    action is due (*at release*), by when all actions before it have been applied. It shows the actions that are applied
+    alone, for nobody is asked for the others: with a latency that varies the rows then tell which will be.
 
     Args:
         env: A `RealtimeDelay`, or wrappers around one, with Discrete, MultiDiscrete or Box actions.
@@ -157,14 +164,20 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         gym.utils.RecordConstructorArgs.__init__(self, length=length, known=known, flat=flat)
         known = flag("known", known)
         _ActionsShown.__init__(self, env, "committed_actions", length, flat, pending=True)
-        delay_inside("CommittedActions", env)
+        self._delay = delay_inside("CommittedActions", env)
         self.known = known
-        self._chosen: deque[tuple[int, int, NDArray[Any]]] = deque()  # (effect, frame by which it was known, row)
+        # With constants all decisions are applied, so that those chosen are those on their way.
+        self._some_dropped = known and self._delay.decision_interval is None
+        if self._some_dropped:
+            self._delay.keep_committed()
+        # (start, effect, frame by which it was known, row)
+        self._chosen: deque[tuple[int, float, int, NDArray[Any]]] = deque()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; nothing is chosen yet."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._chosen.clear()
+        self._landed = -1  # start of the newest action that has landed
         self._start = info["realtime"]["start"]
         self._show()
         return self._join(observation), info
@@ -175,20 +188,36 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         observation, reward, terminated, truncated, info = self.env.step(action)
         realtime = info["realtime"]
         if realtime["applied"]:
-            self._chosen.append((self._start + realtime["delay"], realtime["finished"], row))
+            effect = self._start + realtime["delay"]
+            self._chosen.append((self._start, effect, realtime["finished"], row))
+        elif self._some_dropped:  # nobody knew that the episode would end first
+            self._chosen.append((self._start, inf, realtime["finished"], row))
         self._start = realtime["start"]
         self._show()
         return self._join(observation), reward, terminated, truncated, info
 
     def _show(self) -> None:
-        while self._chosen and self._chosen[0][0] < self._start:
-            self._chosen.popleft()
+        while self._chosen and self._chosen[0][1] < self._start:
+            self._landed = self._chosen.popleft()[0]
         self._rows[:] = 0
-        for shown, (_, finished, row) in zip(self._rows, self._chosen, strict=False):
-            if finished <= self._start or not self.known:
-                shown[:-1] = row
-            else:
+        rows = self._on_their_way() if self._some_dropped else self._applied_later()
+        for shown, row in zip(self._rows, rows, strict=False):
+            if row is None:
                 shown[-1] = self._one
+            else:
+                shown[:-1] = row
+
+    def _applied_later(self) -> Iterable[NDArray[Any] | None]:
+        """Return the rows of all actions that are applied on the observation's frame or later; None: pending."""
+        return (row if finished <= self._start or not self.known else None for *_, finished, row in self._chosen)
+
+    def _on_their_way(self) -> Iterable[NDArray[Any] | None]:
+        """Return the rows of all decisions that may be applied, as far as that is known; None: pending."""
+        lands_now = bool(self._chosen) and self._chosen[0][1] == self._start
+        newest = self._chosen[0][0] if lands_now else self._landed
+        rows: dict[int, NDArray[Any] | None] = {start: row for start, *_, row in self._chosen}
+        rows |= dict.fromkeys(self._delay.going_on(self._start, newest))
+        return (rows[start] for start in sorted(rows))
 
 
 class DecisionDelay(_Shown, gym.utils.RecordConstructorArgs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -342,6 +343,18 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         """
         assert self._chunks is not None
         return self._chunks.committed(frame, length, self._schedule.unfinished(frame, self._chunks.newest(frame)))
+
+    def going_on(self, frame: int, landed: int) -> list[int]:
+        """Return the starts of decisions before `frame` of which nobody knows when it begins whether they will land.
+
+        After `keep_committed`. Those that would be too old on the first frame on which they can land are left out.
+
+        Args:
+            frame: A returned start.
+            landed: Start of the newest action that lands by `frame`; -1 if there is none.
+        """
+        most = inf if self._simulated is None or self._simulated.max_age is None else self._simulated.max_age
+        return [start for start, lands in self._schedule.unfinished(frame, landed) if lands - start <= most]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy or a pickle: all but the iterator over the schedule's frames."""

@@ -150,6 +150,15 @@ def test_a_runner_plays_the_files_as_it_plays_the_agent(remembering: Any, tmp_pa
     assert sum(play(policy, backend="process", latency=None)) > 5  # frames that its workers have played, live
 
 
+def test_a_runner_gives_a_file_its_stacks(tmp_path: Path) -> None:
+    network = partial(create_network, torso=SMALL)
+    stacked = DQN(CART.observation_space, CART.action_space, stack_size=3, network=network, epsilon_eval=0.0)
+    export(TurnBasedAgent(stacked), tmp_path / "stacked.onnx", observations=8)
+    policy = partial(OnnxPolicy, tmp_path / "stacked.onnx")
+    scores = play(policy, stack_size=3)
+    assert scores and scores == play(stacked.of_stacks().make_policy, stack_size=3)
+
+
 def test_each_is_refused_where_the_other_one_belongs(remembering: Any, tmp_path: Path) -> None:
     _, path, found = remembering
     with pytest.raises(ValueError, match=r"is not there while .*agent\.encode\.onnx is: use OnnxSplitPolicy\("):

@@ -9,10 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -26,7 +27,8 @@ from async_wrappers.agents.experiment import runner as runner_module
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
 from async_wrappers.agents.experiment.episode import Phase, episode_seed
 from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
-from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.experiment.progress import Progress
+from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner
 from async_wrappers.agents.files import read_index
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.live.backends.children import signals_blocked
@@ -637,3 +639,26 @@ def test_a_run_that_the_game_ends_leaves_a_checkpoint_and_the_reason_and_goes_on
     again._create_async_runner = lambda *parts, **terms: Ageing()
     again.run_experiment()
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
+
+
+def test_the_rate_of_a_progress_line_is_that_of_play(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Starting up and warm-up, here 22 seconds before a phase of 450 frames at 50 frames/s, are no time of play."""
+    runner: Any = build(tmp_path)
+    now = [0.0]
+    runner._progress = Progress(0, 1, clock=lambda: now[0], every=30.0)
+    runner._played, runner._play_seconds = dict.fromkeys(Phase, (0, 0)), 0.0
+    runner._lengths = {Phase.TRAIN: Length(450, None)}
+    started: list[bool] = []
+    runner._live = SimpleNamespace(pace=50.0, is_open=False, start=lambda: started.append(True))
+    told: list[Any] = []
+    monkeypatch.setattr(runner._progress, "while_waiting", lambda after: told.append(after) or nullcontext())
+    with runner._progress.iteration(0, 450):
+        runner._while_waiting(Phase.TRAIN, Length(450, None))
+        assert started == [True]
+        for seconds, frames in [(31.0, 450), (8.0, 400)]:
+            now[0] += 31.0
+            share, done, taken = told[0](seconds)
+            runner._progress.update(share, done, seconds=taken)
+            assert f": {frames} of 450 frames, 50 frames/s" in capsys.readouterr().err

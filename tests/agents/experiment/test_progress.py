@@ -79,15 +79,15 @@ def test_a_terminal_has_a_bar_and_no_lines(clock: Clock, monkeypatch: pytest.Mon
 def test_a_block_that_says_nothing_is_spoken_for(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     asked = threading.Event()
 
-    def told(seconds: float) -> tuple[float, int]:
+    def told(seconds: float) -> tuple[float, int, float]:
         clock.now += 5
         asked.set()
-        return 0.25, 500
+        return 0.25, 500, 8.0
 
     progress = Progress(0, 1, clock=clock, every=0.01)
     with progress.iteration(0, 2000), progress.while_waiting(told):
         assert asked.wait(timeout=60)
-    assert "iteration 0 (1 of 1): 500 of 2,000 frames" in capsys.readouterr().err
+    assert "iteration 0 (1 of 1): 500 of 2,000 frames, 62 frames/s" in capsys.readouterr().err
     assert "progress" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -106,7 +106,7 @@ def test_a_run_says_what_share_of_an_iteration_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: dict[str, Any], shares: list[float]
 ) -> None:
     told = list[float]()
-    monkeypatch.setattr(Progress, "update", lambda self, share, frames, last="": told.append(share))
+    monkeypatch.setattr(Progress, "update", lambda self, share, *_: told.append(share))
     make_environment = partial(DriftingEnv, lengths=[10])
     Runner(tmp_path, make_environment, make_dqn, num_iterations=1, **lengths).run_experiment()
     assert told == pytest.approx(shares)

@@ -10,7 +10,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from async_wrappers.envs import atari_games as atari_games_module
 from async_wrappers.envs.atari_games import AT_ONCE, AtariGroups, atari_games
+from async_wrappers.envs.factories import create_atari_vector
 
 pytest.importorskip("ale_py")
 from ale_py.vector_env import AtariVectorEnv
@@ -48,6 +50,40 @@ def test_groups_are_one_vector_of_their_games() -> None:
     assert ends == 3
     options = {"reset_mask": np.array([True, False, False])}
     assert_same(one.reset(options=options), groups.reset(options=options))
+    one.close()
+    groups.close()
+
+
+def test_noops_lives_and_fire_are_those_of_one_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one no-op at most, half of the games begin twice, so that many masks leave out all games of a group."""
+    made = partial(
+        create_atari_vector,
+        "Breakout",
+        3,
+        sticky_actions=False,
+        screen_size=12,
+        noop_max=1,
+        num_threads=1,
+        episodic_life=True,
+        fire_on_reset=True,
+        max_frames=240,
+    )
+    one = made()
+    monkeypatch.setattr(atari_games_module, "_ALONE", 2)
+    monkeypatch.setattr(atari_games_module, "AtariGroups", partial(AtariGroups, at_once=2))
+    groups = made()
+    assert isinstance(groups.unwrapped, AtariGroups) and not isinstance(one.unwrapped, AtariGroups)
+    assert_same(one.reset(seed=3), groups.reset(seed=3))
+    rng, lives, games = np.random.default_rng(0), 0, 0
+    for _ in range(130):
+        actions = rng.integers(0, 4, 3)
+        step, of_groups = one.step(actions), groups.step(actions)
+        ends = [each[-1].pop("final_info", None) for each in (step, of_groups)]
+        assert_same(step, of_groups)
+        if ends[0] is not None:
+            assert_same((ends[0],), (ends[1],))
+            lives, games = lives + int((step[2] | step[3]).sum()), games + int(ends[0]["game_over"].sum())
+    assert lives > games >= 6
     one.close()
     groups.close()
 
