@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging as python_logging
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,9 @@ class RunLog:
         """Append to the log of a directory, which begins with the time and the command."""
         kept = self._file.getvalue()
         with suppress(OSError):
+            if _is_standard_output(directory / LOG):  # a trial of a sweep
+                self._file = open(os.devnull, "ab", buffering=0)  # noqa: SIM115  # closed by `close`
+                return
             self._file = open(directory / LOG, "ab", buffering=0)  # noqa: SIM115  # closed by `close`
             words = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
             self._file.write(f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {words}\n".encode() + kept)
@@ -53,6 +57,14 @@ class RunLog:
             self.write("\n")
         with suppress(OSError):
             self._file.close()
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Return whether what the process prints goes to this file."""
+    try:
+        return os.path.samestat(os.fstat(1), path.stat())
+    except OSError:
+        return False
 
 
 class _Copied:

@@ -57,7 +57,7 @@ FLAGS = {
         "engine",
     }
     | {"address"},
-    "plot": {"metric", "statistic", "x", "fps"},
+    "plot": {"metric", "statistic", "x", "fps", "wins", "output"},
     "compare": {"metric", "statistic"},
     "record": {
         "base_dir",
@@ -74,7 +74,7 @@ FLAGS = {
     "import": {"dataset"},
     "list": set(),
 }
-SWITCHES = {"trust", "allow_unread", "render", "video", "follow", "retry_failed"}
+SWITCHES = {"trust", "allow_unread", "render", "video", "drawn", "follow", "retry_failed", "wins"}
 ALL = set().union(*FLAGS.values())
 
 

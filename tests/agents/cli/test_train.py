@@ -218,8 +218,10 @@ class TestExitCodes:
             process.wait()
         assert process.returncode == 130
         assert "Traceback" not in err
-        # The last line of metrics may be of an iteration whose checkpoint the signal forestalled.
-        done = max(int(path.suffix[1:]) for path in sentinel.parent.glob("sentinel*")) + 1
+        # The last line of metrics may be of an iteration whose checkpoint the signal forestalled, and the newest
+        # checkpoint may be one in the midst of an iteration.
+        sentinels = [path for path in sentinel.parent.glob("sentinel*") if path.read_text().startswith("done")]
+        done = max(int(path.suffix[1:]) for path in sentinels) + 1
         command = f"python train.py --base_dir run --gin_bindings 'import module_{place.name}'"
         assert f"\ninterrupted: {done} of 100000 iterations are done in run; to go on: {command}\n" in err
         assert done >= 1

@@ -193,6 +193,7 @@ class TestWhatMayBeRead:
         choices += [[f"create_network.torso = {name}"] for name in ("'mlp'", "'nature'", "'1m'", "@CentredTorso")]
         choices += [["create_agent.agent_name = 'vtrace'", "VTraceAgent.sources = [('standard', 0.5), ('elite', 0.5)]"]]
         choices += [["create_network.initializer = 'variance_scaling'"]]
+        choices += [["Runner.create_environment_fn = @create_minatar_environment"]]
         first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}
         every = [Given("here", name, parameter, from_file=False) for name, parameter in first.items() if parameter]
         read = {name for name, parameter in first.items() if not parameter}  # nothing of it can be bound

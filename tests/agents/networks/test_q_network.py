@@ -408,8 +408,8 @@ def test_an_unknown_torso_lists_the_known_names_and_the_closest() -> None:
     with pytest.raises(ValueError) as caught:
         create_network(ATARI, 6, torso="natur")
     assert sentence(caught) == (
-        'torso must be one of "auto", "nature", "mlp", "55k", "1m", "10m", "100m", "1b", "70k-deep", "1m-deep", '
-        '"10m-deep", "100m-deep", "1b-deep" or a factory, got "natur"; did you mean "nature"?'
+        'torso must be one of "auto", "nature", "minatar", "mlp", "55k", "1m", "10m", "100m", "1b", "70k-deep", '
+        '"1m-deep", "10m-deep", "100m-deep", "1b-deep" or a factory, got "natur"; did you mean "nature"?'
     )
 
 
