@@ -405,7 +405,7 @@ class Compute:
             raise ValueError("device='cuda' needs a CUDA device, and torch sees none: use device='auto' or 'cpu'")
         if numbered and int(number) >= (seen := torch.cuda.device_count()):
             raise ValueError(f"device={self.device!r} is not there, torch sees {seen} CUDA devices: name another one")
-        if not isinstance(self.bf16, bool | np.bool_) and self.bf16 != "auto":
+        if not isinstance(self.bf16, bool | np.bool_) and not (isinstance(self.bf16, str) and self.bf16 == "auto"):
             raise ValueError(f"bf16 must be True, False or 'auto', got {self.bf16!r}")
         if self.bf16 == "auto":
             object.__setattr__(self, "automatic", True)

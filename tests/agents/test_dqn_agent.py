@@ -55,7 +55,7 @@ class TestContract(AgentContract):
         agent, untrained = self.make_agent(env, 0), self.make_agent(env, 0)
         agent.set_report(lambda *report: reports.append(report))
         play(agent, env, range(12))
-        assert {name for name, *_ in reports} == {"Loss"}
+        assert {name for name, *_ in reports} == {"Loss", "LearningRate", "GradientNorm", "ReplaySize"}
         assert isinstance(agent, TurnBasedAgent) and isinstance(untrained, TurnBasedAgent)
         assert differs(dict(agent.learner.weights()), dict(untrained.learner.weights()))
 
