@@ -10,6 +10,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -32,7 +33,8 @@ def let_all_be_printed() -> None:
     r"""Let output that its encoding does not have, such as a directory's name, be printed as ``\xe9``."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
-            stream.reconfigure(errors="backslashreplace")
+            with suppress(OSError):  # it is closed, as in a process without a terminal
+                stream.reconfigure(errors="backslashreplace")
 
 
 def in_pipeline(command: Callable[[], int]) -> int | str | None:

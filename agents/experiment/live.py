@@ -237,7 +237,7 @@ class LiveRunner(Runner):
             return super()._new_agent()
         seen: gym.Env[Any, Any] = gym.Wrapper(self.environment)
         bound = getattr(made, "bindings", {})
-        if "stack_size" in bound:
+        if bound.get("stack_size", 1) != 1:  # a saved config has the default
             raise ValueError(
                 f"AsyncRunner.stack_size must not be bound where create_runner.schedule = 'realtime', got "
                 f"{bound['stack_size']!r}: the agent's own says it, such as DQNAgent.stack_size"

@@ -101,7 +101,7 @@ def test_after_an_interrupted_wait_all_begins_anew(monkeypatch: pytest.MonkeyPat
     envs.begin([5, 6])
     first = step(envs, [1, 1])
 
-    def interrupted(self: Any, infos: Any) -> bool:
+    def interrupted(self: Any, infos: Any, timeout: float | None) -> bool:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
