@@ -215,7 +215,7 @@ class AsyncRunner:
             whole("stack_size", stack_size, 1, _LONGEST_STACK, unit="observations"),
             (
                 positive("overdue_times", overdue_times),
-                nanoseconds(positive("overdue_seconds", overdue_seconds, unit="seconds")),
+                nanoseconds(min(positive("overdue_seconds", overdue_seconds, unit="seconds"), 1e9)),  # 30 years
             ),
         )
         refuse_old_playout(config.max_age, config.stagger.playout)

@@ -254,7 +254,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         # What a step shows in which all actions are applied and no episode ends; a copy of each table is two operations
         # in the place of ten: delay, interval, default_frames, unreported_episodes; carried_reward, unreported_reward;
         # applied, deciding, terminated, truncated.
-        self._usual_frames = np.array([[self._delay] * n, [1] * n, [0] * n, [0] * n], np.int64)
+        shown = min(self._delay, np.iinfo(np.int64).max)  # where it is more, nothing lands and nothing is shown
+        self._usual_frames = np.array([[shown] * n, [1] * n, [0] * n, [0] * n], np.int64)
         self._usual_rewards = np.zeros((2, n))
         self._usual_flags = np.array([[True] * n, [True] * n, [False] * n, [False] * n])
         self._running = False

@@ -112,6 +112,7 @@ RUNNER = {
     **{"between_episodes": "drain", "eval_mode": False, "start_timeout": 1.0, "calibration_time": 1.0, "journal": 100},
     **{"updates_per_transition": 1.0, "pin": False, "learner_latency": None, "extras": None},
     **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat", "features": None},
+    **{"stack_size": 1, "overdue_times": 10.0, "overdue_seconds": 1.0},
 }
 NEEDS_CHUNKS = {"default_action": "default_action|chunk_length|after_chunk"}  # what is refused with another one
 CHUNKS = {"default_action": "chunk", "chunk_length": 5, "after_chunk": "noop", "chunk_mean": None}

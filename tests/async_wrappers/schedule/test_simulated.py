@@ -118,7 +118,8 @@ class Shop:
 
     def simulated(self) -> SimulatedSchedule:
         stagger = MaxTime(self.initial / 1e9) if self.strategy == "max_time" else self.strategy
-        return SimulatedSchedule(Played(self.latencies), self.workers, self.fps, stagger, self.playout, self.slot)
+        slot = self.slot if stagger == "tickets" else None
+        return SimulatedSchedule(Played(self.latencies), self.workers, self.fps, stagger, self.playout, slot)
 
 
 class Result(NamedTuple):
@@ -546,13 +547,14 @@ def worlds(draw: st.DrawFn) -> World:
     first_seed = draw(st.integers(0, 2**31))  # the stream that no seed began is nobody's to foresee
     seeds = [first_seed, *draw(st.lists(st.one_of(st.none(), st.integers(0, 2**31)), max_size=3))]
     ends = st.sampled_from([(True, False), (False, True), (True, True)])
+    stagger = draw(st.sampled_from(["tickets", "tickets", "none", "sequential", "max_time", "expected_time"]))
     return World(
         latency=draw(LATENCIES),
         workers=draw(st.integers(1, 5)),
         fps=draw(st.sampled_from([50, 59.7275, 20])),
-        stagger=draw(st.sampled_from(["tickets", "tickets", "none", "sequential", "max_time", "expected_time"])),
+        stagger=stagger,
         playout=draw(st.one_of(st.integers(0, 8), st.just("p75"))),
-        slot=draw(st.one_of(st.none(), st.integers(1, 3))),
+        slot=draw(st.one_of(st.none(), st.integers(1, 3))) if stagger == "tickets" else None,
         episodes=[
             Episode(draw(st.integers(1, 40)), draw(ends), draw(st.one_of(st.just(50), st.integers(0, 8))), seed)
             for seed in seeds
