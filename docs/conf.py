@@ -38,8 +38,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 
 # The notebook is run when the site is built; an error in it ends the build.
-# The cells run, but since checkpoints amid iterations the kernel does not end afterwards: see the changelog.
-nb_execution_mode = "off"
+nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120  # seconds for each cell
 nb_merge_streams = True
