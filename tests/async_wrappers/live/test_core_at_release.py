@@ -32,7 +32,7 @@ from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv
 from tests.worlds.remembering import FEATURES, Remembering, Taken, around_the_wrapper, replayed
 from tests.worlds.schedule_cases import RATES, STRATEGIES
 
-CASES = int(os.environ.get("HYPOTHESIS_CASES", "100"))
+CASES = int(os.environ.get("HYPOTHESIS_CASES", "40"))
 ACTIONS = Discrete(len(MEANINGS))
 ENDS = [(True, False), (False, True)]
 
