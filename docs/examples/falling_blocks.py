@@ -1,6 +1,6 @@
-"""A scripted player of falling blocks, with and without delay, and a GIF of its games.
+"""A scripted player of falling blocks, with and without delay.
 
-python docs/examples/falling_blocks.py --delays 0 2 --gif docs/falling_blocks.gif
+python docs/examples/falling_blocks.py --delays 0 2 --frames 1200
 
 Its games can be recorded, for an agent to learn from (docs/how_to/demonstrations.md):
 
@@ -15,20 +15,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from PIL import Image, ImageDraw
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.envs.falling_blocks.game import COLUMNS, NO_PIECE, OFFSETS, ROWS, STRIDE
 from async_wrappers.envs.falling_blocks.observation import FALLING, LOCKED
 
 NOOP, A, B, LEFT, RIGHT, DOWN = range(6)
-GREYS = np.array([250, 168, 82, 0])
-FRAMES_PER_IMAGE = 3  # a GIF of 20 images a second runs at the game's speed
 
 
 def blocks(piece: int, turn: int) -> np.ndarray:
@@ -113,56 +109,24 @@ def make_player(env: gym.Env) -> Callable[[np.ndarray], int]:
     return act
 
 
-def play(env: gym.Env, frames: int, seed: int) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Play one game of at most `frames`; return what is known at its end, and the screen after every frame."""
-    player, screens = Player(), []
+def play(env: gym.Env, longest: int, seed: int) -> tuple[dict[str, Any], int]:
+    """Play one game of at most `longest` frames; return what is known at its end, and its frames."""
+    player, frame, over = Player(), 0, False
     observation, info = env.reset(seed=seed)
-    for _ in range(frames):
+    while not over and frame < longest:
         observation, _, terminated, truncated, info = env.step(player(observation))
-        screens.append(env.render()[:, :, 0])
-        if terminated or truncated:
-            break
-    return info, screens
+        frame, over = frame + 1, terminated or truncated
+    return info, frame
 
 
-def side_by_side(games: dict[int, list[np.ndarray]]) -> list[np.ndarray]:
-    """Return the screens of all games in one image per frame, each under its delay; an ended game stands still."""
-    titles = []
-    for delay in games:
-        title = Image.new("L", (160, 14), 250)
-        ImageDraw.Draw(title).text((16, 1), f"delay {delay} frames", fill=0)
-        titles.append(np.asarray(title))
-    longest = max(map(len, games.values()))
-    return [
-        np.hstack(
-            [
-                np.vstack([title, screens[min(frame, len(screens) - 1)]])
-                for title, screens in zip(titles, games.values(), strict=True)
-            ]
-        )
-        for frame in range(0, longest, FRAMES_PER_IMAGE)
-    ]
-
-
-def write_gif(path: Path, screens: list[np.ndarray]) -> None:
-    """Write the screens as a GIF at the speed of the game, in four greys."""
-    images = []
-    for screen in screens:
-        images.append(Image.fromarray(np.abs(screen[:, :, None] - GREYS).argmin(axis=2).astype(np.uint8)))
-        images[-1].putpalette(GREYS.repeat(3).tolist())
-    images[0].save(path, save_all=True, append_images=images[1:], duration=50, loop=0, optimize=True)
-
-
-def main(delays: list[int], level: int, frames: int, seed: int, gif: str | None) -> dict[int, dict[str, Any]]:
-    """Play one game per delay, print the scores, and write the GIF that was asked for."""
-    games, infos = {}, {}
+def main(delays: list[int], level: int, frames: int, seed: int) -> dict[int, dict[str, Any]]:
+    """Play one game per delay, and print the scores."""
+    infos = {}
     for delay in delays:
-        env = gym.make("async_wrappers/FallingBlocks-v0", level=level, observation="dict", render_mode="rgb_array")
-        infos[delay], games[delay] = play(RealtimeDelay(env, delay, default_action="noop"), frames, seed)
+        env = gym.make("async_wrappers/FallingBlocks-v0", level=level, observation="dict")
+        infos[delay], played = play(RealtimeDelay(env, delay, default_action="noop"), frames, seed)
         score, lines = infos[delay]["score"], infos[delay]["lines"]
-        print(f"delay {delay} frames: {score} points, {lines} lines in {len(games[delay])} frames")
-    if gif is not None:
-        write_gif(Path(gif), side_by_side(games))
+        print(f"delay {delay} frames: {score} points, {lines} lines in {played} frames")
     return infos
 
 
@@ -172,5 +136,4 @@ if __name__ == "__main__":
     parser.add_argument("--level", type=int, default=9, help="level at the start, 0 to 20")
     parser.add_argument("--frames", type=int, default=1500, help="longest game")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--gif", help="file to write")
     main(**vars(parser.parse_args()))
