@@ -146,7 +146,7 @@ class Spec:
         whole_stacks: Whether observations are stacks [k, *shape] already, as `of_stacks` makes it.
         update_period: Decisions between two rounds of updates.
         num_updates_per_train_step: Updates of a round; 1 live.
-        batch_size: Transitions of an update.
+        batch_size: Rows of an update's batch: transitions, or the sequences of an agent with memory.
         summary_writing_frequency: Updates between two reports of the scalars.
         in_flight: Decisions of an environment under way at most when one more starts, as the environment says; None
             where there is no limit.
@@ -180,6 +180,11 @@ class Spec:
         """See the class."""
         self.observation_space, self.action_space = observation_space, action_space
         self.seed = seed
+
+    @property
+    def transitions_per_update(self) -> int:
+        """Transitions that an update learns from."""
+        return self.batch_size
 
     def make_policy(self, number: int = 0, workers: int = 1) -> OnePolicy:
         """Make the policy of worker `number` of `workers`, with weights of its own."""

@@ -29,7 +29,7 @@ PAIRS = Box(-np.inf, np.inf, (2,))
 def q_learning(double: bool = False, loss_type: str = "huber") -> Loss:
     """DQN's loss, of an agent that is nothing else."""
     spec = DQN.__new__(DQN)
-    spec.double_dqn, spec._loss_type, spec._priority = double, loss_type, "loss"
+    spec.double_dqn, spec.loss_type, spec.priority = double, loss_type, "loss"
     return spec.loss
 
 

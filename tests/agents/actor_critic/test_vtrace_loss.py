@@ -215,7 +215,7 @@ def test_what_no_loss_reads_is_not_stored() -> None:
     [
         ({"entropy_rows": "replayed"}, "entropy_rows must be 'all' or 'fresh', got 'replayed'"),
         ({"kl_to": "mu"}, "kl_to must be 'behaviour' or 'implied', got 'mu'"),
-        ({"kl_threshold": 0.0}, "kl_threshold must be > 0, got 0.0"),
+        ({"kl_threshold": 0.0}, "kl_threshold must be > 0, or None for all decisions, got 0.0"),
         ({"policy_cloning_cost": -1.0}, "policy_cloning_cost must be >= 0 and finite, got -1.0"),
         ({"target_entropy": 1.2}, "target_entropy must lie between 0 and 1.1 nats, those of 3 actions that are equal"),
         ({"target_entropy": 0.5, "entropy_cost": 0.0}, "entropy_cost must be > 0 where target_entropy adjusts it"),
