@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import attrs
 import gymnasium as gym
@@ -42,8 +42,14 @@ def _check_path(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a path, or None for the run's base_dir, got {value!r}")
 
 
-def _checked_by_compute(name: str, value: Any) -> None:
-    """Leave the check to `Compute`, which knows what is there."""
+def _check_device(name: str, value: Any) -> None:
+    if not isinstance(value, str):  # `Compute` knows which ones there are
+        raise ValueError(f"{name} must be text, got {value!r}")
+
+
+def _check_bf16(name: str, value: Any) -> None:
+    if not isinstance(value, bool | np.bool_) and not (isinstance(value, str) and value == "auto"):
+        raise ValueError(f"{name} must be True, False or 'auto', got {value!r}")
 
 
 @settings
@@ -61,7 +67,7 @@ class NetworkAgent(Spec):
         4, "Observations of the last k decisions that the network sees, k.", 1, "observation", most=1000
     )
     gamma: float = number(0.99, "Discount.", SHARE)
-    discount_by: str = choice(
+    discount_by: Literal["decision", "frame"] = choice(
         "decision", '``"decision"``: gamma per decision, as in the papers; ``"frame"``: gamma ** interval.',
         "decision", "frame",
     )  # fmt: skip
@@ -84,7 +90,7 @@ class NetworkAgent(Spec):
         0.0, "Share of the learning rate that is left after `learning_rate_decay` updates.", SHARE
     )
     max_gradient_norm: float | None = number(None, "Clip the gradient to this norm.", POSITIVE, none="no clipping")
-    device: str = setting("auto", '``"auto"``, ``"cpu"`` or ``"cuda"``.', _checked_by_compute)
+    device: str = setting("auto", '``"auto"``, ``"cpu"`` or ``"cuda"``.', _check_device)
     channels_last: bool = flag(
         True, "Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md)."
     )
@@ -92,7 +98,7 @@ class NetworkAgent(Spec):
         False,
         'Forward passes in bfloat16; ``"auto"``: where the processor or GPU computes in it itself, as the run\'s first '
         "line says; a run that goes on keeps what it began with.",
-        _checked_by_compute,
+        _check_bf16,
     )
     compile: bool = flag(
         False,
@@ -122,7 +128,7 @@ class NetworkAgent(Spec):
 
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], **given: Any) -> None:
         """See the class."""
-        if unknown := given.keys() - {field.name for field in attrs.fields(type(self))}:
+        if unknown := given.keys() - {field.name for field in attrs.fields(type(self))}:  # type: ignore[arg-type]
             raise TypeError(f"{type(self).__name__} has no hyperparameter {min(unknown)!r}")
         self.observation_space, self.action_space = observation_space, action_space
         self.__attrs_init__(**given)  # type: ignore[attr-defined]
@@ -236,13 +242,12 @@ class NetworkAgent(Spec):
         return {**super().__getstate__(), "network": ReadyMade(self.make_network().cpu())}
 
 
-class Remembering:
+class Remembering(Spec):
     """What agents with a `SequenceNetwork` share; a base to stand before `NetworkAgent`."""
 
     make_network: Callable[[], nn.Module]
     make_policy: Callable[..., Any]
     reader: Reader
-    whole_stacks: bool
 
     @cached_property
     def state_size(self) -> int:
@@ -257,7 +262,7 @@ class Remembering:
         return bool(network.feed_previous or network.state_size)
 
     @cached_property
-    def features(self) -> gym.Space[Any] | None:
+    def features(self) -> gym.Space[Any] | None:  # type: ignore[override]
         """What a worker's policy hands on in the place of actions, where the network remembers."""
         return getattr(self.make_policy(), "features", None) if self.remembers else None
 

@@ -12,6 +12,7 @@ entry in the class's documentation, and the row on the reference page of gin par
 * `number`, `whole`, `flag`, `choice`, `factory`: settings of one kind. `setting`: any other one, with its own check.
 * `agent`: makes the constructor and the documentation of a class, and lets gin bind it by a name.
 * `settings`: for a class that only others inherit from, which has no name in gin.
+* `again`: a setting of a base with another default. `must`: what has to hold between several settings.
 
 The constructors of agents form a chain, since gin binds the arguments of each. What is bound to ``DQNAgent`` holds for
 the classes below it, unless they bind it under their own name or declare it anew. So the constructor of an agent knows
@@ -36,6 +37,9 @@ __all__ = [
     "NOT_NEGATIVE",
     "POSITIVE",
     "SHARE",
+    "WIDEST",
+    "Range",
+    "again",
     "agent",
     "choice",
     "factory",
@@ -110,7 +114,7 @@ def number(default: float | None, meaning: str, range: Range | None = None, none
         huge = isinstance(value, int | float) and _LARGEST < abs(value) < math.inf
         if huge or not isinstance(value, numbers.Real) or isinstance(value, bool):
             raise ValueError(f"{name} must be a number, of at most {_LARGEST:g}{or_none}, got {value!r}")
-        if range is not None and not range.holds(value):
+        if range is not None and not range.holds(float(value)):
             raise ValueError(f"{name} must {range.words}{or_none}, got {value}")
 
     return setting(default, meaning, check, "" if range is None else f"It must {range.words}{or_none}.")
@@ -252,7 +256,9 @@ def _constructor(
     def __init__(self: Any, observation_space: Any, action_space: Any, **given: Any) -> None:
         if refuse is not None:
             refuse(self.name, given)
-        super(kind, self).__init__(observation_space, action_space, **{**defaults, **given})
+        super(kind, self).__init__(  # type: ignore[arg-type]
+            observation_space, action_space, **{**defaults, **given}
+        )
 
     positional = ("self", "observation_space", "action_space")
     parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in positional]

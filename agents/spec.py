@@ -43,8 +43,6 @@ __all__ = [
     "WithGinValues",
     "check_at_least",
     "check_choice",
-    "check_count",
-    "check_factories",
     "check_flags",
     "check_numbers",
     "check_shares",
@@ -328,7 +326,6 @@ class _Following(OneRow):
 # Checks of hyperparameters: each names the argument, the value that came and what would be right.
 
 _LARGEST = 1e30  # what a hyperparameter may be: float32 ends at 3e38
-_WIDEST = 10**6  # units of a layer
 _MOST = 10**12  # observations, decisions, transitions or frames
 
 
@@ -346,12 +343,6 @@ def check_shares(**shares_by_name: Any) -> None:
     for name, value in shares_by_name.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie in [0, 1], got {value}")
-
-
-def check_count(name: str, value: Any, least: int) -> None:
-    """Refuse what is no size of a layer."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _WIDEST:
-        raise ValueError(f"{name} must be a whole number >= {least}, and at most {_WIDEST:,}, got {value!r}")
 
 
 def check_flags(**flags: Any) -> None:
@@ -375,13 +366,6 @@ def check_choice(name: str, value: Any, choices: tuple[str, str]) -> None:
     """Refuse what is neither of two words."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
-
-
-def check_factories(agent: str, **factories: tuple[Callable[..., Any], str]) -> None:
-    """Refuse what is no function or class; each comes with an example of one in gin."""
-    for name, (factory, example) in factories.items():
-        if not callable(factory):
-            raise ValueError(f"{agent}.{name} must be a function or a class, such as {example}, got {factory!r}")
 
 
 def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:

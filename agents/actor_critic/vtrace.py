@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -214,7 +214,7 @@ class VTrace(Remembering, NetworkAgent):
     prefetch: bool = flag(
         False, "Whether the replays' rows of the next batch are drawn in threads while the learner computes."
     )
-    when_full: str = choice(
+    when_full: Literal["wait", "drop_oldest", "drop_newest", "alternate"] = choice(
         "wait",
         'Whether acting waits for the learner, ``"wait"``; or what is dropped if it is slower: ``"drop_oldest"``, '
         '``"drop_newest"``, ``"alternate"`` (one or the other by chance).',
@@ -477,7 +477,7 @@ class VTrace(Remembering, NetworkAgent):
             batch_size=unrolls,
             stack_size=self.stored_in_stacks or 1,
             gamma=self.gamma,
-            discount_by=self.discount_by,  # type: ignore[arg-type]
+            discount_by=self.discount_by,
             updates=self.learning_rate_decay,
             prefetch=self.prefetch,
             chunk=self.chunk,

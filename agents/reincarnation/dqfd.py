@@ -38,7 +38,7 @@ class DQfD(Augmented, Student, DQN):
     use_teacher_actions: bool = flag(
         False, "The teacher's action is its greedy one; False for the action that was taken."
     )
-    decay_period: int = whole(  # type: ignore[assignment]
+    decay_period: int = whole(
         -1, "Decisions of the online phase after which lambda is 0; -1 for no such end.", -1, "decisions"
     )
     lr_decay: bool = flag(False, "Let the learning rate follow lambda; False keeps it at that of lambda = 1.")

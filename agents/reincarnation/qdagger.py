@@ -76,13 +76,9 @@ class QDagger(Student):
     def settle(self) -> None:
         """See `NetworkAgent`."""
         super().settle()
+        self.decay_period = self.distill_decay_period
         self.follows_score = self.method_type == "reincarnation"
         self.learning_rate_fn = with_gin_values(self.learning_rate_fn)  # called later, when gin may hold other values
-
-    @property
-    def decay_period(self) -> int:
-        """See `Student`."""
-        return self.distill_decay_period
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return c times the distillation of the teacher's values, [B]."""

@@ -42,10 +42,10 @@ class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras
         -1, "Decisions of the online phase after which lambda is 0; -1 for no such end.", -1, "decisions"
     )
 
-    @property
-    def decay_period(self) -> int:
-        """See `Student`."""
-        return self.distill_decay_period
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        self.decay_period = self.distill_decay_period
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return c times the divergence from the teacher's policy, a mean over rows and time, [B]."""

@@ -38,7 +38,7 @@ from async_wrappers.agents.policy import Decision, DecisionRandom, Outcome
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.settings import choice, must, settings
-from async_wrappers.agents.spec import Spec, check_numbers
+from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ __all__ = [
     "ReincarnatedAgent",
     "Student",
     "Teaching",
-    "check_positive",
     "create_linear_schedule",
     "only_in_turn",
     "seed_of",
@@ -646,11 +645,3 @@ def only_in_turn(name: str) -> str:
         f"agent {name!r} learns from a teacher, in phases: bind create_runner.schedule = 'reincarnation' and "
         "RunnerWithTeacher.teacher_checkpoint_dir"
     )
-
-
-def check_positive(**numbers: Any) -> None:
-    """Refuse what is no number above 0."""
-    check_numbers(**numbers)
-    for name, value in numbers.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be > 0, got {value}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
-
-import gymnasium as gym
+from typing import Any, Literal
 
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector
 from async_wrappers.agents.settings import NOT_NEGATIVE, choice, flag, must, number, setting, settings, whole
+from async_wrappers.agents.spec import Spec
 
 __all__ = ["ReplaySettings"]
 
@@ -23,7 +22,7 @@ def _check_scheme(name: str, value: Any) -> None:
 
 
 @settings
-class ReplaySettings:
+class ReplaySettings(Spec):
     """What an agent with a replay declares beside its own settings; a base to stand before `NetworkAgent`."""
 
     update_horizon: int = whole(1, "n of the n-step return.", 1, "decision")
@@ -67,23 +66,21 @@ class ReplaySettings:
         "byte",
         none="replay_capacity",
     )
-    replay_eviction: str = choice(
+    replay_eviction: Literal["oldest", "reservoir"] = choice(
         "oldest",
         'What goes when the replay is full: the ``"oldest"``, or a random transition (``"reservoir"``, for stacks of '
         "one and without priorities).",
         "oldest",
         "reservoir",
     )
-    replay_compression: str | None = choice(
+    replay_compression: Literal["lz4"] | None = choice(
         None, '``"lz4"`` keeps observations packed (needs the extra ``lz4``); None as they are.', "lz4", none=True
     )
 
     # Of the agent.
-    stored_space: gym.Space[Any]
     stored_in_stacks: int | None
-    extras: gym.spaces.Dict | None
     gamma: float
-    discount_by: str
+    discount_by: Literal["decision", "frame"]
     one_step_loss: bool
 
     def check_replay(self) -> None:
@@ -127,15 +124,15 @@ class ReplaySettings:
             self.stored_space,
             extras=self.extras,
             selector=self.replay_scheme,
-            eviction=self.replay_eviction,  # type: ignore[arg-type]
+            eviction=self.replay_eviction,
             capacity=self.replay_capacity,
             replay_bytes=self.replay_bytes,
             num_envs=num_envs,
-            compression=self.replay_compression,  # type: ignore[arg-type]
+            compression=self.replay_compression,
             stack_size=self.stored_in_stacks or 1,
             update_horizon=self.update_horizon,
             gamma=self.gamma,
-            discount_by=self.discount_by,  # type: ignore[arg-type]
+            discount_by=self.discount_by,
             batch_size=self.batch_size,
             seed=seed,
             **exponents if self.replay_scheme == "prioritized" else {},
