@@ -267,17 +267,27 @@ def per_actor_epsilon(
 
 def is_per_actor(schedule: Callable[..., Any]) -> bool:
     """Return whether a schedule of epsilon takes the number of its actor."""
-    return "actor" in inspect.signature(schedule).parameters
+    return "actor" in inspect.signature(_plain(schedule)).parameters
 
 
-_WITHOUT_WARMUP = [inspect.unwrap(schedule) for schedule in (identity_epsilon, zero_epsilon, per_actor_epsilon)]
+# By name, for another process has a function that was sent to it as a copy.
+_WITHOUT_WARMUP = [each.__qualname__ for each in (identity_epsilon, zero_epsilon, per_actor_epsilon)]
 
 
 def has_warmup(schedule: Callable[..., Any]) -> bool:
     """Return whether a schedule of epsilon depends on its warm-up; a user's own schedule counts as one that does."""
-    while isinstance(schedule, partial):
-        schedule = schedule.func
-    return inspect.unwrap(schedule) not in _WITHOUT_WARMUP
+    plain = _plain(schedule)
+    ours = getattr(plain, "__module__", None) == __name__
+    return not (ours and getattr(plain, "__qualname__", None) in _WITHOUT_WARMUP)
+
+
+def _plain(schedule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a schedule as it was written, without arguments and without gin's values, which a pickled one brings."""
+    inner: Any = schedule
+    while inner is not None:
+        schedule = inner
+        inner = schedule.func if isinstance(schedule, partial) else getattr(schedule, "function", None)
+    return inspect.unwrap(schedule)
 
 
 @dataclass(frozen=True)
@@ -312,10 +322,6 @@ class Epsilon:
     def of_environments(self, environments: int) -> Epsilon:
         """Return the epsilon of several environments: each its own where the schedule takes the number of its actor."""
         return replace(self, environments=environments) if self.per_actor else self
-
-    def map_schedule(self, function: Callable[..., Any]) -> Epsilon:
-        """Return the same with what `function` makes of the schedule."""
-        return replace(self, schedule=function(self.schedule))
 
     def __call__(self, decision: Decision) -> float:
         """Return epsilon for a decision."""

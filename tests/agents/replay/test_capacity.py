@@ -79,8 +79,8 @@ def test_an_agent_takes_bytes_in_the_place_of_observations() -> None:
             "replay_bytes must be None where replay_compression='lz4', as packed observations have no fixed size, got "
             "1000000: bind replay_capacity",
         ),
-        ({"replay_bytes": 0}, "replay_bytes must be >= 1 byte, got 0"),
-        ({"replay_bytes": 0.5}, r"replay_bytes must be a whole number \(byte\), got 0.5"),
+        ({"replay_bytes": 0}, "replay_bytes must be >= 1 byte, or None for replay_capacity, got 0"),
+        ({"replay_bytes": 0.5}, r"replay_bytes must be a whole number \(byte\), or None for replay_capacity, got 0.5"),
         (
             {"replay_bytes": 100},
             "replay_bytes must be >= 295, which one transition of each environment takes, got 100",
