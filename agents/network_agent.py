@@ -118,13 +118,18 @@ class NetworkAgent(Spec):
         "frame",
         none="frames that vary (random latencies, a real clock)",
     )
-    seed: int = whole(0, "Of all that the agent draws.", 0, "or more", most=2**4096)
+    seed: int = whole(0, "Of all that the agent draws.", 0, "", most=2**4096)
 
     # What a subclass declares, and what `settle` derives.
     network: Callable[..., nn.Module]
     num_actions: int
     first_action: int
     weights_seed: int
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Collect the settings of a subclass, also of one that no decorator stands before."""
+        super().__init_subclass__(**arguments)
+        settings(cls)
 
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], **given: Any) -> None:
         """See the class."""

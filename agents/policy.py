@@ -287,7 +287,8 @@ def _plain(schedule: Callable[..., Any]) -> Callable[..., Any]:
     while inner is not None:
         schedule = inner
         inner = schedule.func if isinstance(schedule, partial) else getattr(schedule, "function", None)
-    return inspect.unwrap(schedule)
+    plain: Callable[..., Any] = inspect.unwrap(schedule)
+    return plain
 
 
 @dataclass(frozen=True)

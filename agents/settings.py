@@ -117,7 +117,8 @@ def number(default: float | None, meaning: str, range: Range | None = None, none
         if range is not None and not range.holds(float(value)):
             raise ValueError(f"{name} must {range.words}{or_none}, got {value}")
 
-    return setting(default, meaning, check, "" if range is None else f"It must {range.words}{or_none}.")
+    allowed = f"It must {range.words}{or_none}." if range else f"None stands for {none}." if none else ""
+    return setting(default, meaning, check, allowed)
 
 
 def whole(default: int | None, meaning: str, least: int, unit: str, none: str | None = None, most: int = _MOST) -> Any:
@@ -127,23 +128,25 @@ def whole(default: int | None, meaning: str, least: int, unit: str, none: str | 
         default: As in `setting`.
         meaning: As in `setting`.
         least: The smallest value that is right.
-        unit: What is counted, after `least`: ``"decision"`` for 1, else ``"decisions"``.
+        unit: What is counted, after `least`: ``"decision"`` for 1, else ``"decisions"``; empty for a mere number.
         none: What None stands for; None where it is refused.
         most: The largest value that is right.
     """
     or_none = "" if none is None else f", or None for {none}"
+    at_least = f">= {least} {unit}".rstrip()
+    in_brackets = f" ({unit})" if unit else ""
 
     def check(name: str, value: Any) -> None:
         if value is None and none is not None:
             return
         if not isinstance(value, int | np.integer) or isinstance(value, bool):
-            raise ValueError(f"{name} must be a whole number ({unit}){or_none}, got {value!r}")
+            raise ValueError(f"{name} must be a whole number{in_brackets}{or_none}, got {value!r}")
         if value < least:
-            raise ValueError(f"{name} must be >= {least} {unit}{or_none}, got {value}")
+            raise ValueError(f"{name} must be {at_least}{or_none}, got {value}")
         if value > most:
-            raise ValueError(f"{name} must be <= {most:,} ({unit}), got {value}")
+            raise ValueError(f"{name} must be <= {most:,}{in_brackets}, got {value}")
 
-    return setting(default, meaning, check, f"It must be >= {least} {unit}{or_none}.")
+    return setting(default, meaning, check, f"It must be {at_least}{or_none}.")
 
 
 def flag(default: bool, meaning: str) -> Any:
@@ -165,7 +168,8 @@ def choice(default: str | None, meaning: str, *words: str, none: bool = False) -
         if not (value is None and none) and not (isinstance(value, str) and value in words):
             raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
-    return setting(default, meaning, check)
+    told = all(word in meaning for word in words)
+    return setting(default, meaning, check, "" if told else f"It must be {allowed}.")
 
 
 def factory(default: Callable[..., Any] | None, meaning: str, example: str) -> Any:
@@ -203,6 +207,8 @@ Kind = TypeVar("Kind", bound=type)
 
 def settings(kind: Kind) -> Kind:
     """Collect the settings that a class declares, for the agents that inherit from it."""
+    if "declared" in vars(kind):
+        return kind
     kind.declared = tuple(  # type: ignore[attr-defined]
         name for name, value in vars(kind).items() if type(value).__name__ == "_CountingAttr"
     )
@@ -272,6 +278,9 @@ def _constructor(
 
 def _documented(kind: type, own: list[Any]) -> str:
     """Return a class's documentation with its settings, as a section of arguments."""
-    entries = [f"{field.name}: {' '.join(filter(None, field.metadata.values()))}" for field in own]
+    entries = ["observation_space: The environment's.", "action_space: The environment's."]
+    entries += [f"{field.name}: {' '.join(filter(None, field.metadata.values()))}" for field in own]
+    if bases := _named_bases(kind):
+        entries.append(f"shared: Those of {' and '.join(f'`{base.__name__}`' for base in bases)}.")
     lines = [textwrap.fill(entry, 112, subsequent_indent="    ") for entry in entries]
     return inspect.cleandoc(kind.__doc__ or "") + "\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ")

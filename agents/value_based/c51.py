@@ -25,7 +25,8 @@ class SupportWarning(RuntimeWarning):
 
 
 def _refuse_loss_type(agent: str, given: Mapping[str, Any]) -> None:
-    if given.get("distributional", True):  # full Rainbow may leave the distributions out
+    distributional = given.get("distributional", True)  # full Rainbow may leave the distributions out
+    if not isinstance(distributional, bool | np.bool_) or distributional:
         refuse_loss_type(agent, given)
 
 

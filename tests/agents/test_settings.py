@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete
 
 from async_wrappers.agents.policy import identity_epsilon
 from async_wrappers.agents.registry import AGENTS
+from async_wrappers.agents.reincarnation.qdagger import QDagger
 from async_wrappers.agents.settings import SHARE, again, agent, must, number, whole
 from async_wrappers.agents.value_based.c51 import C51
 from async_wrappers.agents.value_based.dqn import DQN
@@ -129,3 +130,16 @@ def test_a_pickled_spec_knows_whether_its_epsilon_has_a_warmup() -> None:
     made.check_warmup()
     with pytest.raises(ValueError, match=r"^DQNAgent\.epsilon_warmup must be bound"):
         cloudpickle.loads(cloudpickle.dumps(DQN(*SPACES, stack_size=1))).check_warmup()
+
+
+class Mixed(QDagger, C51):
+    """A student of C51 that nothing stands before, as the page of design names it."""
+
+    name = "mixed"
+
+
+def test_a_class_of_several_bases_has_the_settings_of_all() -> None:
+    made: Any = Mixed(*SPACES, stack_size=1, num_atoms=7, distill_temperature=0.5)
+    assert (made.num_atoms, made.distill_temperature, made.batch_size) == (7, 0.5, 32)
+    with pytest.raises(ValueError, match=r"^distill_temperature must be > 0, got 0"):
+        Mixed(*SPACES, distill_temperature=0)
