@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import attrs
 import gymnasium as gym
@@ -120,6 +120,9 @@ class NetworkAgent(Spec):
     )
     seed: int = whole(0, "Of all that the agent draws.", 0, "", most=2**4096)
 
+    # From hyperparameters of earlier versions to the value that changed nothing, and what is bound in their place.
+    moved: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+
     # What a subclass declares, and what `settle` derives.
     network: Callable[..., nn.Module]
     num_actions: int
@@ -134,7 +137,9 @@ class NetworkAgent(Spec):
     def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], **given: Any) -> None:
         """See the class."""
         if unknown := given.keys() - {field.name for field in attrs.fields(type(self))}:  # type: ignore[arg-type]
-            raise TypeError(f"{type(self).__name__} has no hyperparameter {min(unknown)!r}")
+            name = min(unknown)
+            remedy = f" any more: {self.moved[name][1]}" if name in self.moved else ""
+            raise TypeError(f"{type(self).__name__} has no hyperparameter {name!r}{remedy}")
         self.observation_space, self.action_space = observation_space, action_space
         self.__attrs_init__(**given)  # type: ignore[attr-defined]
         self.compute = Compute(self.device, self.channels_last, self.bf16, self.compile)

@@ -12,6 +12,7 @@ entry in the class's documentation, and the row on the reference page of gin par
 * `number`, `whole`, `flag`, `choice`, `factory`: settings of one kind. `setting`: any other one, with its own check.
 * `agent`: makes the constructor and the documentation of a class, and lets gin bind it by a name.
 * `settings`: for a class that only others inherit from, which has no name in gin.
+* `part`: for a small object that an agent is given, such as a term of its loss.
 * `again`: a setting of a base with another default. `must`: what has to hold between several settings.
 
 The constructors of agents form a chain, since gin binds the arguments of each. What is bound to ``DQNAgent`` holds for
@@ -46,6 +47,7 @@ __all__ = [
     "flag",
     "must",
     "number",
+    "part",
     "setting",
     "settings",
     "whole",
@@ -91,7 +93,8 @@ def setting(default: Any, meaning: str, check: Check, allowed: str = "", qualifi
     """
 
     def validate(instance: Any, attribute: Any, value: Any) -> None:
-        check(f"{instance.gin_name}.{attribute.name}" if qualified else attribute.name, value)
+        named = qualified or getattr(instance, "is_part", False)  # whose names alone say little
+        check(f"{instance.gin_name}.{attribute.name}" if named else attribute.name, value)
 
     return attrs.field(default=default, kw_only=True, validator=validate, metadata={"meaning": meaning, "is": allowed})
 
@@ -238,6 +241,16 @@ def agent(name: str, refuse: Callable[[str, Mapping[str, Any]], None] | None = N
     return decorate
 
 
+def part(kind: Kind) -> Kind:
+    """Make a class of immutable objects that an agent is given: constructor, documentation, the class's name in gin."""
+    made = attrs.define(kind, frozen=True, slots=False, repr=True, auto_attribs=False)
+    entries = [_entry(field) for field in attrs.fields(made)]
+    made.__doc__ = _with_arguments(kind, entries)
+    made.gin_name, made.is_part = kind.__name__, True  # type: ignore[attr-defined]
+    configurable: Kind = gin.configurable(kind.__name__, module="agents")(made)
+    return configurable
+
+
 def _own(kind: type) -> list[Any]:
     """Return the settings that no base with a name in gin has, and those that are declared anew."""
     named = _named_bases(kind)
@@ -278,9 +291,17 @@ def _constructor(
 
 def _documented(kind: type, own: list[Any]) -> str:
     """Return a class's documentation with its settings, as a section of arguments."""
-    entries = ["observation_space: The environment's.", "action_space: The environment's."]
-    entries += [f"{field.name}: {' '.join(filter(None, field.metadata.values()))}" for field in own]
+    entries = ["observation_space: The environment's.", "action_space: The environment's.", *map(_entry, own)]
     if bases := _named_bases(kind):
         entries.append(f"shared: Those of {' and '.join(f'`{base.__name__}`' for base in bases)}.")
+    return _with_arguments(kind, entries)
+
+
+def _entry(field: Any) -> str:
+    return f"{field.name}: {' '.join(filter(None, field.metadata.values()))}"
+
+
+def _with_arguments(kind: type, entries: list[str]) -> str:
     lines = [textwrap.fill(entry, 112, subsequent_indent="    ") for entry in entries]
-    return inspect.cleandoc(kind.__doc__ or "") + "\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ")
+    described = inspect.cleandoc(kind.__doc__ or "")
+    return described + ("\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ") if lines else "")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +11,11 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
+from async_wrappers.agents.actor_critic.terms import MOVED, Rows, Term, check_terms
 from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import (
     effective_sample_size,
     entropy,
-    implied_policy,
-    kl_divergence,
     log_prob,
     masked_mean,
     over_executed,
@@ -27,10 +24,8 @@ from async_wrappers.agents.losses.actor_critic import (
 from async_wrappers.agents.network_agent import NetworkAgent, Remembering, of_several
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
 from async_wrappers.agents.policy import Decisions, RecurrentPolicy
-from async_wrappers.agents.replay.elite import NetworkEncoder
-from async_wrappers.agents.replay.mixture import Mixture, checked_sources
-from async_wrappers.agents.replay.queue import WHEN_FULL, UnrollQueue
 from async_wrappers.agents.replay.sequences import STATE, TORSO_VERSION, VERSION, sequence_tensors
+from async_wrappers.agents.replay.unroll_settings import UnrollSettings
 from async_wrappers.agents.schema import Reader
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
@@ -41,27 +36,24 @@ from async_wrappers.agents.settings import (
     choice,
     factory,
     flag,
-    must,
     number,
     setting,
-    whole,
 )
 from async_wrappers.agents.spec import chunk_actions, own_seed
 
 __all__ = ["VTrace"]
 
-_LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
-
 
 @agent("VTraceAgent")
-class VTrace(Remembering, NetworkAgent):
+class VTrace(Remembering, UnrollSettings, NetworkAgent):
     """V-trace actor-critic (Espeholt et al. 2018), ``VTraceAgent`` in gin; the defaults are SEED RL's.
 
     Environments are played in unrolls of T rows, each of which is learnt from once. An update is due as soon as B
     unrolls wait, so acting and learning go in step. What the behaviour policy was, a network of a few updates earlier,
     lies beside each action, as its logits.
 
-    With `sources`, a batch is made of fresh unrolls and of ones that were learnt from before (`replay.mixture`).
+    With `sources`, a batch is made of fresh unrolls and of ones that were learnt from before (`replay.mixture`). With
+    `terms`, the loss has CLEAR's, LASER's and SEED RL's additions (`actor_critic.terms`).
 
     In training an action is drawn from the policy, in evaluation it is the likeliest.
 
@@ -72,6 +64,7 @@ class VTrace(Remembering, NetworkAgent):
     """
 
     name: ClassVar[str] = "vtrace"
+    moved: ClassVar[Mapping[str, tuple[Any, str]]] = MOVED
 
     # The algorithm.
 
@@ -82,14 +75,14 @@ class VTrace(Remembering, NetworkAgent):
 
         In evaluation they are the likeliest, unless `drawn_evaluation`.
 
-        That is the logits [R, A] drawn from and, where the value is cloned, the value [R]. Chunks are [R, H], with
+        That is the logits [R, A] drawn from and, where a term needs it, the value [R]. Chunks are [R, H], with
         logits [R, H, A].
         """
         logits = outputs[0].cpu().numpy()
         likelihood = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)).cumsum(axis=-1)
         drawn = (likelihood <= uniforms[..., None] * likelihood[..., -1:]).sum(axis=-1)
         extras = {"logits": logits}
-        if self.value_cloning_cost:
+        if self.stores_value:
             extras["value"] = outputs[1].cpu().numpy()
         if self.drawn_evaluation:
             return drawn, extras
@@ -97,39 +90,29 @@ class VTrace(Remembering, NetworkAgent):
         return np.where(eval_mode, logits.argmax(axis=-1), drawn), extras
 
     def loss(
-        self,
-        networks: Networks,
-        batch: Batch,
-        rng: np.random.Generator,
-        log_entropy_cost: Tensor | None = None,
-        updates: int = 0,
+        self, networks: Networks, batch: Batch, rng: np.random.Generator, network: Any = None, updates: int = 0
     ) -> LossOutput:
         """Return the sum of the policy's, the value's and the entropy's loss (Espeholt et al. 2018, section 4.2).
 
-        CLEAR's, LASER's and SEED RL's additions are there as far as they are asked for.
+        The terms add theirs.
 
         Args:
             networks: The one that is learnt.
             batch: Tensors of a batch of sequences (`replay.sequences`).
             rng: Not needed.
-            log_entropy_cost: Logarithm of the weight of the entropy, where it is learnt.
+            network: The module that is learnt, for terms that learn parameters of it.
             updates: Updates made.
         """
-        (logits, values), _ = networks.online(
-            batch["observation"],
-            batch["previous_action"],
-            batch["previous_reward"],
-            batch["first"],
-            batch[STATE],
-        )
-        logits, mask, reward, mu = logits[:-1], batch["mask"], batch["reward"], batch["extras"]["logits"]
+        read = (batch[name] for name in ("observation", "previous_action", "previous_reward", "first", STATE))
+        (logits, values), _ = networks.online(*read)
+        rows = self._rows(logits[:-1], values[:-1], batch, network)
+        log_rhos, mask = (rows.log_pi - rows.log_mu).detach(), rows.mask
+        accepted = mask
+        for term in self.terms:
+            accepted = accepted * term.accepts(rows)
+        reward = batch["reward"]
         if self.max_abs_reward is not None:
             reward = reward.clamp(-self.max_abs_reward, self.max_abs_reward)
-        executed = batch.get("executed")  # of chunks
-        log_pi = over_executed(log_prob(logits, batch["action"]), executed)
-        log_mu = over_executed(log_prob(mu, batch["action"]), executed)
-        log_rhos = (log_pi - log_mu).detach()
-        accepted = mask * self._is_near(logits.detach(), mu, executed)
         returns = vtrace(
             values.detach(),
             reward,
@@ -142,57 +125,52 @@ class VTrace(Remembering, NetworkAgent):
             clip_pg_rho=self.clip_pg_rho,
         )
         # Means are over all decisions: a rejected one counts, as 0, since v = V there and the advantage is 0.
-        policy_loss = masked_mean(-log_pi * returns.advantages, mask)
-        value_loss = masked_mean(0.5 * (returns.targets - values[:-1]) ** 2, mask)
-        replayed = mask * batch["replayed"] if "replayed" in batch else torch.zeros_like(mask)
-        entropies = over_executed(entropy(logits), executed)
-        entropies = masked_mean(entropies, mask if self.entropy_rows == "all" else mask - replayed)
-        loss = policy_loss + self.baseline_cost * value_loss
-        metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": entropies}
-        if log_entropy_cost is None or self.target_entropy is None:
-            loss = loss - self.entropy_cost * entropies
-        else:
-            # The entropy's weight rises where the entropy is below its target (SEED RL, as a Lagrange multiplier).
-            cost = log_entropy_cost.exp()
-            loss = loss - cost.detach() * entropies + cost * (entropies.mean().detach() - self.target_entropy)
-            metrics["EntropyCost"] = cost
-        if self.kl_cost:
-            loss = loss + self.kl_cost * masked_mean(log_mu - log_pi, mask)
-        if self.policy_cloning_cost:
-            cloning = over_executed(kl_divergence(mu, logits), executed)
-            metrics["PolicyCloning"] = masked_mean(cloning, replayed)
-            loss = loss + self.policy_cloning_cost * metrics["PolicyCloning"]
-        if self.value_cloning_cost:
-            metrics["ValueCloning"] = masked_mean((values[:-1] - batch["extras"]["value"]) ** 2, replayed)
-            loss = loss + self.value_cloning_cost * metrics["ValueCloning"]
-        kl = over_executed(kl_divergence(logits.detach(), mu), executed)
-        metrics |= {"Value": masked_mean(values[:-1], mask), **self._off_policyness(kl, log_rhos, mask)}
-        if self.kl_threshold is not None:
-            metrics["Accepted"] = masked_mean(accepted, mask)
-        if self.store_version:
-            metrics["Lag"] = masked_mean(updates - batch["extras"][VERSION].float(), mask)
-            if TORSO_VERSION in batch["extras"]:
-                metrics["TorsoLag"] = masked_mean(updates - batch["extras"][TORSO_VERSION].float(), mask)
+        policy_loss = masked_mean(-rows.log_pi * returns.advantages, mask)
+        value_loss = masked_mean(0.5 * (returns.targets - rows.values) ** 2, mask)
+        entropy_cost: Any = self.entropy_cost
+        for term in self.terms:
+            entropy_cost = term.entropy_cost(entropy_cost, rows)
+        loss = policy_loss + self.baseline_cost * value_loss - entropy_cost * rows.entropies
+        for term in self.terms:
+            loss = loss + term.loss(rows)
+        metrics = {"PolicyLoss": policy_loss, "ValueLoss": value_loss, "Entropy": rows.entropies, **rows.metrics}
+        metrics |= {"Value": masked_mean(rows.values, mask), **self._off_policyness(rows, log_rhos)}
+        for tag, column in {"Lag": VERSION, "TorsoLag": TORSO_VERSION}.items():
+            if column in batch["extras"]:
+                metrics[tag] = masked_mean(updates - batch["extras"][column].float(), mask)
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
-    @torch.no_grad()
-    def _is_near(self, logits: Tensor, mu: Tensor, executed: Tensor | None = None) -> Tensor | float:
-        """Return 1 where pi and mu, of logits [T, B, A], are near enough to learn from, else 0, [T, B] (LASER)."""
-        if self.kl_threshold is None:
-            return 1.0
-        other = implied_policy(logits, mu, self.clip_rho) if self.kl_to == "implied" else mu
-        return (over_executed(kl_divergence(logits, other), executed) < self.kl_threshold).float()
+    def _rows(self, logits: Tensor, values: Tensor, batch: Batch, network: Any) -> Rows:
+        """Return what the loss and its terms know of a batch, with pi's logits [T, B, A] and values [T, B]."""
+        mask, mu, executed = batch["mask"], batch["extras"]["logits"], batch.get("executed")  # the last of chunks
+        replayed = mask * batch["replayed"] if "replayed" in batch else torch.zeros_like(mask)
+        return Rows(
+            logits=logits,
+            mu=mu,
+            values=values,
+            log_pi=over_executed(log_prob(logits, batch["action"]), executed),
+            log_mu=over_executed(log_prob(mu, batch["action"]), executed),
+            entropies=masked_mean(
+                over_executed(entropy(logits), executed), mask if self.entropy_rows == "all" else mask - replayed
+            ),
+            mask=mask,
+            replayed=replayed,
+            extras=batch["extras"],
+            executed=executed,
+            clip_rho=self.clip_rho,
+            network=network,
+        )
 
     @torch.no_grad()
-    def _off_policyness(self, kl: Tensor, log_rhos: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    def _off_policyness(self, rows: Rows, log_rhos: Tensor) -> dict[str, Tensor]:
         """Return how far the policy that acted is from that of now, in numbers to report."""
-        ratios = log_rhos.exp()
+        ratios, mask = log_rhos.exp(), rows.mask
         return {
             "Rho": masked_mean(ratios, mask),
             "RhoClipped": masked_mean((ratios > self.clip_rho).float(), mask),
             "CClipped": masked_mean((ratios > self.clip_c).float(), mask),
             "EffectiveSampleSize": effective_sample_size(log_rhos, mask),
-            "KL": masked_mean(kl, mask),
+            "KL": masked_mean(rows.kl(rows.logits.detach(), rows.mu), mask),
         }
 
     # Hyperparameters, beside those of every `NetworkAgent`.
@@ -203,31 +181,6 @@ class VTrace(Remembering, NetworkAgent):
         "chunks with ``chunk=H`` too.",
         "@create_actor_critic",
     )
-    unroll_length: int = whole(100, "T, in rows: decisions, and the final observation of each episode.", 1, "row")
-    batch_size: int = whole(32, "Unrolls of an update, B.", 1, "unroll")
-    sources: Sequence[tuple[Any, float]] | None = setting(
-        None,
-        'Pairs of a source and its share of a batch, which sum to 1: ``"queue"``, ``"standard"``, ``"elite"``, or what '
-        "makes a source, such as ``@StandardReplay``; None for the queue alone.",
-        lambda name, value: None,
-    )
-    prefetch: bool = flag(
-        False, "Whether the replays' rows of the next batch are drawn in threads while the learner computes."
-    )
-    when_full: Literal["wait", "drop_oldest", "drop_newest", "alternate"] = choice(
-        "wait",
-        'Whether acting waits for the learner, ``"wait"``; or what is dropped if it is slower: ``"drop_oldest"``, '
-        '``"drop_newest"``, ``"alternate"`` (one or the other by chance).',
-        *WHEN_FULL,
-    )
-    queue_capacity: int | None = whole(
-        None,
-        "Unrolls that wait at most, where some are dropped; at least B.",
-        1,
-        "unroll",
-        none="64, or B if that is more",
-    )
-    update_period: int = whole(1, "Decisions between two updates at least; 1 where acting waits.", 1, "decision")
     lambda_: float = number(1.0, "Decay of the traces, lambda.", SHARE)
     clip_rho: float = number(1.0, "rho-bar.", POSITIVE)
     clip_c: float = number(1.0, "c-bar.", POSITIVE)
@@ -235,7 +188,7 @@ class VTrace(Remembering, NetworkAgent):
     baseline_cost: float = number(0.5, "Weight of the value's loss, half the squared error.", NOT_NEGATIVE)
     entropy_cost: float = number(
         0.00025,
-        "Weight of the policy's entropy, which is maximised; with `target_entropy`, at the start.",
+        "Weight of the policy's entropy, which is maximised; with `TargetEntropy`, at the start.",
         NOT_NEGATIVE,
     )
     entropy_rows: str = choice(
@@ -244,40 +197,12 @@ class VTrace(Remembering, NetworkAgent):
         "all",
         "fresh",
     )
-    target_entropy: float | None = number(
-        None,
-        "Entropy, in nats, at which a learnt weight holds the policy (SEED RL); None for a fixed weight.",
-        none="a fixed weight",
-    )
-    entropy_cost_adjustment_speed: float = number(
-        10.0, "How fast that weight follows: it is exp(speed x parameter).", POSITIVE
-    )
-    kl_cost: float = number(
-        0.0,
-        "Weight of the mean of log mu(a) - log pi(a), an estimate of KL(mu || pi), on all rows (SEED RL).",
-        NOT_NEGATIVE,
-    )
-    policy_cloning_cost: float = number(
-        0.0, 'Weight of KL(mu || pi) on replayed rows (Rolnick et al. 2018, "CLEAR": 0.01).', NOT_NEGATIVE
-    )
-    value_cloning_cost: float = number(
-        0.0,
-        "Weight of the squared difference from the value that mu's network gave, on replayed rows (CLEAR: 0.005).",
-        NOT_NEGATIVE,
-    )
-    kl_threshold: float | None = number(
-        None,
-        'Learn neither policy nor value from a decision whose KL is not below (Schmitt et al. 2020, "LASER"); None '
-        "learns from all.",
-        POSITIVE,
-        none="all decisions",
-    )
-    kl_to: str = choice(
-        "behaviour",
-        'Which KL that is: ``"behaviour"``, KL(pi || mu); or ``"implied"``, from pi to the policy whose value V-trace '
-        "learns, proportional to min(rho-bar mu, pi).",
-        "behaviour",
-        "implied",
+    terms: Sequence[Term] = setting(
+        (),
+        "Additions to the loss, such as ``(@PolicyCloning(), @KLMask())``, each bound under its own name: CLEAR's "
+        "`PolicyCloning` and `ValueCloning`, LASER's `KLMask`, SEED RL's `TargetEntropy` and `KLCost`.",
+        check_terms,
+        qualified=True,
     )
     store_version: bool = flag(
         False, "Store with each decision how many updates had been made, and report how many were since."
@@ -293,48 +218,13 @@ class VTrace(Remembering, NetworkAgent):
     def settle(self) -> None:
         """See `NetworkAgent`."""
         super().settle()
-        made_of = checked_sources([("queue", 1.0)] if self.sources is None else self.sources, "VTraceAgent.sources")
-        self.sources = made_of
-        self.learns_once = any(source == "queue" for source, _ in made_of)
-        if self.queue_capacity is not None:
-            must(
-                self.queue_capacity >= self.batch_size,
-                f"queue_capacity must be >= {self.batch_size} unrolls, those of a batch, got {self.queue_capacity}",
-            )
-        must(
-            not self.learns_once or self.when_full != "wait" or self.update_period == 1,
-            f"update_period must be 1 where when_full='wait', got {self.update_period}",
-        )
-        must(
-            self.unroll_length * self.batch_size >= 2,
-            "unroll_length and batch_size must not both be 1: give batch_size >= 2 unrolls",
-        )
+        self.check_unrolls()
         self.first_action, self.num_actions, self.chunk = chunk_actions(self.action_space, self.name)
-        must(
-            self.chunk is None or self.kl_threshold is None or self.kl_to != "implied",
-            "kl_to must be 'behaviour' where decisions give chunks of actions, got 'implied'",
-        )
-        if self.target_entropy is not None:
-            self._check_target_entropy(self.target_entropy)
+        self.terms = [self.terms] if isinstance(self.terms, Term) else self.terms
+        for term in self.terms:
+            term.check(self.num_actions, self.chunk, self.entropy_cost)
+        self.stores_value = any(term.needs_value for term in self.terms)
         self.weights_seed, self.exploration_seed, self.learning_seed, self.sources_seed = self.seeds(4)
-
-    def _check_target_entropy(self, target: float) -> None:
-        most = math.log(self.num_actions) * (self.chunk or 1)
-        of_chunks = "" if self.chunk is None else f"{self.chunk} times "
-        must(
-            0 < target < most,
-            f"target_entropy must lie between 0 and {most:.3g} nats, those of {of_chunks}{self.num_actions} actions "
-            f"that are equally likely, got {target}",
-        )
-        must(
-            self.entropy_cost > 0,
-            f"entropy_cost must be > 0 where target_entropy adjusts it, got {self.entropy_cost}",
-        )
-
-    @property
-    def transitions_per_update(self) -> int:
-        """Transitions that an update learns from."""
-        return self.batch_size * self.unroll_length
 
     # The network.
 
@@ -346,11 +236,11 @@ class VTrace(Remembering, NetworkAgent):
     def extras(self) -> Dict:  # type: ignore[override]
         """What the policy leaves beside its action: the logits [A], and what else is asked for.
 
-        The core's state [S] if there is one, the value where it is cloned, and with `store_version` the updates that
+        The core's state [S] if there is one, the value where a term needs it, and with `store_version` the updates that
         the weights had; of a policy with memory those of its torso's weights, too. Of chunks the logits are [H, A].
         """
         spaces: dict[str, Any] = {"logits": Box(-np.inf, np.inf, self._logits_shape, np.float32)}
-        if self.value_cloning_cost:
+        if self.stores_value:
             spaces["value"] = Box(-np.inf, np.inf, (), np.float32)
         if self.store_version:
             count = Box(0, np.iinfo(np.int64).max, (), np.int64)
@@ -415,7 +305,7 @@ class VTrace(Remembering, NetworkAgent):
         network = self.make_network()
 
         def loss(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-            return self.loss(networks, batch, rng, self._log_entropy_cost(network), learner.updates_of_all)
+            return self.loss(networks, batch, rng, network, learner.updates_of_all)
 
         learner = Learner(
             network,
@@ -434,55 +324,6 @@ class VTrace(Remembering, NetworkAgent):
         )
         return learner
 
-    def _log_entropy_cost(self, network: Any) -> Tensor | None:
-        """Return the logarithm of the weight of the entropy, a scalar; None where it is not learnt."""
-        if self.target_entropy is None:
-            return None
-        speed, parameter = float(self.entropy_cost_adjustment_speed), network.entropy_parameter
-        with torch.no_grad():
-            parameter.clamp_(-_LARGEST_LOG_COST / speed, _LARGEST_LOG_COST / speed)
-        cost: Tensor = speed * parameter
-        return cost
-
-    def make_sources(self, network: nn.Module, num_envs: int, seed: int, learners: int = 1) -> Mixture:
-        """Make what a learner of a network draws its batches from: of so many environments, those of one of several.
-
-        Raises:
-            ValueError: `batch_size` is no multiple of `learners`, or there are replays beside the queue of several.
-        """
-        unrolls, capacity = self.batch_size, None
-        if self.when_full != "wait":
-            capacity = max(64, self.batch_size) if self.queue_capacity is None else self.queue_capacity
-        assert self.sources is not None
-        if learners > 1:
-            if unrolls % learners:
-                raise ValueError(f"batch_size must be a multiple of the {learners} learners, got {unrolls}")
-            if any(source != "queue" for source, _ in self.sources):
-                raise ValueError(
-                    f"VTraceAgent.sources must be the queue alone where there are {learners} learners, got "
-                    f"{self.sources}: bind VectorRunner.learners = 1"
-                )
-            unrolls //= learners
-            capacity = None if capacity is None else max(capacity // learners, unrolls)
-        queue = partial(UnrollQueue, capacity=capacity, when_full=self.when_full)
-        return Mixture(
-            self.stored_space,
-            self.extras,
-            [(queue if source == "queue" else source, share) for source, share in self.sources],
-            num_envs=num_envs,
-            seed=seed,
-            encoder=NetworkEncoder(network, self.reader, self.compute, self.stored_in_stacks),
-            in_flight=self.in_flight,
-            unroll_length=self.unroll_length,
-            batch_size=unrolls,
-            stack_size=self.stored_in_stacks or 1,
-            gamma=self.gamma,
-            discount_by=self.discount_by,
-            updates=self.learning_rate_decay,
-            prefetch=self.prefetch,
-            chunk=self.chunk,
-        )
-
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """See `NetworkAgent`."""
         return network(self.reader.shape, self.num_actions, **({} if self.chunk is None else {"chunk": self.chunk}))
@@ -493,12 +334,10 @@ class VTrace(Remembering, NetworkAgent):
         check_sequence_fit(network, read(self.reader.blank_stacks()), shapes, self.name, self.chunk)
 
     def make_network(self) -> nn.Module:
-        """See `NetworkAgent`; where the entropy's weight is learnt, it is the network's ``entropy_parameter``."""
+        """See `NetworkAgent`; terms that learn parameters give them to it."""
         network = super().make_network()
-        if self.target_entropy is not None and not hasattr(network, "entropy_parameter"):
-            # It lies in the network to be in its checkpoints, and under its optimiser.
-            first = torch.tensor(math.log(self.entropy_cost) / self.entropy_cost_adjustment_speed)
-            network.register_parameter("entropy_parameter", nn.Parameter(self.compute.tensor(first.numpy())))
+        for term in self.terms:
+            term.extend(network, self.entropy_cost)
         return network
 
     def _tensors(self, arrays: Mapping[str, Any]) -> Batch:

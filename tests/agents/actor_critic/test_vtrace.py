@@ -16,6 +16,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.actor_critic.terms import TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
@@ -326,7 +327,7 @@ def test_a_worker_stores_the_version_that_it_was_given() -> None:
 
 
 def test_a_learnt_entropy_cost_is_in_the_checkpoint_and_moves() -> None:
-    agent, envs = vector(4, target_entropy=0.3, entropy_cost=0.01)
+    agent, envs = vector(4, terms=(TargetEntropy(target=0.3),), entropy_cost=0.01)
     before = agent.learner.state_dict()["network"]["entropy_parameter"].item()
     rounds(agent, envs, 40)
     assert agent.learner.state_dict()["network"]["entropy_parameter"].item() < before
