@@ -196,7 +196,8 @@ class TargetEntropy(Term):
         parameter, most = rows.network.entropy_parameter, _LARGEST_LOG_COST / self.speed
         with torch.no_grad():
             parameter.clamp_(-most, most)
-        learnt = rows.metrics["EntropyCost"] = (self.speed * parameter).exp()
+        learnt: Tensor = (self.speed * parameter).exp()
+        rows.metrics["EntropyCost"] = learnt
         return learnt.detach()
 
     def loss(self, rows: Rows) -> Tensor:

@@ -17,36 +17,18 @@ from async_wrappers.agents.losses.sequences import acting_priority, sequence_pri
 from async_wrappers.agents.losses.values import huber
 from async_wrappers.agents.network_agent import Remembering
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
-from async_wrappers.agents.policy import (
-    Decisions,
-    Epsilon,
-    RecurrentPolicy,
-    per_actor_epsilon,
-)
-from async_wrappers.agents.replay.prefetch import PrefetchedReplay
-from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
-from async_wrappers.agents.replay.selectors import Selector
+from async_wrappers.agents.policy import Decisions, Epsilon, RecurrentPolicy, per_actor_epsilon
+from async_wrappers.agents.replay.sequence_settings import SequenceSettings, refuse_priority
 from async_wrappers.agents.replay.sequences import MAX_VALUE, STATE, VALUE, sequence_tensors
 from async_wrappers.agents.schema import Reader, each_array
-from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, flag, must, number, whole
+from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, number, whole
 from async_wrappers.agents.value_based.dqn import DQN, LOSSES
 
 __all__ = ["R2D2"]
 
 
-def _refuse_priority(agent: str, given: Mapping[str, Any]) -> None:
-    must("priority" not in given, _no_priority(agent, given.get("priority")))
-
-
-def _no_priority(agent: str, value: Any) -> str:
-    return (
-        f"priority must not be bound with agent {agent!r}, whose sequences have one made by R2D2Agent.eta of all their "
-        f"errors, got {value!r}"
-    )
-
-
-@agent("R2D2Agent", refuse=_refuse_priority)
-class R2D2(Remembering, DQN):
+@agent("R2D2Agent", refuse=refuse_priority)
+class R2D2(Remembering, SequenceSettings, DQN):
     """R2D2 (Kapturowski et al. 2019), ``R2D2Agent`` in gin: DQN with memory, on sequences with stored states.
 
     Sequences of `burn_in` and `unroll_length` rows are drawn by priority. Both networks are run over the burn-in from
@@ -144,13 +126,6 @@ class R2D2(Remembering, DQN):
         "From (observation shape [k, *shape], number of actions) to a `SequenceNetwork` of Q-values.",
         "@create_recurrent_q_network",
     )
-    burn_in: int = whole(40, "Rows before those that are learnt from.", 0, "rows")
-    unroll_length: int = whole(
-        80, "Rows that are learnt from: decisions, and the final observation of each episode.", 2, "rows"
-    )
-    state_period: int = whole(
-        40, "Rows from the beginning of one sequence of an environment to that of the next.", 1, "row"
-    )
     eta: float = number(
         0.9, "A sequence's priority is eta times its largest error and 1 - eta times the mean one.", SHARE
     )
@@ -162,52 +137,16 @@ class R2D2(Remembering, DQN):
     )
     gamma: float = again(DQN, "gamma", 0.997)
     update_horizon: int = whole(5, "n of the n-step return; returns end with the sequence.", 1, "decision")
-    batch_size: int = whole(64, "Sequences per update.", 1, "sequence")
     loss_type: str = choice(
         "mse", 'Of an error: ``"mse"``, half its square, as in the paper; or ``"huber"``, as in rela.', *LOSSES
     )
     double_dqn: bool = again(DQN, "double_dqn", True)
-    replay_scheme: str | Callable[..., Selector] = again(DQN, "replay_scheme", "prioritized")
-    priority_exponent: float = again(DQN, "priority_exponent", 0.9)
-    importance_exponent: float = again(DQN, "importance_exponent", 0.6)
     epsilon_fn: Callable[..., float] = again(DQN, "epsilon_fn", per_actor_epsilon)
-    prefetch: bool = flag(
-        False,
-        "Whether the next batch is drawn in a thread while the learner computes. Priorities then take effect one batch "
-        "later.",
-    )
-    actor_priorities: bool = flag(
-        False,
-        "Let a sequence enter with the priority that follows from the values of acting, as the paper's actors do. "
-        "Where none of its errors is known it enters with the largest priority so far. It has an effect where many "
-        "environments are played at once.",
-    )
 
     def settle(self) -> None:
         """See `NetworkAgent`."""
-        rows = self.burn_in + self.unroll_length
-        must(
-            self.state_period <= rows,
-            f"state_period must be <= burn_in + unroll_length = {rows} rows, or some would be in no sequence, got "
-            f"{self.state_period}",
-        )
-        without = {
-            "one_step_loss": False,
-            "replay_eviction": "oldest",
-            "replay_compression": None,
-            "replay_bytes": None,
-        }
-        for name, wanted in without.items():
-            given = getattr(self, name)
-            remedy = ": bind replay_capacity" if name == "replay_bytes" else ""
-            must(given == wanted, f"{name} must be {wanted!r} with agent {self.name!r}, got {given!r}{remedy}")
-        must(self.priority == "loss", _no_priority(self.name, self.priority))  # bound to DQN
+        self.check_sequences()
         super().settle()
-
-    @property
-    def transitions_per_update(self) -> int:
-        """Transitions that an update learns from."""
-        return self.batch_size * self.unroll_length
 
     # Policies, learners, networks and replays.
 
@@ -249,38 +188,3 @@ class R2D2(Remembering, DQN):
     def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch]:
         """What turns a batch of sequences into tensors."""
         return partial(sequence_tensors, read=self.reader, tensor=self.compute.tensor, stack_size=self.stored_in_stacks)
-
-    def make_replay(self, seed: int, num_envs: int = 1) -> Replay:
-        """Make the replay of sequences, all environments' in one.
-
-        Raises:
-            ValueError: It cannot hold a sequence of each environment.
-        """
-        capacity = 1_000_000 if self.replay_capacity is None else self.replay_capacity
-        sequences, period = capacity // self.state_period, self.state_period
-        must(
-            sequences >= num_envs,
-            f"replay_capacity must be >= {period * num_envs} rows, state_period for each of {num_envs} environments, "
-            f"got {capacity}",
-        )
-        exponents = {"priority_exponent": self.priority_exponent, "importance_exponent": self.importance_exponent}
-        return create_sequence_replay(
-            self.stored_space,
-            self.extras,
-            length=self.burn_in + self.unroll_length,
-            period=period,
-            selector=self.replay_scheme,
-            capacity=sequences,
-            num_envs=num_envs,
-            stack_size=self.stored_in_stacks or 1,
-            gamma=self.gamma,
-            discount_by=self.discount_by,
-            batch_size=self.batch_size,
-            seed=seed,
-            kind=PrefetchedReplay if self.prefetch else Replay,
-            priority=self.priority_of_sequences if self.actor_priorities else None,
-            **exponents if self.replay_scheme == "prioritized" else {},
-        )
-
-    def make_actor_priorities(self, num_envs: int) -> None:
-        """Return None: the replay finds the priorities, once a sequence is whole."""
