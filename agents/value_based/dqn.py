@@ -47,7 +47,13 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         return network(observation)
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-        """Return the loss of ``r + discount max_a Q_target(o', a) - Q(o, a)`` (Mnih et al. 2015, Algorithm 1).
+        """Return the loss of the temporal-difference errors."""
+        td_error = self.td_error(networks, batch)
+        loss = LOSSES[self.loss_type](td_error)
+        return LossOutput(loss, priority=loss if self.priority == "loss" else td_error.abs())
+
+    def td_error(self, networks: Networks, batch: Batch) -> Tensor:
+        """Return ``r + discount max_a Q_target(o', a) - Q(o, a)``, [B] (Mnih et al. 2015, Algorithm 1).
 
         With `double_dqn` the online network chooses the action (van Hasselt et al. 2016, eq. 4).
         """
@@ -57,11 +63,8 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         q_tm1 = networks.online(batch["observation"])
         step = (q_tm1, batch["action"], batch["reward"], batch["discount"])
         if q_t_selector is None:
-            td_error = losses.td_error_q_learning(*step, q_t)
-        else:
-            td_error = losses.td_error_double_q_learning(*step, q_t, q_t_selector)
-        loss = LOSSES[self.loss_type](td_error)
-        return LossOutput(loss, priority=loss if self.priority == "loss" else td_error.abs())
+            return losses.td_error_q_learning(*step, q_t)
+        return losses.td_error_double_q_learning(*step, q_t, q_t_selector)
 
     def priority_of_error(self, td_error: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the priorities that the learner would give transitions of these temporal-difference errors, [B]."""
