@@ -71,12 +71,10 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
     def choose(
         self, outputs: Any, rows: Decisions, uniforms: npt.NDArray[np.float64], *random_actions: Any
     ) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[Any]]]:
-        """Return actions [R] drawn from the policy, and what the loss needs of mu.
+        """Return actions [R], and what the loss needs of mu.
 
-        In evaluation they are the likeliest, unless `drawn_evaluation`.
-
-        That is the logits [R, A] drawn from and, where a term needs it, the value [R]. Chunks are [R, H], with
-        logits [R, H, A].
+        Actions are drawn from the policy; in evaluation they are the likeliest, unless `drawn_evaluation`. The loss
+        needs the logits [R, A] and, where a term asks for it, the value [R]. Chunks are [R, H], their logits [R, H, A].
         """
         logits = outputs[0].cpu().numpy()
         likelihood = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)).cumsum(axis=-1)

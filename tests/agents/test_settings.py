@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from async_wrappers.agents.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.policy import identity_epsilon
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.reincarnation.qdagger import QDagger
@@ -67,6 +68,17 @@ def test_a_declaration_is_an_argument_with_its_default_and_its_meaning() -> None
     documentation = inspect.getdoc(Declaring) or ""
     assert "    alpha: How much. It must lie in [0, 1]." in documentation
     assert "    depth: How deep. It must be >= 1 layer, or None for no layer." in documentation
+
+
+@pytest.mark.parametrize("made", [KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning])
+def test_every_setting_of_a_part_has_a_meaning_and_stays(made: Any) -> None:
+    entries = (inspect.getdoc(made) or "").partition("\nArgs:\n")[2]
+    names = list(inspect.signature(made).parameters)
+    assert names and [name for name in names if f"    {name}: " not in entries] == []
+    part = made(**dict.fromkeys(names, 1.0) | ({"to": "implied"} if "to" in names else {}))
+    with pytest.raises(AttributeError):
+        setattr(part, names[0], 2.0)
+    assert cloudpickle.loads(cloudpickle.dumps(part)) == part
 
 
 @pytest.mark.parametrize("member", AGENTS)
