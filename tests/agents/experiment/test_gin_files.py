@@ -328,7 +328,7 @@ def test_apex_has_the_optimiser_of_the_paper_or_of_rela(
     name: str, centred: bool, decay: float, eps: float, epsilon: float
 ) -> None:
     spec = of_atari(name)
-    optimizer: Any = spec._optimizer([nn.Parameter(torch.zeros(1))])
+    optimizer: Any = spec.optimizer([nn.Parameter(torch.zeros(1))])
     (group,) = optimizer.param_groups
     assert type(optimizer).__name__ == "RMSprop"
     found = {name: group[name] for name in ("lr", "alpha", "eps", "momentum", "centered")}
