@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from async_wrappers.agents.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.experiment.live import LiveRunner, create_runner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector import VectorRunner
@@ -42,17 +43,22 @@ CONFIGURABLES = (
     EliteReplay,
     GRUCore,
     ImpalaTorso,
+    KLCost,
+    KLMask,
     LSTMCore,
     LinearHead,
     LiveRunner,
     MLPTorso,
     MinAtarTorso,
     NatureTorso,
+    PolicyCloning,
     RunnerWithTeacher,
     Runner,
     StandardReplay,
     Sweep,
+    TargetEntropy,
     TrainRunner,
+    ValueCloning,
     VectorRunner,
     create_actor_critic,
     create_agent,

@@ -11,7 +11,7 @@ from gymnasium.error import DependencyNotInstalled
 __all__ = ["extra", "need_agents"]
 
 # Modules that `agents` imports, here or there, beyond those of async_wrappers itself.
-AGENTS = ("absl", "gin", "jinja2", "matplotlib", "scipy", "tensorboard", "torch", "tqdm")
+AGENTS = ("absl", "attrs", "gin", "jinja2", "matplotlib", "scipy", "tensorboard", "torch", "tqdm")
 
 
 @contextmanager

@@ -34,7 +34,6 @@ from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
 from async_wrappers.agents.policy import DecisionRandom
 from async_wrappers.agents.schema import Compute, are_equal, batch_tensors, each_array, in_brackets, leaves
-from async_wrappers.agents.spec import check_at_least, check_numbers, check_shares
 from async_wrappers.agents.timing import PartTimes
 
 __all__ = [
@@ -50,7 +49,6 @@ __all__ = [
     "Source",
     "Store",
     "create_optimizer",
-    "learning_rate_decaying",
     "linear_decay",
     "polynomial_decay",
 ]
@@ -130,29 +128,6 @@ def polynomial_decay(updates: int, over: int, power: float = 1.0, end: float = 0
     """
     factor: float = end + (1.0 - end) * linear_decay(updates, over) ** power
     return factor
-
-
-def learning_rate_decaying(over: int | None, power: float, end: float) -> dict[str, Callable[[int], float]]:
-    """Return the learner's argument for an agent's `learning_rate_decay`, `learning_rate_power`, `learning_rate_end`.
-
-    That is none where the learning rate stays.
-
-    Raises:
-        ValueError: A number is out of range, or has no effect.
-    """
-    check_numbers(learning_rate_power=power, learning_rate_end=end)
-    check_shares(learning_rate_end=end)
-    if not 0 < power < math.inf:
-        raise ValueError(f"learning_rate_power must be > 0 and finite, got {power}")
-    if over is None:
-        if power != 1 or end != 0:
-            raise ValueError(
-                "learning_rate_decay must be bound, in updates, where learning_rate_power or learning_rate_end is, got "
-                f"None beside {power} and {end}"
-            )
-        return {}
-    check_at_least("learning_rate_decay", over, 1, "update")
-    return {"learning_rate_scale": partial(polynomial_decay, over=over, power=power, end=end)}
 
 
 # What an agent gives its learner, and what passes between the steps of an update.

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
 from async_wrappers.agents.replay.sequences import STATE, TORSO_VERSION, VERSION
 from async_wrappers.agents.schema import Compute, batch_of_one, each_array, stacked
+from async_wrappers.agents.settings import SHARE, factory, must, number, settings, whole
 
 __all__ = [
     "Decision",
@@ -35,6 +36,7 @@ __all__ = [
     "EpisodeClock",
     "Epsilon",
     "EpsilonGreedyPolicy",
+    "EpsilonSettings",
     "Memory",
     "OneRow",
     "Outcome",
@@ -265,17 +267,28 @@ def per_actor_epsilon(
 
 def is_per_actor(schedule: Callable[..., Any]) -> bool:
     """Return whether a schedule of epsilon takes the number of its actor."""
-    return "actor" in inspect.signature(schedule).parameters
+    return "actor" in inspect.signature(_plain(schedule)).parameters
 
 
-_WITHOUT_WARMUP = [inspect.unwrap(schedule) for schedule in (identity_epsilon, zero_epsilon, per_actor_epsilon)]
+# By name, for another process has a function that was sent to it as a copy.
+_WITHOUT_WARMUP = [each.__qualname__ for each in (identity_epsilon, zero_epsilon, per_actor_epsilon)]
 
 
 def has_warmup(schedule: Callable[..., Any]) -> bool:
     """Return whether a schedule of epsilon depends on its warm-up; a user's own schedule counts as one that does."""
-    while isinstance(schedule, partial):
-        schedule = schedule.func
-    return inspect.unwrap(schedule) not in _WITHOUT_WARMUP
+    plain = _plain(schedule)
+    ours = getattr(plain, "__module__", None) == __name__
+    return not (ours and getattr(plain, "__qualname__", None) in _WITHOUT_WARMUP)
+
+
+def _plain(schedule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a schedule as it was written, without arguments and without gin's values, which a pickled one brings."""
+    inner: Any = schedule
+    while inner is not None:
+        schedule = inner
+        inner = schedule.func if isinstance(schedule, partial) else getattr(schedule, "function", None)
+    plain: Callable[..., Any] = inspect.unwrap(schedule)
+    return plain
 
 
 @dataclass(frozen=True)
@@ -311,10 +324,6 @@ class Epsilon:
         """Return the epsilon of several environments: each its own where the schedule takes the number of its actor."""
         return replace(self, environments=environments) if self.per_actor else self
 
-    def map_schedule(self, function: Callable[..., Any]) -> Epsilon:
-        """Return the same with what `function` makes of the schedule."""
-        return replace(self, schedule=function(self.schedule))
-
     def __call__(self, decision: Decision) -> float:
         """Return epsilon for a decision."""
         if decision.eval_mode:
@@ -348,6 +357,61 @@ class Epsilon:
     def _each_environments(self) -> npt.NDArray[np.float64]:
         """Each environment's epsilon, where it is the same on every frame."""
         return np.array([self._in_training(0, actor) for actor in range(self.environments or 1)])
+
+
+@settings
+class EpsilonSettings:
+    """What an agent that explores by epsilon declares beside its own settings; a base before `NetworkAgent`."""
+
+    epsilon_fn: Callable[..., float] = factory(
+        linearly_decaying_epsilon,
+        "From (decay period, frame, warm-up, final epsilon) to epsilon in training.",
+        "@linearly_decaying_epsilon",
+    )
+    epsilon_train: float = number(0.01, "Final epsilon in training.", SHARE)
+    epsilon_eval: float = number(0.001, "Epsilon in evaluation.", SHARE)
+    epsilon_decay_period: int = whole(250_000, "Over which epsilon falls.", 0, "frames")
+    epsilon_warmup: int | None = whole(
+        None,
+        "Frames before epsilon falls; None means until learning begins, ``min_replay_history * decision_interval``, "
+        "and is refused where these vary.",
+        0,
+        "frames",
+        none="until learning begins",
+    )
+
+    # Of the agent.
+    min_replay_history: int
+    decision_interval: int | None
+
+    def check_warmup(self) -> None:
+        """Check that epsilon's warm-up is known in frames, though the frames between two decisions vary.
+
+        Raises:
+            ValueError: It is not set, and epsilon depends on it.
+        """
+        history = self.min_replay_history
+        must(
+            self.epsilon_warmup is not None or not history or not has_warmup(self.epsilon_fn),
+            "DQNAgent.epsilon_warmup must be bound, in frames, where the frames between two decisions vary (a latency, "
+            f"or live play), got None, which stands for min_replay_history = {history} decisions: bind "
+            f"DQNAgent.epsilon_warmup = {history} for an action on every frame, and more for fewer",
+        )
+
+    @property
+    def epsilon(self) -> Epsilon:
+        """The schedule of exploration."""
+        warmup = self.epsilon_warmup
+        if warmup is None:
+            warmup = self.min_replay_history * (self.decision_interval or 1)
+        return Epsilon(
+            self.epsilon_fn,
+            self.epsilon_decay_period,
+            warmup,
+            self.epsilon_train,
+            self.epsilon_eval,
+            is_per_actor(self.epsilon_fn),
+        )
 
 
 class DecisionRandom:

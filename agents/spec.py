@@ -43,8 +43,6 @@ __all__ = [
     "WithGinValues",
     "check_at_least",
     "check_choice",
-    "check_count",
-    "check_factories",
     "check_flags",
     "check_numbers",
     "check_shares",
@@ -146,7 +144,7 @@ class Spec:
         whole_stacks: Whether observations are stacks [k, *shape] already, as `of_stacks` makes it.
         update_period: Decisions between two rounds of updates.
         num_updates_per_train_step: Updates of a round; 1 live.
-        batch_size: Transitions of an update.
+        batch_size: Rows of an update's batch: transitions, or the sequences of an agent with memory.
         summary_writing_frequency: Updates between two reports of the scalars.
         in_flight: Decisions of an environment under way at most when one more starts, as the environment says; None
             where there is no limit.
@@ -180,6 +178,11 @@ class Spec:
         """See the class."""
         self.observation_space, self.action_space = observation_space, action_space
         self.seed = seed
+
+    @property
+    def transitions_per_update(self) -> int:
+        """Transitions that an update learns from."""
+        return self.batch_size
 
     def make_policy(self, number: int = 0, workers: int = 1) -> OnePolicy:
         """Make the policy of worker `number` of `workers`, with weights of its own."""
@@ -323,7 +326,6 @@ class _Following(OneRow):
 # Checks of hyperparameters: each names the argument, the value that came and what would be right.
 
 _LARGEST = 1e30  # what a hyperparameter may be: float32 ends at 3e38
-_WIDEST = 10**6  # units of a layer
 _MOST = 10**12  # observations, decisions, transitions or frames
 
 
@@ -341,12 +343,6 @@ def check_shares(**shares_by_name: Any) -> None:
     for name, value in shares_by_name.items():
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must lie in [0, 1], got {value}")
-
-
-def check_count(name: str, value: Any, least: int) -> None:
-    """Refuse what is no size of a layer."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _WIDEST:
-        raise ValueError(f"{name} must be a whole number >= {least}, and at most {_WIDEST:,}, got {value!r}")
 
 
 def check_flags(**flags: Any) -> None:
@@ -370,13 +366,6 @@ def check_choice(name: str, value: Any, choices: tuple[str, str]) -> None:
     """Refuse what is neither of two words."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
-
-
-def check_factories(agent: str, **factories: tuple[Callable[..., Any], str]) -> None:
-    """Refuse what is no function or class; each comes with an example of one in gin."""
-    for name, (factory, example) in factories.items():
-        if not callable(factory):
-            raise ValueError(f"{agent}.{name} must be a function or a class, such as {example}, got {factory!r}")
 
 
 def discrete_actions(space: gym.Space[Any], agent: str) -> tuple[int, int]:

@@ -310,7 +310,7 @@ class TurnBasedAgent:
     @property
     def batch_size(self) -> int:
         """Transitions of an update."""
-        return self.spec.batch_size
+        return self.spec.transitions_per_update
 
     def keep_diverged_in(self, directory: str | Path) -> None:
         """Put the batch whose loss is not finite into a run's directory, if no other one was given."""

@@ -479,7 +479,7 @@ class VectorAgent:
         self._begun += 1
         self._begun_at = self._decisions
         self.meters.updates += 1
-        self.meters.sampled += self.spec.batch_size // self._learners
+        self.meters.sampled += self.spec.transitions_per_update // self._learners
 
     def decide(self, shown: ShownRows) -> npt.NDArray[Any]:
         """Return an action for each row; updates that are owed and could not be made are not owed any more."""
@@ -560,7 +560,7 @@ class VectorAgent:
         """
         if self._overlap is None or not self.spec.learns_once:
             return False
-        spread = self._decisions - self._begun_at < 0.75 * self.spec.batch_size
+        spread = self._decisions - self._begun_at < 0.75 * self.spec.transitions_per_update
         return spread and not getattr(self.learner.replay, "crowded", True)
 
     def _owed(self, decisions: int) -> int:
@@ -568,7 +568,7 @@ class VectorAgent:
         decisions *= self._learners
         if self._ratio is None:
             return -(-decisions // self.spec.update_period) * self.spec.num_updates_per_train_step
-        return math.ceil(decisions * self._ratio / self.spec.batch_size)
+        return math.ceil(decisions * self._ratio / self.spec.transitions_per_update)
 
     def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
         if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:

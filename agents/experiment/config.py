@@ -212,15 +212,32 @@ def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: 
 
 
 _OLD_NAME = re.compile(r"^import agents\.", re.MULTILINE)
+_OLD_PARAMETER = re.compile(r"^(?:\S*[/.])?(\w+)\.(\w+) = (.*)$", re.MULTILINE)
+
+
+def _moved(owner: str) -> Mapping[str, tuple[Any, str]]:
+    """Return an agent's hyperparameters of earlier versions (`NetworkAgent.moved`)."""
+    found: Mapping[str, tuple[Any, str]] = getattr(known_to_gin(owner), "moved", {})
+    return found
+
+
+def _unless_moved(binding: re.Match[str]) -> str:
+    """Return a binding as it is; nothing where it gives a parameter of before the value that had no effect."""
+    moved = _moved(binding[1])
+    return "" if binding[2] in moved and binding[3] == repr(moved[binding[2]][0]) else binding[0]
 
 
 class _GinText(io.StringIO):
     """The text of a gin file, read once, with its name, which gin's messages give."""
 
     def __init__(self, path: Path, renamed: bool = False) -> None:
-        """Read it; in a configuration saved by an earlier version, this package still has its old name."""
+        """Read it; a configuration saved by an earlier version has this package's old name, and parameters that moved.
+
+        Those that had no effect are left out; the others are refused where gin reads them.
+        """
         if renamed:  # a run's directory may be somebody else's: nothing is looked for beside its configuration
             text = _OLD_NAME.sub("import async_wrappers.agents.", path.read_text(encoding="utf-8"))
+            text = _OLD_PARAMETER.sub(_unless_moved, text)
         else:
             text = read_text(path)
         super().__init__(text)
@@ -253,8 +270,7 @@ def _check_parameters(known: dict[str, list[str]]) -> None:
         if owner not in known and _is_spec(own := inspect.unwrap(known_to_gin(owner))):
             known = {**known, owner: _parameters(own)}
         if parameter not in known.get(owner, [parameter]):
-            hint = _hint(_close_parameters(owner, parameter, known))
-            raise ConfigError(f"gin configuration: {owner} has no parameter {parameter!r}{hint}")
+            raise ConfigError(f"gin configuration: {_no_parameter(owner, parameter, known)}")
 
 
 def save_config(base_dir: Path) -> Path:
@@ -342,7 +358,7 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
         close = get_close_matches(name[1].removeprefix("Jax"), known, n=3, cutoff=0.5)
         return f"nothing is named {name[1]!r}{_hint(close)}{pointer}"
     if name := re.search(r"Configurable '(?:.*\.)?(.+?)' doesn't have a parameter named '(.+?)'", first_line):
-        return f"{name[1]} has no parameter {name[2]!r}{_hint(_close_parameters(name[1], name[2], known))}"
+        return _no_parameter(name[1], name[2], known)
     if name := re.search(r"No bindings specified for '(.+?)/gin.macro'", first_line):
         return f"the macro %{name[1]} is not defined"
     if isinstance(error, UnicodeDecodeError):
@@ -360,6 +376,12 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
     return f"a module that it imports fails ({type(error).__name__}: {first_line}{place})"
+
+
+def _no_parameter(owner: str, parameter: str, known: dict[str, list[str]]) -> str:
+    if moved := _moved(owner).get(parameter):
+        return f"{owner} has no parameter {parameter!r} any more: {moved[1]}"
+    return f"{owner} has no parameter {parameter!r}{_hint(_close_parameters(owner, parameter, known))}"
 
 
 def _close_parameters(owner: str, parameter: str, known: dict[str, list[str]]) -> list[str]:

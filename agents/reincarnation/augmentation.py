@@ -4,51 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
 from async_wrappers.agents.learner import Batch, LossOutput, Networks
-from async_wrappers.agents.spec import Spec, check_flags
+from async_wrappers.agents.settings import flag, must, settings
+from async_wrappers.agents.spec import Spec
 
 __all__ = ["Augmented", "random_shift"]
 
 
+@settings
 class Augmented(Spec):
-    """Lets a student learn from shifted images (DrQ: Kostrikov et al. 2020): a base to stand before `Student`.
+    """Lets a student learn from shifted images (DrQ: Kostrikov et al. 2020): a base to stand before `Student`."""
 
-    Args:
-        observation_space: Of images [H, W] where they are to be shifted.
-        action_space: Discrete.
-        data_augmentation: Shift the images of each row of a batch at random by up to 4 pixels, those of the observation
-            and the next one each by themselves. The teacher sees them as they are.
-        shared: Those of the agent.
+    data_augmentation: bool = flag(
+        False,
+        "Shift the images [H, W] of each row of a batch at random by up to 4 pixels, those of the observation and the "
+        "next one each by themselves. The teacher sees them as they are.",
+    )
 
-    Raises:
-        ValueError: Observations that are no images are to be shifted.
-    """
-
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        data_augmentation: bool = False,
-        **shared: Any,
-    ) -> None:
-        """See the class."""
-        check_flags(data_augmentation=data_augmentation)
-        if data_augmentation and len(observation_space.shape or ()) != 2:
-            raise ValueError(
-                f"data_augmentation must be False for observations that are no images [H, W], got {observation_space}"
-            )
-        super().__init__(observation_space, action_space, **shared)
-        self._augments = data_augmentation
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()  # type: ignore[misc]
+        must(
+            not self.data_augmentation or len(self.observation_space.shape or ()) == 2,
+            f"data_augmentation must be False for observations that are no images [H, W], got {self.observation_space}",
+        )
 
     def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator, *further: Any) -> LossOutput:
         """Return the student's loss of a batch, whose images are shifted if that is asked for."""
-        if self._augments:
+        if self.data_augmentation:
             shifted = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
             batch = {**batch, **shifted}
         output: LossOutput = super().loss(networks, batch, rng, *further)  # type: ignore[misc]

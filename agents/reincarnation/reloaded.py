@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import gin
-import gymnasium as gym
+from typing import TYPE_CHECKING, ClassVar
 
 from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student
-from async_wrappers.agents.spec import check_flags
+from async_wrappers.agents.settings import agent, flag
 from async_wrappers.agents.value_based.dqn import DQN
 
 if TYPE_CHECKING:
@@ -18,39 +15,22 @@ if TYPE_CHECKING:
 __all__ = ["ReloadedDQN"]
 
 
-@gin.configurable("ReloadedDQNAgent", module="agents")
+@agent("ReloadedDQNAgent")
 class ReloadedDQN(Augmented, Student, DQN):
-    """DQN that begins with its teacher's weights, target network, optimiser and replay, ``ReloadedDQNAgent`` in gin.
-
-    Args:
-        observation_space: As in `DQN`.
-        action_space: Discrete.
-        reload_optimizer: Begin with the moments of the teacher's optimiser; False for none.
-        load_replay: Begin with the teacher's replay; False for an empty one.
-        shared: Those of `DQN`, `Student` and `Augmented`: `data_augmentation`.
-
-    Raises:
-        ValueError: A space that the agent cannot use, or an argument out of range.
-    """
+    """DQN that begins with its teacher's weights, target network, optimiser and replay, ``ReloadedDQNAgent`` in gin."""
 
     name: ClassVar[str] = "reloaded_dqn"
     learner_kind: str = "ReloadedDQNLearner"
     labelled: ClassVar[bool] = False
     follows_score: bool = False
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        reload_optimizer: bool = True,
-        load_replay: bool = True,
-        **shared: Any,
-    ) -> None:
-        """See the class."""
-        check_flags(reload_optimizer=reload_optimizer, load_replay=load_replay)
-        super().__init__(observation_space, action_space, **shared)
-        self._reload_optimizer, self.reloads_replay = reload_optimizer, load_replay
+    reload_optimizer: bool = flag(True, "Begin with the moments of the teacher's optimiser; False for none.")
+    load_replay: bool = flag(True, "Begin with the teacher's replay; False for an empty one.")
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        self.reloads_replay = self.load_replay
 
     def teacher_weight(self) -> float:
         """Return 0: the loss is that of DQN."""
@@ -63,13 +43,13 @@ class ReloadedDQN(Augmented, Student, DQN):
             ValueError: The teacher is of another network or optimiser, or has no replay.
         """
         here, there = agent.learner.optimizer_name, teacher.optimizer_name
-        if self._reload_optimizer and here != there:
+        if self.reload_optimizer and here != there:
             raise ValueError(
                 f"reload_optimizer must be False where the teacher's optimiser is {there} and its student's {here}, "
                 "got True"
             )
         try:
-            agent.reload(teacher.state(), optimizer=self._reload_optimizer)
+            agent.reload(teacher.state(), optimizer=self.reload_optimizer)
         except (KeyError, ValueError) as error:
             raise ValueError(
                 f"{teacher.source} must be of the network of its student, which begins as it: {error}"

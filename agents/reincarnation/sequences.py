@@ -6,11 +6,8 @@ The two networks need have nothing in common: a student with memory may have a t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import gin
-import gymnasium as gym
 import numpy as np
 from torch import Tensor
 
@@ -20,74 +17,55 @@ from async_wrappers.agents.losses.actor_critic import masked_mean
 from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import policy_distillation
 from async_wrappers.agents.reincarnation.qdagger import QDagger
-from async_wrappers.agents.reincarnation.student import LABEL, Student, check_positive, create_linear_schedule, seed_of
-from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
+from async_wrappers.agents.reincarnation.student import LABEL, Student
+from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.sequences import STATE
-from async_wrappers.agents.spec import check_at_least, check_numbers
+from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, must, number, whole
 from async_wrappers.agents.value_based.r2d2 import R2D2
 
 __all__ = ["KickstartingVTrace", "QDaggerR2D2"]
 
 
-@gin.configurable("KickstartingVTraceAgent", module="agents")
+@agent("KickstartingVTraceAgent")
 class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras are never None
     """Kickstarting (Schmitt et al., "Kickstarting deep reinforcement learning", 2018) on V-trace.
 
     L = V-trace's + lambda c KL(softmax(Q_T(o) / tau) || pi(o)): the teacher's policy is made of its Q-values.
     ``KickstartingVTraceAgent`` in gin; what is bound to ``VTraceAgent`` holds for it. It plays one environment.
-
-    Args:
-        observation_space: As in `VTrace`.
-        action_space: Discrete.
-        distill_loss_coefficient: c.
-        distill_temperature: tau, of the teacher's values alone.
-        distill_decay_period: Decisions of the online phase after which lambda is 0; -1 for no such end.
-        shared: Those of `VTrace`.
-
-    Raises:
-        ValueError: A space that the agent cannot use, or an argument out of range.
     """
 
     name: ClassVar[str] = "kickstarting_vtrace"
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        distill_loss_coefficient: float = 1.0,
-        distill_temperature: float = 1.0,
-        distill_decay_period: int = -1,
-        **shared: Any,
-    ) -> None:
-        """See the class."""
-        check_numbers(distill_loss_coefficient=distill_loss_coefficient)
-        if distill_loss_coefficient < 0:
-            raise ValueError(f"distill_loss_coefficient must be >= 0, got {distill_loss_coefficient}")
-        check_positive(distill_temperature=distill_temperature)
-        check_at_least("distill_decay_period", distill_decay_period, -1, "decisions")
-        super().__init__(observation_space, action_space, decay_period=distill_decay_period, **shared)
-        self._coefficient, self._temperature = distill_loss_coefficient, distill_temperature
+    distill_loss_coefficient: float = number(1.0, "c.", NOT_NEGATIVE)
+    distill_temperature: float = number(1.0, "tau, of the teacher's values alone.", POSITIVE)
+    distill_decay_period: int = whole(
+        -1, "Decisions of the online phase after which lambda is 0; -1 for no such end.", -1, "decisions"
+    )
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        self.decay_period = self.distill_decay_period
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return c times the divergence from the teacher's policy, a mean over rows and time, [B]."""
         inputs = (batch[name] for name in ("observation", "previous_action", "previous_reward", "first", STATE))
         (logits, _), _ = networks.online(*inputs)
         labels, mask = batch["extras"][LABEL], batch["mask"]
-        divergence = policy_distillation(labels.flatten(0, 1), logits[:-1].flatten(0, 1), self._temperature)
+        divergence = policy_distillation(labels.flatten(0, 1), logits[:-1].flatten(0, 1), self.distill_temperature)
         loss = masked_mean(divergence.view_as(mask), mask)
-        return LossOutput(self._coefficient * loss, metrics={"DistillLoss": loss.mean()})
+        return LossOutput(self.distill_loss_coefficient * loss, metrics={"DistillLoss": loss.mean()})
 
     def values_of(self, networks: Networks, batch: Batch) -> None:
         """Return None: the agent has no values of actions."""
 
     def check_replays(self) -> None:
         """Refuse priorities of the teacher's replay: there is none."""
-        if self.teacher_replay_scheme != "uniform":
-            raise ValueError(
-                f"teacher_replay_scheme must be 'uniform' with agent {self.name!r}, which has no replay, got "
-                f"{self.teacher_replay_scheme!r}"
-            )
+        must(
+            self.teacher_replay_scheme == "uniform",
+            f"teacher_replay_scheme must be 'uniform' with agent {self.name!r}, which has no replay, got "
+            f"{self.teacher_replay_scheme!r}",
+        )
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
         """Refuse all phases but the online one.
@@ -110,7 +88,7 @@ class KickstartingVTrace(Student, VTrace):  # type: ignore[misc]  # whose extras
         raise ValueError(f"agent {self.name!r} learns once from what its own policy has done, and has no replay")
 
 
-@gin.configurable("QDaggerR2D2Agent", module="agents")
+@agent("QDaggerR2D2Agent")
 class QDaggerR2D2(QDagger, R2D2):
     """QDagger on R2D2, ``QDaggerR2D2Agent`` in gin; what is bound to ``R2D2Agent`` holds for it. One environment.
 
@@ -119,29 +97,11 @@ class QDaggerR2D2(QDagger, R2D2):
     `teacher_replay_scheme` is ``"prioritized"``; the states that stand before them are those of the student's first
     weights, which the burn-in makes up for.
 
-    Args:
-        observation_space: As in `DQN`.
-        action_space: Discrete.
-        learning_rate_fn: From lambda to the learning rate.
-        shared: Those of `QDagger`, `Student` and `R2D2`; `learning_rate_decay` is None, for the rate follows lambda.
-
-    Raises:
-        ValueError: A space that the agent cannot use, or an argument out of range.
+    `learning_rate_decay` is None, for the rate follows lambda.
     """
 
     name: ClassVar[str] = "qdagger_r2d2"
     learner_kind: str = "QDaggerR2D2Learner"
-
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        learning_rate_fn: Callable[[float], float] = create_linear_schedule,
-        **shared: Any,
-    ) -> None:
-        """See the class."""
-        super().__init__(observation_space, action_space, learning_rate_fn=learning_rate_fn, **shared)
 
     def values_of(self, networks: Networks, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Return the student's values and the teacher's, [N, A], of the rows that are learnt from."""
@@ -159,7 +119,7 @@ class QDaggerR2D2(QDagger, R2D2):
         """Return c times the distillation, a sum over the rows that are learnt from, [B]."""
         q, labels, mask = self._taught(networks, batch)
         loss = (self.distil(labels.flatten(0, 1), q.flatten(0, 1)).view_as(mask) * mask).sum(dim=0)
-        return LossOutput(self._coefficient * loss, metrics={"DistillLoss": loss.mean()})
+        return LossOutput(self.distill_loss_coefficient * loss, metrics={"DistillLoss": loss.mean()})
 
     def check_replays(self) -> None:
         """Accept the agent as it is: `R2D2` refuses the same settings."""
@@ -175,10 +135,3 @@ class QDaggerR2D2(QDagger, R2D2):
                 f"RunnerWithTeacher.teacher_steps must be >= 1 frame with agent {self.name!r} and offline updates: it "
                 "learns from sequences, which the teacher's own replay does not hold, got 0"
             )
-
-    def make_teacher_replay(self) -> Replay:
-        """Make the replay of the sequences that the teacher plays."""
-        settings = self.teacher_replay_settings()
-        capacity = (1_000_000 if self._replay_capacity is None else self._replay_capacity) // settings["period"]
-        seed = seed_of(self._replay_seed, 1)
-        return create_sequence_replay(self.observation_space, self.extras, capacity=capacity, seed=seed, **settings)

@@ -35,9 +35,10 @@ from torch import Tensor
 from async_wrappers.agents.learner import Batch, Learner, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
 from async_wrappers.agents.policy import Decision, DecisionRandom, Outcome
-from async_wrappers.agents.replay.replay import Replay, create_replay
+from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import Spec, check_at_least, check_choice, check_numbers
+from async_wrappers.agents.settings import choice, must, settings
+from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ __all__ = [
     "ReincarnatedAgent",
     "Student",
     "Teaching",
-    "check_positive",
     "create_linear_schedule",
     "only_in_turn",
     "seed_of",
@@ -233,6 +233,7 @@ def _where(chosen: npt.NDArray[np.bool_], one: Any, other: Any) -> Any:
     return each_array(of_arrays, one, other)
 
 
+@settings
 class Student(Spec):
     """Makes an agent of values a student: a base to stand before the agent's, as in ``class Mine(Student, DQN)``.
 
@@ -246,7 +247,6 @@ class Student(Spec):
         decides_learning_rate: Why the student's learning rate is not the optimiser's, and the remedy where a fall of it
             is bound; None where it is.
         decay_period: Decisions of the online phase after which lambda is 0; negative for no such end.
-        teacher_replay_scheme: How the teacher's replay is drawn from, ``"uniform"`` or ``"prioritized"``.
         teacher_data_ratio: Share of an online batch that is drawn from the teacher's replay.
         reloads_replay: Whether the student's replay begins as that of its teacher.
     """
@@ -255,37 +255,25 @@ class Student(Spec):
     follows_score: bool = True
     decides_learning_rate: ClassVar[str | None] = None
     decay_period: int = -1
-    teacher_replay_scheme: str = "uniform"
     teacher_data_ratio: float = 0.0
     reloads_replay: bool = False
+
+    teacher_replay_scheme: str = choice("uniform", "How the teacher's replay is drawn from.", "uniform", "prioritized")
+
     # What the agent's own base is, for the type checker.
     num_actions: int
     first_action: int
     name: ClassVar[str]
-    _replay: dict[str, Any]
-    _replay_capacity: int | None
-    _replay_seed: int
-    _learning: dict[str, Any]
-    _exponents: dict[str, float]
+    replay_seed: int
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        decay_period: int = -1,
-        teacher_replay_scheme: str = "uniform",
-        **shared: Any,
-    ) -> None:
-        """See the class."""
-        super().__init__(observation_space, action_space, **shared)
-        check_at_least("decay_period", decay_period, -1, "decisions")
-        check_choice("teacher_replay_scheme", teacher_replay_scheme, ("uniform", "prioritized"))
-        self.teacher_replay_scheme = teacher_replay_scheme
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()  # type: ignore[misc]
         self.check_replays()
-        if self.decides_learning_rate is not None and "learning_rate_scale" in self._learning:
-            raise ValueError(f"learning_rate_decay must be None with agent {self.name!r}, {self.decides_learning_rate}")
-        self.decay_period = decay_period
+        must(
+            self.decides_learning_rate is None or self.learning_rate_decay is None,  # type: ignore[attr-defined]
+            f"learning_rate_decay must be None with agent {self.name!r}, {self.decides_learning_rate}",
+        )
         self.teaching = Teaching()
 
     @property
@@ -299,9 +287,9 @@ class Student(Spec):
 
     def check_replays(self) -> None:
         """Refuse a replay that the agent can have by itself, and a student cannot."""
-        if self._replay["eviction"] != "oldest":
+        if self.replay_eviction != "oldest":  # type: ignore[attr-defined]
             raise ValueError(f"replay_eviction must be 'oldest' with agent {self.name!r}, got 'reservoir'")
-        if self._learning["one_step_loss"]:
+        if self.one_step_loss:  # type: ignore[attr-defined]
             raise ValueError(f"one_step_loss must be False with agent {self.name!r}, which has two replays, got True")
 
     def check_phases(self, *, teacher_steps: int, offline: int) -> None:
@@ -369,23 +357,15 @@ class Student(Spec):
     @property
     def rehearsal_seed(self) -> int:
         """Seed of which rows of a batch are the teacher's."""
-        return seed_of(self._replay_seed, 2)
+        return seed_of(self.replay_seed, 2)
 
     def make_teacher_replay(self) -> Replay:
         """Make the replay of what the teacher does."""
-        return create_replay(
-            self.observation_space,
-            capacity=self._replay_capacity,
-            seed=seed_of(self._replay_seed, 1),
-            extras=self.extras,
-            **{name: value for name, value in self.teacher_replay_settings().items() if value is not None},
+        one: Any = self.with_settings(  # type: ignore[attr-defined]
+            replay_scheme=self.teacher_replay_scheme, actor_priorities=False
         )
-
-    def teacher_replay_settings(self) -> dict[str, Any]:
-        """Return the settings of the student's replay with those of how the teacher's is drawn from in their place."""
-        settings = {name: value for name, value in self._replay.items() if name not in self._exponents}
-        exponents = self._exponents if self.teacher_replay_scheme == "prioritized" else {}
-        return {**settings, "selector": self.teacher_replay_scheme, **exponents}
+        replay: Replay = one.make_replay(seed_of(self.replay_seed, 1))
+        return replay
 
     def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
         """Refuse: labels are made in turn.
@@ -665,11 +645,3 @@ def only_in_turn(name: str) -> str:
         f"agent {name!r} learns from a teacher, in phases: bind create_runner.schedule = 'reincarnation' and "
         "RunnerWithTeacher.teacher_checkpoint_dir"
     )
-
-
-def check_positive(**numbers: Any) -> None:
-    """Refuse what is no number above 0."""
-    check_numbers(**numbers)
-    for name, value in numbers.items():
-        if not value > 0:
-            raise ValueError(f"{name} must be > 0, got {value}")

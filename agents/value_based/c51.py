@@ -8,15 +8,13 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-import gin
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
 from async_wrappers.agents.learner import Batch, LossOutput, Monitor, Networks
 from async_wrappers.agents.losses import values as losses
-from async_wrappers.agents.spec import check_count, check_numbers
+from async_wrappers.agents.settings import WIDEST, agent, must, number, whole
 from async_wrappers.agents.value_based.dqn import DQN, refuse_loss_type
 
 __all__ = ["C51", "SupportWarning"]
@@ -26,52 +24,41 @@ class SupportWarning(RuntimeWarning):
     """Returns leave the support, which cannot tell them apart from its end."""
 
 
-@gin.configurable("C51Agent", module="agents")
+def _refuse_loss_type(agent: str, given: Mapping[str, Any]) -> None:
+    distributional = given.get("distributional", True)  # full Rainbow may leave the distributions out
+    if not isinstance(distributional, bool | np.bool_) or distributional:
+        refuse_loss_type(agent, given)
+
+
+@agent("C51Agent", refuse=_refuse_loss_type)
 class C51(DQN):
     """C51 (Bellemare et al. 2017), ``C51Agent`` in gin: a categorical distribution of each action's return.
 
     The network is called with (observation shape, number of actions, number of atoms) and gives logits [B, A, N].
-
-    Args:
-        observation_space: As in `DQN`.
-        action_space: Discrete.
-        num_atoms: N, how many atoms the support has, equally spaced from `vmin` to `vmax`.
-        vmax: The largest return of the support; larger ones count as this one.
-        vmin: The least; None means ``-vmax``.
-        shared: Those of `DQN`, without `loss_type`.
-
-    Raises:
-        ValueError: A space that the agent cannot use, or an argument out of range.
     """
 
     name: ClassVar[str] = "c51"
     learner_kind: str = "C51Learner"
-    distributional: bool = True  # full Rainbow may leave the distributions out
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        num_atoms: int = 51,
-        vmax: float = 10.0,
-        vmin: float | None = None,
-        **shared: Any,
-    ) -> None:
-        """See the class."""
-        if self.distributional:
-            refuse_loss_type(self.name, shared)
-        super().__init__(observation_space, action_space, **shared)
-        check_count("num_atoms", num_atoms, 2)
-        check_numbers(vmax=vmax)
-        if vmin is not None:
-            check_numbers(vmin=vmin)
-        self.outputs = (num_atoms,)
-        self._range = (-float(vmax) if vmin is None else float(vmin), float(vmax))
-        if not self._range[0] < self._range[1]:
-            raise ValueError(
-                f"vmin must be < vmax, got vmin={self._range[0] if vmin is None else vmin} and vmax={vmax}"
-            )
+    num_atoms: int = whole(
+        51, "N, how many atoms the support has, equally spaced from `vmin` to `vmax`.", 2, "atoms", most=WIDEST
+    )
+    vmax: float = number(10.0, "The largest return of the support; larger ones count as this one.")
+    vmin: float | None = number(None, "The least one.", none="-vmax")
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        self.outputs = (self.num_atoms,)
+        low, high = self.range
+        must(
+            low < high, f"vmin must be < vmax, got vmin={low if self.vmin is None else self.vmin} and vmax={self.vmax}"
+        )
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the largest atom."""
+        return -float(self.vmax) if self.vmin is None else float(self.vmin), float(self.vmax)
 
     def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
         """Return the distributions' means [B, A]."""
@@ -92,11 +79,11 @@ class C51(DQN):
     def support(self) -> Tensor:
         """The atoms, [N], where the network computes."""
         with torch.inference_mode(False):  # acting asks first, and autograd cannot save a tensor of inference mode
-            return torch.linspace(*self._range, *self.outputs, device=self.compute.torch_device)
+            return torch.linspace(*self.range, *self.outputs, device=self.compute.torch_device)
 
     def make_monitor(self) -> Monitor | None:
         """Make what warns of returns outside the support."""
-        return _SupportMonitor(*self._range, self.gamma, self.discount_by)
+        return _SupportMonitor(*self.range, self.gamma, self.discount_by)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the support, which lies on this machine's device."""

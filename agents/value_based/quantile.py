@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import gin
-import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -21,50 +19,33 @@ from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.networks.torsos import as_float32, check_observation, initialize, output_size
 from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.schema import first_array
-from async_wrappers.agents.spec import check_count, check_numbers
+from async_wrappers.agents.settings import NOT_NEGATIVE, WIDEST, again, agent, number, whole
 from async_wrappers.agents.value_based.dqn import DQN, refuse_loss_type
 
 __all__ = ["CosineEmbedding", "ImplicitQuantile", "ImplicitQuantileNetwork", "Quantile"]
 
 
-@gin.configurable("QuantileAgent", module="agents")
+_KAPPA = "Threshold of Huber's loss; 0 is quantile regression itself."
+
+
+@agent("QuantileAgent", refuse=refuse_loss_type)
 class Quantile(DQN):
     """QR-DQN (Dabney et al. 2018), ``QuantileAgent`` in gin: N quantiles of each action's return.
 
     The network is called with (observation shape, number of actions, number of quantiles) and gives [B, A, N].
-
-    Args:
-        observation_space: As in `DQN`.
-        action_space: Discrete.
-        num_atoms: N, the number of quantiles (Dopamine's name).
-        kappa: Threshold of Huber's loss; 0 is quantile regression itself.
-        replay_scheme: ``"prioritized"``, ``"uniform"``, or a selector of your own.
-        shared: The others of `DQN`, without `loss_type`.
-
-    Raises:
-        ValueError: A space that the agent cannot use, or an argument out of range.
     """
 
     name: ClassVar[str] = "quantile"
     learner_kind: str = "QuantileLearner"
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        num_atoms: int = 200,
-        kappa: float = 1.0,
-        replay_scheme: str | Callable[..., Selector] = "prioritized",
-        **shared: Any,
-    ) -> None:
-        """See the class."""
-        refuse_loss_type(self.name, shared)
-        super().__init__(observation_space, action_space, replay_scheme=replay_scheme, **shared)
-        check_count("num_atoms", num_atoms, 1)
-        _check_kappa(kappa)
-        self.outputs = (num_atoms,)
-        self._kappa = kappa
+    num_atoms: int = whole(200, "N, the number of quantiles (Dopamine's name).", 1, "quantile", most=WIDEST)
+    kappa: float = number(1.0, _KAPPA, NOT_NEGATIVE)
+    replay_scheme: str | Callable[..., Selector] = again(DQN, "replay_scheme", "prioritized")
+
+    def settle(self) -> None:
+        """See `NetworkAgent`."""
+        super().settle()
+        self.outputs = (self.num_atoms,)
 
     def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
         """Return the quantiles' means [B, A]."""
@@ -83,68 +64,35 @@ class Quantile(DQN):
         midpoints = (torch.arange(count, device=quantiles_tm1.device) + 0.5) / count
         tau_tm1 = midpoints.expand(len(quantiles_tm1), count)
         step = (batch["action"], batch["reward"], batch["discount"])
-        loss = losses.quantile_q_learning(quantiles_tm1, tau_tm1, *step, quantiles_t, selector.mean(dim=2), self._kappa)
+        loss = losses.quantile_q_learning(quantiles_tm1, tau_tm1, *step, quantiles_t, selector.mean(dim=2), self.kappa)
         return LossOutput(loss, priority=loss)
 
 
-@gin.configurable("ImplicitQuantileAgent", module="agents")
+@agent("ImplicitQuantileAgent", refuse=refuse_loss_type)
 class ImplicitQuantile(DQN):
     """IQN (Dabney et al. 2018), ``ImplicitQuantileAgent`` in gin: any quantile of each action's return.
 
     The network is one of Q-values, with a torso and a head, that `ImplicitQuantileNetwork` takes over.
-
-    Args:
-        observation_space: As in `DQN`.
-        action_space: Discrete.
-        num_tau_samples: N, quantiles that are learnt from a transition.
-        num_tau_prime_samples: N', quantiles of its target.
-        num_quantile_samples: K, quantiles whose mean chooses an action.
-        quantile_embedding_dim: Number of cosines.
-        kappa: Threshold of Huber's loss; 0 is quantile regression itself.
-        shared: Those of `DQN`, without `loss_type`.
-
-    Raises:
-        ValueError: A space that the agent cannot use, or an argument out of range.
     """
 
     name: ClassVar[str] = "implicit_quantile"
     learner_kind: str = "ImplicitQuantileLearner"
     values_draw: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        num_tau_samples: int = 32,
-        num_tau_prime_samples: int = 32,
-        num_quantile_samples: int = 32,
-        quantile_embedding_dim: int = 64,
-        kappa: float = 1.0,
-        **shared: Any,
-    ) -> None:
-        """See the class."""
-        refuse_loss_type(self.name, shared)
-        super().__init__(observation_space, action_space, **shared)
-        self._counts = {
-            "num_tau_samples": num_tau_samples,
-            "num_tau_prime_samples": num_tau_prime_samples,
-            "num_quantile_samples": num_quantile_samples,
-        }
-        for name, count in {**self._counts, "quantile_embedding_dim": quantile_embedding_dim}.items():
-            check_count(name, count, 1)
-        _check_kappa(kappa)
-        self._embedding_size = quantile_embedding_dim
-        self._kappa = kappa
+    num_tau_samples: int = whole(32, "N, quantiles that are learnt from a transition.", 1, "quantile", most=WIDEST)
+    num_tau_prime_samples: int = whole(32, "N', quantiles of its target.", 1, "quantile", most=WIDEST)
+    num_quantile_samples: int = whole(32, "K, quantiles whose mean chooses an action.", 1, "quantile", most=WIDEST)
+    quantile_embedding_dim: int = whole(64, "Number of cosines.", 1, "cosine", most=WIDEST)
+    kappa: float = number(1.0, _KAPPA, NOT_NEGATIVE)
 
     def values(self, network: Callable[..., Tensor], observation: Any, rng: np.random.Generator) -> Tensor:
         """Return the means [B, A] of K drawn quantiles (Dabney et al. 2018, eq. 5)."""
-        tau = self._draw(rng, len(first_array(observation)), self._counts["num_quantile_samples"])
+        tau = self._draw(rng, len(first_array(observation)), self.num_quantile_samples)
         return network(observation, tau).mean(dim=2)
 
     def values_without_draws(self, network: Callable[..., Tensor], observation: Any) -> Tensor:
         """Return the means [B, A] of the quantiles in the middle of K equal parts, which nobody has to draw."""
-        count = self._counts["num_quantile_samples"]
+        count = self.num_quantile_samples
         middles = (torch.arange(count, dtype=torch.float32) + 0.5) / count
         return network(observation, middles.expand(len(first_array(observation)), count)).mean(dim=2)
 
@@ -154,14 +102,15 @@ class ImplicitQuantile(DQN):
         Their target is ``r + discount Z_target(o', a*)``; K further quantiles choose a*.
         """
         observation, next_observation = batch["observation"], batch["next_observation"]
-        tau, tau_prime, tau_selector = (self._draw(rng, len(batch["action"]), n) for n in self._counts.values())
+        counts = self.num_tau_samples, self.num_tau_prime_samples, self.num_quantile_samples
+        tau, tau_prime, tau_selector = (self._draw(rng, len(batch["action"]), count) for count in counts)
         with torch.no_grad():
             quantiles_t = networks.target(next_observation, tau_prime)
             selector = networks.online if self.double_dqn else networks.target
             q_t_selector = selector(next_observation, tau_selector).mean(dim=2)
         quantiles_tm1 = networks.online(observation, tau)
         step = (batch["action"], batch["reward"], batch["discount"])
-        loss = losses.quantile_q_learning(quantiles_tm1, tau, *step, quantiles_t, q_t_selector, self._kappa)
+        loss = losses.quantile_q_learning(quantiles_tm1, tau, *step, quantiles_t, q_t_selector, self.kappa)
         return LossOutput(loss, priority=loss)
 
     def _draw(self, rng: np.random.Generator, batch: int, count: int) -> Tensor:
@@ -178,7 +127,7 @@ class ImplicitQuantile(DQN):
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """Make the network of implicit quantiles."""
-        return ImplicitQuantileNetwork(super().build_network(network), self._embedding_size)
+        return ImplicitQuantileNetwork(super().build_network(network), self.quantile_embedding_dim)
 
 
 class ImplicitQuantileNetwork(nn.Module):
@@ -274,9 +223,3 @@ def _split(torso: nn.Module) -> tuple[nn.Module, nn.Module, int]:
         if isinstance(last, nn.Linear) and any(True for _ in trunk.parameters()):
             return trunk, layers[-2:], last.in_features
     return torso, nn.Identity(), output_size(torso)
-
-
-def _check_kappa(kappa: Any) -> None:
-    check_numbers(kappa=kappa)
-    if not 0 <= kappa < math.inf:
-        raise ValueError(f"kappa must be >= 0 and finite, got {kappa}")

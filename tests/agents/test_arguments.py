@@ -62,7 +62,7 @@ def test_a_wrong_hyperparameter_is_taken_or_refused_in_a_sentence_with_name_and_
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 made = AGENTS[member](env.observation_space, env.action_space, **arguments)
-                if name != "replay_capacity" or (made._replay_capacity or 10**6) < 10**6:
+                if name != "replay_capacity" or (made.replay_capacity or 10**6) < 10**6:
                     made.make_learner()
         except (TypeError, ValueError) as error:
             sentence = str(error)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
+from async_wrappers.agents.actor_critic.terms import KLMask, TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learner import LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import log_prob, over_executed
@@ -290,10 +291,10 @@ def test_entries_that_differ_are_refused(space: MultiDiscrete) -> None:
 
 def test_the_implied_policy_of_a_chunk_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="kl_to must be 'behaviour' where decisions give chunks of actions, got 'implied'"
+        ValueError, match=r"KLMask\.to must be 'behaviour' where decisions give chunks of actions, got 'implied'"
     ):
-        make(MultiDiscrete([A, A]), kl_threshold=0.3, kl_to="implied")
+        make(MultiDiscrete([A, A]), terms=(KLMask(to="implied"),))
     with pytest.raises(
         ValueError, match=r"between 0 and 2\.77 nats, those of 2 times 4 actions that are equally likely"
     ):
-        make(MultiDiscrete([A, A]), target_entropy=3.0)
+        make(MultiDiscrete([A, A]), terms=(TargetEntropy(target=3.0),))

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
+from async_wrappers.agents.actor_critic.terms import ValueCloning
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import (
     GRUCore,
@@ -66,7 +67,7 @@ def vtrace(env: Any = None, lr: float = 0.0, **arguments: Any) -> VTrace:
         "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=lr),
         "device": "cpu",
         "store_version": True,
-        "value_cloning_cost": 0.01,
+        "terms": (ValueCloning(),),
         **arguments,
     }
     return VTrace(env.observation_space, env.action_space, **settings)

@@ -597,7 +597,7 @@ class TestArguments:
             ({"min_replay_history": -1}, "min_replay_history must be >= 0 transitions, got -1$"),
             ({"update_period": 0}, "update_period must be >= 1 decision, got 0$"),
             ({"num_updates_per_train_step": 0}, "num_updates_per_train_step must be >= 1 update, got 0$"),
-            ({"learning_rate_decay": 0}, "learning_rate_decay must be >= 1 update, got 0$"),
+            ({"learning_rate_decay": 0}, "learning_rate_decay must be >= 1 update, or None for a fixed rate, got 0$"),
             ({"learning_rate_decay": 9, "learning_rate_power": 0.0}, "learning_rate_power must be > 0 and finite, got"),
             ({"learning_rate_decay": 9, "learning_rate_end": 1.5}, r"learning_rate_end must lie in \[0, 1\], got 1.5$"),
             (
@@ -608,7 +608,7 @@ class TestArguments:
             ({"target_update_period": 0}, "target_update_period must be >= 1 decision, got 0$"),
             ({"replay_capacity": 1}, "(replay_)?capacity must be >= 2 slots .*, got 1$"),
             ({"batch_size": 0}, "batch_size must be >= 1 transition, got 0$"),
-            ({"loss_type": "l1"}, "loss_type must be one of 'huber', 'mse', got 'l1'$"),
+            ({"loss_type": "l1"}, "loss_type must be 'huber' or 'mse', got 'l1'$"),
             ({"device": "gpu"}, "device must be 'auto', 'cpu' or 'cuda', got 'gpu'$"),
             ({"epsilon_train": 5}, "epsilon_train must "),
             ({"epsilon_eval": -0.1}, "epsilon_eval must "),

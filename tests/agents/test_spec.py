@@ -273,7 +273,7 @@ def test_parts_for_play_against_a_clock_need_a_warmup_in_frames_which_they_keep(
     gin.parse_config("DQNAgent.epsilon_warmup = 700\nDQNAgent.epsilon_decay_period = 100")
     made = cloudpickle.loads(cloudpickle.dumps(create_spec(env.observation_space, env.action_space)))
     gin.clear_config()
-    epsilon = made.make_policy_for(made.make_network()).epsilon
+    epsilon = made.epsilon
     asked = {frame: epsilon(Decision(0, 0, frame, False)) for frame in (0, 700, 750, 800)}
     assert asked == pytest.approx({0: 1.0, 700: 1.0, 750: 0.625, 800: 0.25})
 
@@ -282,7 +282,7 @@ def test_an_agents_own_parts_keep_the_frames_of_its_environment() -> None:
     gin.parse_config(CONFIG + "DQNAgent.epsilon_fn = @linearly_decaying_epsilon\nDQNAgent.epsilon_decay_period = 100")
     agent = TurnBasedAgent.playing(DQN, RealtimeDelay(DriftingEnv(), noops=8, default_action="repeat"))
     made = cloudpickle.loads(cloudpickle.dumps(agent.spec))
-    epsilon = made.make_policy_for(made.make_network()).epsilon
+    epsilon = made.epsilon
     assert [epsilon(Decision(0, 0, frame, False)) for frame in (0, 90, 140, 190)] == [1.0, 1.0, 0.625, 0.25]
 
 

@@ -9,6 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import gin
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from async_wrappers.agents.learner import Networks
 
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
@@ -37,3 +42,32 @@ def test_the_page_shows_a_part_of_each_kind() -> None:
         "SelectorContract",
         "TorsoContract",
     }
+
+
+def test_the_agents_error_is_the_papers() -> None:
+    """Munchausen DQN, equation 2 of Vieillard et al. 2020, with sums over actions written out."""
+    rng = np.random.default_rng(0)
+    rows, actions, tau, alpha, least = 16, 3, 0.3, 0.7, -0.4
+    tables = {name: torch.from_numpy(rng.normal(size=(2 * rows, actions))) for name in ("online", "target")}
+    networks: Any = Networks(*(lambda index, table=table: table[index] for table in tables.values()))
+    batch = {
+        "observation": torch.arange(rows),
+        "next_observation": torch.arange(rows, 2 * rows),
+        "action": torch.from_numpy(rng.integers(0, actions, rows)),
+        "reward": torch.from_numpy(rng.normal(size=rows)),
+        "discount": torch.from_numpy(rng.uniform(size=rows)),
+    }
+    spaces = Box(-1, 1, (2,), np.float32), Discrete(actions)
+    made: Any = CONTRACTS["TestMunchausen"].member
+    found = made(*spaces, alpha=alpha, tau=tau, most_taken_off=-least, device="cpu").td_error(networks, batch)
+    taken_off = 0
+    for row in range(rows):
+        q, q_next = (tables["target"][at].numpy() for at in (row, rows + row))
+        pi, pi_next = (np.exp(each / tau) / np.exp(each / tau).sum() for each in (q, q_next))
+        action = int(batch["action"][row])
+        bonus = max(tau * np.log(pi[action]), least)
+        taken_off += bonus == least
+        soft = (pi_next * (q_next - tau * np.log(pi_next))).sum()
+        target = batch["reward"][row].item() + alpha * bonus + batch["discount"][row].item() * soft
+        np.testing.assert_allclose(found[row].item(), target - tables["online"][row, action].item())
+    assert 0 < taken_off < rows

@@ -63,11 +63,10 @@ def play(base_dir: Path, file: str, *bindings: str) -> set[str]:
 
 
 ALL_OF_VTRACE = (
-    "VTraceAgent.target_entropy = 0.5",
+    "VTraceAgent.terms = (@TargetEntropy(), @PolicyCloning(), @ValueCloning(), @KLMask())",
+    "TargetEntropy.target = 0.5",
     "VTraceAgent.store_version = True",
-    "VTraceAgent.kl_threshold = 1.0",
-    "VTraceAgent.policy_cloning_cost = 0.1",
-    "VTraceAgent.value_cloning_cost = 0.1",
+    "KLMask.threshold = 1.0",
     "VTraceAgent.sources = [('queue', 0.5), ('standard', 0.5)]",
     "StandardReplay.capacity = 8",
 )

@@ -16,6 +16,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.actor_critic.terms import TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
@@ -326,7 +327,7 @@ def test_a_worker_stores_the_version_that_it_was_given() -> None:
 
 
 def test_a_learnt_entropy_cost_is_in_the_checkpoint_and_moves() -> None:
-    agent, envs = vector(4, target_entropy=0.3, entropy_cost=0.01)
+    agent, envs = vector(4, terms=(TargetEntropy(target=0.3),), entropy_cost=0.01)
     before = agent.learner.state_dict()["network"]["entropy_parameter"].item()
     rounds(agent, envs, 40)
     assert agent.learner.state_dict()["network"]["entropy_parameter"].item() < before
@@ -594,12 +595,12 @@ def test_a_replay_ratio_is_refused(tmp_path: Path) -> None:
         ({"unroll_length": 1, "batch_size": 1}, "unroll_length and batch_size must not both be 1: give batch_size"),
         ({"lambda_": 1.5}, "lambda_ must lie in [0, 1], got 1.5"),
         ({"clip_rho": 0.0}, "clip_rho must be > 0, got 0.0"),
-        ({"max_abs_reward": -1.0}, "max_abs_reward must be > 0, got -1.0"),
+        ({"max_abs_reward": -1.0}, "max_abs_reward must be > 0, or None for rewards as they are, got -1.0"),
         ({"entropy_cost": -1.0}, "entropy_cost must be >= 0 and finite, got -1.0"),
         ({"when_full": "drop"}, "when_full must be one of 'wait', 'drop_oldest', 'drop_newest', 'alternate', got"),
         ({"update_period": 2}, "update_period must be 1 where when_full='wait', got 2"),
         ({"queue_capacity": 1}, "queue_capacity must be >= 2 unrolls, those of a batch, got 1"),
-        ({"learning_rate_decay": 0}, "learning_rate_decay must be >= 1 update, got 0"),
+        ({"learning_rate_decay": 0}, "learning_rate_decay must be >= 1 update, or None for a fixed rate, got 0"),
         ({"discount_by": "hour"}, "discount_by must be 'decision' or 'frame', got 'hour'"),
         ({"network": 3}, "VTraceAgent.network must be a function or a class, such as @create_actor_critic, got 3"),
     ],

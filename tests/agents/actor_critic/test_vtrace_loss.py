@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import gin
 import numpy as np
 import pytest
 import torch
@@ -13,22 +18,40 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
+from async_wrappers.agents.actor_critic.terms import (
+    KLCost,
+    KLMask,
+    PolicyCloning,
+    Rows,
+    TargetEntropy,
+    Term,
+    ValueCloning,
+)
 from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.configurables import CONFIGURABLES
+from async_wrappers.agents.experiment.config import ConfigError, load_config
 from async_wrappers.agents.learner import LossOutput, Networks
+from async_wrappers.agents.losses.actor_critic import masked_mean
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 
 STEPS, ROWS, ACTIONS, GAMMA = 6, 4, 3, 0.9
 
 
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    gin.clear_config()
+    yield
+    gin.clear_config()
+
+
 def tiny(shape: Any, actions: int) -> torch.nn.Module:
     return create_actor_critic(shape, actions, torso=lambda s: MLPTorso(s, (4,)), feed_previous=False)
 
 
-def make(**arguments: Any) -> VTrace:
-    return VTrace(
-        Box(-1, 1, (2,), np.float32), Discrete(ACTIONS), stack_size=1, network=tiny, device="cpu", **arguments
-    )
+def make(*terms: Term, **arguments: Any) -> VTrace:
+    arguments = {"terms": terms, "stack_size": 1, "network": tiny, "device": "cpu", **arguments}
+    return VTrace(Box(-1, 1, (2,), np.float32), Discrete(ACTIONS), **arguments)
 
 
 def loss_of(spec: VTrace, logits: Tensor, values: Tensor, batch: dict[str, Any], **arguments: Any) -> LossOutput:
@@ -67,18 +90,20 @@ def divergences(batch: dict[str, Any], logits: Tensor) -> tuple[Tensor, Tensor]:
 
 # CLEAR.
 
+CLEAR = PolicyCloning(cost=1.0), ValueCloning(cost=1.0)
+
 
 def test_cloning_is_0_where_the_policies_and_values_agree() -> None:
     logits, values, batch = scene(0)
     batch["extras"] = {"logits": logits[:-1].detach() + 1.0, "value": values[:-1].detach()}
-    metrics = loss_of(make(policy_cloning_cost=1.0, value_cloning_cost=1.0), logits, values, batch).metrics
+    metrics = loss_of(make(*CLEAR), logits, values, batch).metrics
     assert metrics["PolicyCloning"].item() == pytest.approx(0.0, abs=1e-12)
     assert metrics["ValueCloning"].item() == 0.0
 
 
 def test_cloning_is_the_mean_over_the_decisions_of_replayed_rows() -> None:
     logits, values, batch = scene(1)
-    plain, cloning = make(), make(policy_cloning_cost=0.3, value_cloning_cost=0.7)
+    plain, cloning = make(), make(PolicyCloning(cost=0.3), ValueCloning(cost=0.7))
     replayed = [(t, b) for t in range(STEPS) for b in (1, 3) if batch["mask"][t, b]]
     assert len(replayed) == 2 * STEPS - 1
     forward, _ = divergences(batch, logits.detach())
@@ -93,13 +118,13 @@ def test_cloning_is_the_mean_over_the_decisions_of_replayed_rows() -> None:
 
 def test_cloning_pulls_replayed_rows_alone_and_none_where_all_are_fresh() -> None:
     logits, values, batch = scene(2)
-    metrics = loss_of(make(policy_cloning_cost=1.0, value_cloning_cost=1.0), logits, values, batch).metrics
+    metrics = loss_of(make(*CLEAR), logits, values, batch).metrics
     (metrics["PolicyCloning"] + metrics["ValueCloning"]).backward()  # type: ignore[no-untyped-call]
     for gradient in (logits.grad, values.grad):
         assert gradient is not None
         assert not gradient[:, [0, 2]].any() and gradient[:STEPS, [1, 3]].any()
     del batch["replayed"]
-    metrics = loss_of(make(policy_cloning_cost=1.0, value_cloning_cost=1.0), logits, values, batch).metrics
+    metrics = loss_of(make(*CLEAR), logits, values, batch).metrics
     assert metrics["PolicyCloning"].item() == metrics["ValueCloning"].item() == 0.0
 
 
@@ -108,13 +133,13 @@ def test_cloning_pulls_replayed_rows_alone_and_none_where_all_are_fresh() -> Non
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.1, 0.4, 1.0]), st.sampled_from(["behaviour", "implied"]))
-def test_a_rejected_step_drops_out_of_deltas_carries_and_advantages(seed: int, threshold: float, kl_to: str) -> None:
+def test_a_rejected_step_drops_out_of_deltas_carries_and_advantages(seed: int, threshold: float, to: str) -> None:
     logits, values, batch = scene(seed)
-    output = loss_of(make(kl_threshold=threshold, kl_to=kl_to, entropy_cost=0.0), logits, values, batch)
+    output = loss_of(make(KLMask(threshold=threshold, to=to), entropy_cost=0.0), logits, values, batch)
     policy_loss = value_loss = kept = 0.0
     pi, mu = logits.detach()[:-1].softmax(2), batch["extras"]["logits"].softmax(2)
     implied = torch.minimum(pi, mu)
-    other = mu if kl_to == "behaviour" else implied / implied.sum(2, keepdim=True)
+    other = mu if to == "behaviour" else implied / implied.sum(2, keepdim=True)
     kl = (pi * (pi.log() - other.log())).sum(2)
     for b in range(ROWS):
         v = [each.item() for each in values[:, b]]
@@ -147,12 +172,12 @@ def test_only_what_is_strictly_below_the_threshold_is_learnt_from() -> None:
     at = (2, 0)
     threshold = reverse[at].item()
     accepted = [
-        loss_of(make(kl_threshold=each), logits, values, batch).metrics["Accepted"].item()
+        loss_of(make(KLMask(threshold=each)), logits, values, batch).metrics["Accepted"].item()
         for each in (threshold * (1 - 1e-9), threshold * (1 + 1e-9))
     ]
     assert accepted[1] - accepted[0] == pytest.approx(1 / batch["mask"].sum().item())
     agreeing = {**batch, "extras": {**batch["extras"], "logits": logits[:-1].detach()}}
-    tiny_threshold = loss_of(make(kl_threshold=1e-9), logits, values, agreeing).metrics
+    tiny_threshold = loss_of(make(KLMask(threshold=1e-9)), logits, values, agreeing).metrics
     assert tiny_threshold["Accepted"].item() == 1.0
 
 
@@ -170,10 +195,9 @@ def test_the_entropy_may_be_that_of_fresh_rows_alone() -> None:
 @pytest.mark.parametrize(("target", "rises"), [(0.2, False), (1.09, True)])
 def test_the_entropys_weight_rises_where_the_entropy_is_below_its_target(target: float, rises: bool) -> None:
     logits, values, batch = scene(5)
-    spec = make(target_entropy=target, entropy_cost=0.01)
+    spec = make(TargetEntropy(target=target), entropy_cost=0.01)
     network: Any = spec.make_network()
-    cost = spec._log_entropy_cost(network)
-    output = loss_of(spec, logits, values, batch, log_entropy_cost=cost)
+    output = loss_of(spec, logits, values, batch, network=network)
     assert output.metrics["EntropyCost"].item() == pytest.approx(0.01)
     output.loss.mean().backward()  # type: ignore[no-untyped-call]
     entropy = output.metrics["Entropy"].item()
@@ -184,9 +208,9 @@ def test_the_entropys_weight_rises_where_the_entropy_is_below_its_target(target:
 
 def test_the_entropys_weight_has_no_part_in_the_gradient_of_the_policy_but_as_a_factor() -> None:
     gradients = []
-    for spec in (make(entropy_cost=0.01), make(entropy_cost=0.01, target_entropy=0.5)):
+    for spec in (make(entropy_cost=0.01), make(TargetEntropy(target=0.5), entropy_cost=0.01)):
         logits, values, batch = scene(6)
-        output = loss_of(spec, logits, values, batch, log_entropy_cost=spec._log_entropy_cost(spec.make_network()))
+        output = loss_of(spec, logits, values, batch, network=spec.make_network())
         output.loss.mean().backward()  # type: ignore[no-untyped-call]
         gradients.append(logits.grad)
     torch.testing.assert_close(*gradients)
@@ -194,7 +218,7 @@ def test_the_entropys_weight_has_no_part_in_the_gradient_of_the_policy_but_as_a_
 
 def test_seeds_kl_cost_adds_the_mean_log_ratio() -> None:
     logits, values, batch = scene(7)
-    plain, with_kl = (loss_of(make(kl_cost=cost), logits, values, batch).loss.mean() for cost in (0.0, 2.0))
+    plain, with_kl = (loss_of(spec, logits, values, batch).loss.mean() for spec in (make(), make(KLCost(cost=2.0))))
     action, mask = batch["action"], batch["mask"]
     ratio = Categorical(logits=batch["extras"]["logits"]).log_prob(action)
     ratio = ratio - Categorical(logits=logits.detach()[:-1]).log_prob(action)
@@ -206,23 +230,102 @@ def test_seeds_kl_cost_adds_the_mean_log_ratio() -> None:
 
 def test_what_no_loss_reads_is_not_stored() -> None:
     assert list(make().extras) == ["logits"]
-    assert list(make(policy_cloning_cost=0.1).extras) == ["logits"]
-    assert set(make(value_cloning_cost=0.1, store_version=True).extras) == {"logits", "value", "version"}
+    assert list(make(PolicyCloning()).extras) == ["logits"]
+    assert set(make(ValueCloning(), store_version=True).extras) == {"logits", "value", "version"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("made", "message"),
     [
-        ({"entropy_rows": "replayed"}, "entropy_rows must be 'all' or 'fresh', got 'replayed'"),
-        ({"kl_to": "mu"}, "kl_to must be 'behaviour' or 'implied', got 'mu'"),
-        ({"kl_threshold": 0.0}, "kl_threshold must be > 0, got 0.0"),
-        ({"policy_cloning_cost": -1.0}, "policy_cloning_cost must be >= 0 and finite, got -1.0"),
-        ({"target_entropy": 1.2}, "target_entropy must lie between 0 and 1.1 nats, those of 3 actions that are equal"),
-        ({"target_entropy": 0.5, "entropy_cost": 0.0}, "entropy_cost must be > 0 where target_entropy adjusts it"),
-        ({"store_version": 1}, "store_version must be True or False, got 1"),
+        (lambda: make(entropy_rows="replayed"), "entropy_rows must be 'all' or 'fresh', got 'replayed'"),
+        (lambda: KLMask(to="mu"), "KLMask.to must be 'behaviour' or 'implied', got 'mu'"),
+        (lambda: KLMask(threshold=0.0), "KLMask.threshold must be > 0, got 0.0"),
+        (lambda: PolicyCloning(cost=-1.0), "PolicyCloning.cost must be >= 0 and finite, got -1.0"),
+        (lambda: KLCost(), "KLCost.cost must be a number, of at most 1e+30, got None"),
+        (
+            lambda: make(TargetEntropy(target=1.2)),
+            "TargetEntropy.target must lie between 0 and 1.1 nats, those of 3 actions that are equally likely, got 1.2",
+        ),
+        (
+            lambda: make(TargetEntropy(target=0.5), entropy_cost=0.0),
+            "entropy_cost must be > 0 where TargetEntropy adjusts it, got 0.0",
+        ),
+        (lambda: make(store_version=1), "store_version must be True or False, got 1"),
+        (
+            lambda: make(terms=(PolicyCloning,)),
+            "VTraceAgent.terms must be terms such as (@PolicyCloning(), @KLMask()), with brackets, got <class",
+        ),
+        (
+            lambda: make(KLMask(), KLMask(to="implied")),
+            "VTraceAgent.terms must have one term of a kind, got 2 of",
+        ),
     ],
 )
-def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_arguments_out_of_range_are_refused(made: Any, message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        make(**arguments)
+        made()
     assert str(caught.value).startswith(message)
+
+
+def test_a_single_term_needs_no_brackets() -> None:
+    assert list(make(terms=KLMask()).terms) == [KLMask()]
+
+
+# Names of before.
+
+MOVED = [
+    ("policy_cloning_cost", 0.0, "0.01", "PolicyCloning.cost"),
+    ("value_cloning_cost", 0.0, "0.005", "ValueCloning.cost"),
+    ("kl_threshold", None, "0.3", "KLMask.threshold"),
+    ("kl_to", "behaviour", "'implied'", "KLMask.to"),
+    ("target_entropy", None, "0.5", "TargetEntropy.target"),
+    ("entropy_cost_adjustment_speed", 10.0, "5.0", "TargetEntropy.speed"),
+    ("kl_cost", 0.0, "0.1", "KLCost.cost"),
+]
+
+
+@pytest.mark.parametrize(("name", "default", "other", "now"), MOVED)
+def test_a_flat_name_of_before_is_refused_with_the_new_binding(
+    name: str, default: Any, other: str, now: str, tmp_path: Path
+) -> None:
+    remedy = f"bind VTraceAgent.terms = (@{now.partition('.')[0]}(),) and {now}"
+    with pytest.raises(TypeError, match=re.escape(f"VTrace has no hyperparameter {name!r} any more: {remedy}")):
+        make(**{name: default})
+    sentence = re.escape(f"VTraceAgent has no parameter {name!r} any more: {remedy}")
+    with pytest.raises(ConfigError, match=sentence):
+        load_config([], [f"VTraceAgent.{name} = {other}"], CONFIGURABLES)
+    saved = tmp_path / "config.gin"
+    saved.write_text(f"VTraceAgent.{name} = {other}\nVTraceAgent.batch_size = 7\n")
+    with pytest.raises(ConfigError, match=r"config\.gin \(line 1\): " + sentence):
+        load_config([], [], CONFIGURABLES, saved=saved)
+    # A run that did without the term goes on.
+    saved.write_text(f"VTraceAgent.{name} = {default!r}\nVTraceAgent.batch_size = 7\n")
+    load_config([], [], CONFIGURABLES, saved=saved)
+    assert gin.query_parameter("VTraceAgent.batch_size") == 7
+
+
+def test_terms_are_bound_each_under_its_own_name() -> None:
+    gin.parse_config(
+        "VTraceAgent.terms = (@TargetEntropy(), @KLMask())\nTargetEntropy.target = 0.5\nKLMask.to = 'implied'"
+    )
+    spec = VTrace(Box(-1, 1, (2,), np.float32), Discrete(ACTIONS), stack_size=1, network=tiny, device="cpu")
+    assert list(spec.terms) == [TargetEntropy(target=0.5), KLMask(to="implied")]
+    gin.clear_config()
+    there: Any = cloudpickle.loads(cloudpickle.dumps(spec))
+    assert there.terms == spec.terms
+
+
+class Pull(Term):
+    """A term of a user's own: the values' mean square."""
+
+    def loss(self, rows: Rows) -> Tensor:
+        pull = rows.metrics["Pull"] = masked_mean(rows.values**2, rows.mask)
+        return 3.0 * pull
+
+
+def test_a_term_of_ones_own_is_added_and_reported() -> None:
+    logits, values, batch = scene(8)
+    plain, pulled = (loss_of(spec, logits, values, batch) for spec in (make(), make(Pull())))
+    square = (values[:-1] ** 2 * batch["mask"]).sum().item() / batch["mask"].sum().item()
+    assert pulled.metrics["Pull"].item() == pytest.approx(square)
+    assert (pulled.loss.mean() - plain.loss.mean()).item() == pytest.approx(3 * square)

@@ -261,7 +261,7 @@ def test_the_files_of_the_paper_keep_its_networks(tmp_path: Path, build: Build) 
         assert isinstance(made, TurnBasedAgent)
         blank = create_network((1, 84, 84), made.spec.num_actions, torso=ImpalaTorso)
         assert count_parameters(made.learner.network) == count_parameters(blank)
-        assert made.spec._loss_type == "huber"
+        assert made.spec.loss_type == "huber"
         assert made.learner.network.initializer == "torch"  # type: ignore[union-attr]
 
 
@@ -328,12 +328,12 @@ def test_apex_has_the_optimiser_of_the_paper_or_of_rela(
     name: str, centred: bool, decay: float, eps: float, epsilon: float
 ) -> None:
     spec = of_atari(name)
-    optimizer: Any = spec._optimizer([nn.Parameter(torch.zeros(1))])
+    optimizer: Any = spec.optimizer([nn.Parameter(torch.zeros(1))])
     (group,) = optimizer.param_groups
     assert type(optimizer).__name__ == "RMSprop"
     found = {name: group[name] for name in ("lr", "alpha", "eps", "momentum", "centered")}
     assert found == {"lr": 0.00025 / 4, "alpha": decay, "eps": eps, "momentum": 0.0, "centered": centred}
-    assert spec._epsilon.evaluation == epsilon
+    assert spec.epsilon_eval == epsilon
 
 
 CONVOLUTIONS = (8 * 8 * 4 * 32 + 32) + (4 * 4 * 32 * 64 + 64) + (3 * 3 * 64 * 64 + 64)
@@ -365,7 +365,7 @@ def lstm_parameters(inputs: int, units: int) -> int:
 )
 def test_r2d2_has_the_network_and_the_loss_of_seed_rl_or_of_rela(name: str, loss_type: str, parameters: int) -> None:
     spec = of_atari(name)
-    assert spec._loss_type == loss_type
+    assert spec.loss_type == loss_type
     assert count_parameters(spec.make_network()) == parameters
 
 

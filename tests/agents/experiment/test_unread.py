@@ -192,6 +192,10 @@ class TestWhatMayBeRead:
         ]
         choices += [[f"create_network.torso = {name}"] for name in ("'mlp'", "'nature'", "'1m'", "@CentredTorso")]
         choices += [["create_agent.agent_name = 'vtrace'", "VTraceAgent.sources = [('standard', 0.5), ('elite', 0.5)]"]]
+        terms = ", ".join(
+            f"@{name}()" for name in ("PolicyCloning", "ValueCloning", "KLMask", "TargetEntropy", "KLCost")
+        )
+        choices += [["create_agent.agent_name = 'vtrace'", f"VTraceAgent.terms = ({terms})"]]
         choices += [["create_network.initializer = 'variance_scaling'"]]
         choices += [["Runner.create_environment_fn = @create_minatar_environment"]]
         first = {name: next(iter(inspect.signature(thing).parameters), "") for name, thing in BY_NAME.items()}

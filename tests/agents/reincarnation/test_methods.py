@@ -331,9 +331,9 @@ def test_what_the_guide_does_is_played_and_learnt_from_in_training_alone() -> No
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        (DQfD, {"margin": -1.0}, "margin must be >= 0, got -1.0"),
+        (DQfD, {"margin": -1.0}, "margin must be >= 0 and finite, got -1.0"),
         (DQfD, {"lr_decay": 2}, "lr_decay must be True or False, got 2"),
-        (PretrainedDQN, {"cql_coefficient": -0.5}, "cql_coefficient must be >= 0, got -0.5"),
+        (PretrainedDQN, {"cql_coefficient": -0.5}, "cql_coefficient must be >= 0 and finite, got -0.5"),
         (
             PretrainedDQN,
             {"learning_rate_decay": 9},

@@ -168,7 +168,7 @@ def a_batch(kind: Any) -> tuple[Any, Any, Any]:
 
 def test_vtraces_term_is_a_mean_over_decisions_and_the_network_is_run_once() -> None:
     spec, network, batch = a_batch(KickstartingVTrace)
-    spec._coefficient, spec._temperature = 2.0, 0.5
+    spec.distill_loss_coefficient, spec.distill_temperature = 2.0, 0.5
     inputs = [batch[name] for name in ("observation", "previous_action", "previous_reward", "first", STATE)]
     (logits, _), _ = network(*inputs)
     mask, labels = batch["mask"], batch["extras"][LABEL]
@@ -189,7 +189,7 @@ def test_vtraces_term_is_a_mean_over_decisions_and_the_network_is_run_once() -> 
 
 def test_r2d2s_term_is_of_the_values_before_their_rescaling_after_the_burn_in() -> None:
     spec, network, batch = a_batch(QDaggerR2D2)
-    spec._coefficient, spec._temperature = 2.0, 0.5
+    spec.distill_loss_coefficient, spec.distill_temperature = 2.0, 0.5
     q = spec.unrolled_values(network, batch)
     mask, labels = batch["mask"], batch["extras"][LABEL]
     expected = torch.zeros(4)
@@ -290,7 +290,7 @@ def test_a_run_resumes_bit_for_bit_in_each_phase(name: str, teacher_dir: Path, t
         (
             "kickstarting_vtrace_cartpole",
             ["KickstartingVTraceAgent.distill_loss_coefficient = -1.0"],
-            "distill_loss_coefficient must be >= 0, got -1.0",
+            "distill_loss_coefficient must be >= 0 and finite, got -1.0",
         ),
     ],
 )

@@ -418,7 +418,7 @@ def test_an_environment_that_shows_the_teacher_nothing_is_refused() -> None:
     ("arguments", "message"),
     [
         ({"distill_temperature": 0.0}, "distill_temperature must be > 0, got 0.0"),
-        ({"distill_loss_coefficient": -1.0}, "distill_loss_coefficient must be >= 0, got -1.0"),
+        ({"distill_loss_coefficient": -1.0}, "distill_loss_coefficient must be >= 0 and finite, got -1.0"),
         (
             {"distill_type": "all"},
             "distill_type must be one of 'policy_only', 'policy_and_value', 'value_only', got 'all'",

@@ -61,10 +61,10 @@ def test_a_prioritised_replay_of_large_images_has_the_bytes_too() -> None:
 def test_an_agent_takes_bytes_in_the_place_of_observations() -> None:
     spec = DQN(IMAGE, gym.spaces.Discrete(2), stack_size=1, replay_bytes=100_000)
     for num_envs in (1, 4):
-        replay = spec.make_replay(None, 0, num_envs)
+        replay = spec.make_replay(0, num_envs)
         assert 99_000 < replay.nbytes <= 100_000
         assert replay.num_envs == num_envs
-    assert DQN(IMAGE, gym.spaces.Discrete(2)).make_replay(None, 0).facts()["capacity"] == 1_000_000
+    assert DQN(IMAGE, gym.spaces.Discrete(2)).make_replay(0).facts()["capacity"] == 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_an_agent_takes_bytes_in_the_place_of_observations() -> None:
             "replay_bytes must be None where replay_compression='lz4', as packed observations have no fixed size, got "
             "1000000: bind replay_capacity",
         ),
-        ({"replay_bytes": 0}, "replay_bytes must be >= 1 byte, got 0"),
-        ({"replay_bytes": 0.5}, r"replay_bytes must be a whole number \(byte\), got 0.5"),
+        ({"replay_bytes": 0}, "replay_bytes must be >= 1 byte, or None for replay_capacity, got 0"),
+        ({"replay_bytes": 0.5}, r"replay_bytes must be a whole number \(byte\), or None for replay_capacity, got 0.5"),
         (
             {"replay_bytes": 100},
             "replay_bytes must be >= 295, which one transition of each environment takes, got 100",
@@ -89,7 +89,7 @@ def test_an_agent_takes_bytes_in_the_place_of_observations() -> None:
 )
 def test_wrong_bytes_are_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{sentence}"):
-        DQN(IMAGE, gym.spaces.Discrete(2), **arguments).make_replay(None, 0)
+        DQN(IMAGE, gym.spaces.Discrete(2), **arguments).make_replay(0)
 
 
 @pytest.mark.parametrize(

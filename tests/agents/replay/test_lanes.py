@@ -306,7 +306,7 @@ class TestPacked:
     def test_an_agents_replay_is_packed_where_its_gin_says_so(self) -> None:
         space = Box(0, 255, (84, 84), np.uint8)
         plain, packed = (
-            DQN(space, gym.spaces.Discrete(2), replay_compression=each).make_replay(100, 0, num_envs=2)
+            DQN(space, gym.spaces.Discrete(2), replay_compression=each, replay_capacity=100).make_replay(0, num_envs=2)
             for each in (None, "lz4")
         )
         assert packed.nbytes < 0.1 * plain.nbytes

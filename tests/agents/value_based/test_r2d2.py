@@ -316,7 +316,7 @@ def test_a_priority_bound_to_dqn_is_refused_too() -> None:
         ({"one_step_loss": True}, "one_step_loss must be False with agent 'r2d2', got True"),
         ({"replay_eviction": "reservoir"}, "replay_eviction must be 'oldest' with agent 'r2d2', got 'reservoir'"),
         ({"priority": "error"}, "priority must not be bound with agent 'r2d2', whose sequences have one made by R2D2A"),
-        ({"loss_type": "l1"}, "loss_type must be one of 'huber', 'mse', got 'l1'"),
+        ({"loss_type": "l1"}, "loss_type must be 'huber' or 'mse', got 'l1'"),
         ({"replay_capacity": 3}, "replay_capacity must be >= 4 rows, state_period for each of 1 environments, got 3"),
         ({"network": create_network}, "network must be one over sequences with agent 'r2d2', such as "),
     ],

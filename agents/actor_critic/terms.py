@@ -1,0 +1,243 @@
+"""What V-trace's loss may have besides: CLEAR's cloning, LASER's mask, SEED RL's target entropy and KL cost.
+
+Each is an object that gin binds, in the order in which the loss adds them::
+
+    VTraceAgent.terms = (@PolicyCloning(), @KLMask())
+    KLMask.threshold = 0.3
+
+A term of your own is a subclass of `Term` under the decorator `part`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from async_wrappers.agents.losses.actor_critic import implied_policy, kl_divergence, masked_mean, over_executed
+from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, choice, must, number, part
+
+__all__ = [
+    "MOVED",
+    "KLCost",
+    "KLMask",
+    "PolicyCloning",
+    "Rows",
+    "TargetEntropy",
+    "Term",
+    "ValueCloning",
+    "check_terms",
+]
+
+_LARGEST_LOG_COST = 20.0  # of an entropy's learnt weight, as SEED RL bounds it
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What V-trace's loss knows of a batch of B unrolls of T rows; mu is the policy that acted, pi the one that learns.
+
+    Attributes:
+        logits: Of pi, `[T, B, A]`; of chunks of H actions `[T, B, H, A]`, as those of mu.
+        mu: Logits of mu, without gradient.
+        values: V(x_s), `[T, B]`.
+        log_pi: log pi(a_s | x_s), `[T, B]`.
+        log_mu: log mu(a_s | x_s), `[T, B]`.
+        entropies: Means of pi's entropy, `[B]`.
+        mask: 1 where a decision was made, else 0, `[T, B]`.
+        replayed: 1 where it comes of a replay, else 0, `[T, B]`.
+        extras: What the policy left beside its actions, by name.
+        executed: Which entries of chunks were executed, bool `[T, B, H]`; None without chunks.
+        clip_rho: rho-bar.
+        network: What is learnt, with the parameters that terms have given it.
+        metrics: What is reported, by name; terms add theirs.
+    """
+
+    logits: Tensor
+    mu: Tensor
+    values: Tensor
+    log_pi: Tensor
+    log_mu: Tensor
+    entropies: Tensor
+    mask: Tensor
+    replayed: Tensor
+    extras: Any
+    executed: Tensor | None
+    clip_rho: float
+    network: Any
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+
+    def kl(self, logits: Tensor, other_logits: Tensor) -> Tensor:
+        """Return KL(p || q) `[T, B]` of the policies p and q of logits, over the executed entries of chunks."""
+        return over_executed(kl_divergence(logits, other_logits), self.executed)
+
+
+class Term:
+    """What V-trace's loss asks of an addition; each method has a default that changes nothing.
+
+    Attributes:
+        needs_value: Whether the policy is to leave the value that it computed beside its action, as "value".
+    """
+
+    needs_value: ClassVar[bool] = False
+
+    def check(self, actions: int, chunk: int | None, entropy_cost: float) -> None:
+        """Refuse settings that do not fit the agent's, with a ValueError.
+
+        Args:
+            actions: How many there are.
+            chunk: Actions of a decision where it gives several, H.
+            entropy_cost: Of the agent.
+        """
+
+    def extend(self, network: nn.Module, entropy_cost: float) -> None:
+        """Give a new network the parameters that the term learns."""
+
+    def accepts(self, rows: Rows) -> Tensor | float:
+        """Return 1 where policy and value may be learnt from a decision, else 0, `[T, B]`."""
+        return 1.0
+
+    def entropy_cost(self, cost: Any, rows: Rows) -> Any:
+        """Return the weight of the entropy, which would be `cost`."""
+        return cost
+
+    def loss(self, rows: Rows) -> Tensor | float:
+        """Return what is added to the loss, `[B]` or a number."""
+        return 0.0
+
+
+@part
+class PolicyCloning(Term):
+    """CLEAR's cloning of the policy (Rolnick et al. 2018): KL(mu || pi) on replayed rows."""
+
+    cost: float = number(0.01, "Weight of the divergence.", NOT_NEGATIVE)
+
+    def loss(self, rows: Rows) -> Tensor:
+        """See `Term`."""
+        cloning = rows.metrics["PolicyCloning"] = masked_mean(rows.kl(rows.mu, rows.logits), rows.replayed)
+        return self.cost * cloning
+
+
+@part
+class ValueCloning(Term):
+    """CLEAR's cloning of the value (Rolnick et al. 2018): replayed rows keep the value that mu's network gave."""
+
+    needs_value: ClassVar[bool] = True
+
+    cost: float = number(0.005, "Weight of the squared difference.", NOT_NEGATIVE)
+
+    def loss(self, rows: Rows) -> Tensor:
+        """See `Term`."""
+        cloning = rows.metrics["ValueCloning"] = masked_mean((rows.values - rows.extras["value"]) ** 2, rows.replayed)
+        return self.cost * cloning
+
+
+@part
+class KLMask(Term):
+    """LASER's trust region (Schmitt et al. 2020): neither policy nor value is learnt from a decision far off pi."""
+
+    threshold: float = number(0.3, "Divergence from which on a decision is left out.", POSITIVE)
+    to: str = choice(
+        "behaviour",
+        'Which divergence that is: ``"behaviour"``, KL(pi || mu); or ``"implied"``, from pi to the policy whose value '
+        "V-trace learns, proportional to min(rho-bar mu, pi).",
+        "behaviour",
+        "implied",
+    )
+
+    def check(self, actions: int, chunk: int | None, entropy_cost: float) -> None:
+        """See `Term`."""
+        must(
+            chunk is None or self.to != "implied",
+            "KLMask.to must be 'behaviour' where decisions give chunks of actions, got 'implied'",
+        )
+
+    @torch.no_grad()
+    def accepts(self, rows: Rows) -> Tensor:
+        """See `Term`."""
+        logits = rows.logits.detach()
+        other = implied_policy(logits, rows.mu, rows.clip_rho) if self.to == "implied" else rows.mu
+        near = (rows.kl(logits, other) < self.threshold).float()
+        rows.metrics["Accepted"] = masked_mean(near, rows.mask)
+        return near
+
+
+@part
+class TargetEntropy(Term):
+    """SEED RL's target of the entropy: its weight rises where the entropy is below, as a Lagrange multiplier.
+
+    The weight is exp(speed x parameter), and begins at `VTraceAgent.entropy_cost`.
+    """
+
+    target: float = number(None, "Entropy at which the policy is held, in nats.")
+    speed: float = number(10.0, "How fast the weight follows.", POSITIVE)
+
+    def check(self, actions: int, chunk: int | None, entropy_cost: float) -> None:
+        """See `Term`."""
+        most = math.log(actions) * (chunk or 1)
+        of_chunks = "" if chunk is None else f"{chunk} times "
+        must(
+            0 < self.target < most,
+            f"TargetEntropy.target must lie between 0 and {most:.3g} nats, those of {of_chunks}{actions} actions that "
+            f"are equally likely, got {self.target}",
+        )
+        must(entropy_cost > 0, f"entropy_cost must be > 0 where TargetEntropy adjusts it, got {entropy_cost}")
+
+    def extend(self, network: nn.Module, entropy_cost: float) -> None:
+        """Let the parameter lie in the network, to be in its checkpoints and under its optimiser."""
+        if not hasattr(network, "entropy_parameter"):
+            first = torch.tensor(math.log(entropy_cost) / self.speed).to(next(network.parameters()).device)
+            network.register_parameter("entropy_parameter", nn.Parameter(first))
+
+    def entropy_cost(self, cost: Any, rows: Rows) -> Tensor:
+        """See `Term`; the policy's gradient takes the weight for a constant."""
+        parameter, most = rows.network.entropy_parameter, _LARGEST_LOG_COST / self.speed
+        with torch.no_grad():
+            parameter.clamp_(-most, most)
+        learnt: Tensor = (self.speed * parameter).exp()
+        rows.metrics["EntropyCost"] = learnt
+        return learnt.detach()
+
+    def loss(self, rows: Rows) -> Tensor:
+        """See `Term`: the multiplier's part, whose gradient reaches the weight alone."""
+        return rows.metrics["EntropyCost"] * (rows.entropies.mean().detach() - self.target)
+
+
+@part
+class KLCost(Term):
+    """SEED RL's cost of the divergence: the mean of log mu(a) - log pi(a), an estimate of KL(mu || pi), on all rows."""
+
+    cost: float = number(None, "Weight of the mean.", NOT_NEGATIVE)
+
+    def loss(self, rows: Rows) -> Tensor:
+        """See `Term`."""
+        return self.cost * masked_mean(rows.log_mu - rows.log_pi, rows.mask)
+
+
+def check_terms(name: str, terms: Any) -> None:
+    """Refuse terms of V-trace's loss that are none, or two of one kind, with a ValueError."""
+    given = terms if isinstance(terms, list | tuple) else [terms]
+    for term in given:
+        if not isinstance(term, Term):
+            raise ValueError(f"{name} must be terms such as (@PolicyCloning(), @KLMask()), with brackets, got {term!r}")
+    kinds = [type(term).__name__ for term in given]
+    twice = next((kind for kind in kinds if kinds.count(kind) > 1), "")
+    must(not twice, f"{name} must have one term of a kind, got {kinds.count(twice)} of {twice}")
+
+
+def _moved(default: Any, kind: str, parameter: str) -> tuple[Any, str]:
+    return default, f"bind VTraceAgent.terms = (@{kind}(),) and {kind}.{parameter}"
+
+
+# Hyperparameters that V-trace had for these terms: the value without effect, and what is bound now.
+MOVED = {
+    "policy_cloning_cost": _moved(0.0, "PolicyCloning", "cost"),
+    "value_cloning_cost": _moved(0.0, "ValueCloning", "cost"),
+    "kl_threshold": _moved(None, "KLMask", "threshold"),
+    "kl_to": _moved("behaviour", "KLMask", "to"),
+    "target_entropy": _moved(None, "TargetEntropy", "target"),
+    "entropy_cost_adjustment_speed": _moved(10.0, "TargetEntropy", "speed"),
+    "kl_cost": _moved(0.0, "KLCost", "cost"),
+}

@@ -1,0 +1,291 @@
+"""What agents share that are a network, trained by gradient descent."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import attrs
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from async_wrappers.agents.learner import Learner, create_optimizer, polynomial_decay
+from async_wrappers.agents.policy import one_row
+from async_wrappers.agents.schema import Compute, Reader, each_array
+from async_wrappers.agents.settings import (
+    POSITIVE,
+    SHARE,
+    Range,
+    choice,
+    factory,
+    flag,
+    must,
+    number,
+    setting,
+    settings,
+    whole,
+)
+from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
+
+__all__ = ["NetworkAgent", "Remembering", "of_several"]
+
+
+def _check_path(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, str | Path):
+        raise ValueError(f"{name} must be a path, or None for the run's base_dir, got {value!r}")
+
+
+def _check_device(name: str, value: Any) -> None:
+    if not isinstance(value, str):  # `Compute` knows which ones there are
+        raise ValueError(f"{name} must be text, got {value!r}")
+
+
+def _check_bf16(name: str, value: Any) -> None:
+    if not isinstance(value, bool | np.bool_) and not (isinstance(value, str) and value == "auto"):
+        raise ValueError(f"{name} must be True, False or 'auto', got {value!r}")
+
+
+@settings
+class NetworkAgent(Spec):
+    """An agent that is a network, trained by gradient descent.
+
+    It pickles (with cloudpickle where a callable is a lambda) with all values of gin written down, so that another
+    process, whose gin is empty, makes the same policies and learners.
+
+    A subclass declares further settings, says with `settle` what must hold between them, and gives `build_network`,
+    `check_network` and the methods of `Spec`.
+    """
+
+    stack_size: int = whole(
+        4, "Observations of the last k decisions that the network sees, k.", 1, "observation", most=1000
+    )
+    gamma: float = number(0.99, "Discount.", SHARE)
+    discount_by: Literal["decision", "frame"] = choice(
+        "decision", '``"decision"``: gamma per decision, as in the papers; ``"frame"``: gamma ** interval.',
+        "decision", "frame",
+    )  # fmt: skip
+    optimizer: Callable[..., torch.optim.Optimizer] = factory(
+        create_optimizer, "From parameters to an optimiser.", "@create_optimizer"
+    )
+    learning_rate_decay: int | None = whole(
+        None,
+        "Updates over which the learning rate falls, to 0 unless `learning_rate_end` is given.",
+        1,
+        "update",
+        none="a fixed rate",
+    )
+    learning_rate_power: float = number(
+        1.0,
+        "Of the fall: 1 for a line, 2 for a parabola, as in TensorFlow's ``PolynomialDecay``.",
+        Range("be > 0 and finite", lambda value: 0 < value < math.inf),
+    )
+    learning_rate_end: float = number(
+        0.0, "Share of the learning rate that is left after `learning_rate_decay` updates.", SHARE
+    )
+    max_gradient_norm: float | None = number(None, "Clip the gradient to this norm.", POSITIVE, none="no clipping")
+    device: str = setting("auto", '``"auto"``, ``"cpu"`` or ``"cuda"``.', _check_device)
+    channels_last: bool = flag(
+        True, "Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md)."
+    )
+    bf16: bool | str = setting(
+        False,
+        'Forward passes in bfloat16; ``"auto"``: where the processor or GPU computes in it itself, as the run\'s first '
+        "line says; a run that goes on keeps what it began with.",
+        _check_bf16,
+    )
+    compile: bool = flag(
+        False,
+        "Compile the networks with ``torch.compile``; needs a C++ compiler (docs/how_to/faster_learning.md).",
+    )
+    summary_writing_frequency: int = whole(500, "Updates between two reports of the loss.", 1, "update")
+    diverged_dir: str | Path | None = setting(
+        None,
+        "Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir, the working "
+        "directory where there is none.",
+        _check_path,
+    )
+    decision_interval: int | None = whole(
+        1,
+        "Frames from one decision to the next, the environment's. gin does not bind it.",
+        1,
+        "frame",
+        none="frames that vary (random latencies, a real clock)",
+    )
+    seed: int = whole(0, "Of all that the agent draws.", 0, "", most=2**4096)
+
+    # From hyperparameters of earlier versions to the value that changed nothing, and what is bound in their place.
+    moved: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+
+    # What a subclass declares, and what `settle` derives.
+    network: Callable[..., nn.Module]
+    num_actions: int
+    first_action: int
+    weights_seed: int
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Collect the settings of a subclass, also of one that no decorator stands before."""
+        super().__init_subclass__(**arguments)
+        settings(cls)
+
+    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], **given: Any) -> None:
+        """See the class."""
+        if unknown := given.keys() - {field.name for field in attrs.fields(type(self))}:  # type: ignore[arg-type]
+            name = min(unknown)
+            remedy = f" any more: {self.moved[name][1]}" if name in self.moved else ""
+            raise TypeError(f"{type(self).__name__} has no hyperparameter {name!r}{remedy}")
+        self.observation_space, self.action_space = observation_space, action_space
+        self.__attrs_init__(**given)  # type: ignore[attr-defined]
+        self.compute = Compute(self.device, self.channels_last, self.bf16, self.compile)
+        self.settle()
+        self.reader = reader_of(observation_space, self.stack_size, self.compute, self.name)
+
+    def settle(self) -> None:
+        """Check what must hold between the settings, and derive what follows from them."""
+        power, end = self.learning_rate_power, self.learning_rate_end
+        must(
+            self.learning_rate_decay is not None or (power == 1 and end == 0),
+            "learning_rate_decay must be bound, in updates, where learning_rate_power or learning_rate_end is, got "
+            f"None beside {power} and {end}",
+        )
+
+    @property
+    def learning_rate_scale(self) -> Callable[[int], float] | None:
+        """From updates done to a factor of the learning rate; None where it stays."""
+        over = self.learning_rate_decay
+        if over is None:
+            return None
+        return partial(polynomial_decay, over=over, power=self.learning_rate_power, end=self.learning_rate_end)
+
+    def with_settings(self, **changed: Any) -> Self:
+        """Return the same agent with other values of some settings; they are taken as they are."""
+        other = object.__new__(type(self))
+        other.__dict__ |= self.__dict__ | changed
+        return other
+
+    def seeds(self, number: int) -> list[int]:
+        """Return so many seeds that follow from the agent's."""
+        return [int(child.generate_state(1)[0]) for child in np.random.SeedSequence(self.seed).spawn(number)]
+
+    # The network.
+
+    def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
+        """Call the factory for the agent's network; its weights are drawn from torch's generator."""
+        raise NotImplementedError
+
+    def check_network(self, network: nn.Module, read: Reader) -> None:
+        """Refuse a network that does not fit the observations, or gives what the agent cannot use: a ValueError."""
+        raise NotImplementedError
+
+    def make_network(self) -> nn.Module:
+        """Make the network with its first weights, where it computes.
+
+        Raises:
+            ValueError: The network does not fit the observations, or gives what the agent cannot use.
+        """
+        if isinstance(self.network, ReadyMade):
+            return self.compute.place(self.network())
+        with seeded(self.weights_seed):
+            network = self.build_network(self.network)
+            self.check_network(network, Reader(self.observation_space, self.stack_size, Compute("cpu")))
+        return self.compute.place(network)
+
+    def on_device(self, device: str) -> Self:
+        """Return the same agent with another device to compute on.
+
+        Raises:
+            ValueError: There is no such device.
+        """
+        there = copy.copy(self)  # which leaves out what lies on a device, as pickling does
+        there.device, there.compute = device, replace(self.compute, device=device)
+        there.reader = reader_of(self.observation_space, self.stack_size, there.compute, self.name)
+        return there
+
+    def of_stacks(self) -> Self:
+        """Return the same agent for observations that are stacks; see `Spec.of_stacks`."""
+        return self.with_settings(whole_stacks=True)
+
+    @property
+    def stored_in_stacks(self) -> int | None:
+        """Observations in a stack that is made of those stored, k; None where each of them is a stack."""
+        return None if self.whole_stacks else self.stack_size
+
+    # For the agent's surroundings: the runner, checkpoints, other processes.
+
+    @property
+    def observation_shape(self) -> Any:
+        """Shape of what the network reads, [k, *shape], or a dict of such."""
+        return self.reader.shape
+
+    def identity(self, learner: Learner) -> dict[str, Any]:
+        """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
+        return {
+            "agent": f"{type(self).__name__}Agent",
+            "observation_shape": each_array(list, self.observation_shape),
+            "actions": self.num_actions,
+            "network": {name: list(weight.shape) for name, weight in learner.network.named_parameters()},
+            "replay": learner.replay.facts(),
+            "optimizer": learner.optimizer_name,
+        }
+
+    def blank(self) -> Any:
+        """Return the observation that stands before an episode's first: zeros."""
+        return self.reader.blank()
+
+    def without_tuples(self, observation: Any) -> Any:
+        """Return an observation with a dict by position for each tuple of a Tuple space."""
+        return self.reader.without_tuples(observation)
+
+    def keep_diverged_in(self, directory: str | Path) -> None:
+        """Let learners put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        if self.diverged_dir is None:
+            self.diverged_dir = str(directory)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
+        return {**super().__getstate__(), "network": ReadyMade(self.make_network().cpu())}
+
+
+class Remembering(Spec):
+    """What agents with a `SequenceNetwork` share; a base to stand before `NetworkAgent`."""
+
+    make_network: Callable[[], nn.Module]
+    make_policy: Callable[..., Any]
+    reader: Reader
+
+    @cached_property
+    def state_size(self) -> int:
+        """Numbers that the network's core remembers; 0 without one."""
+        network: Any = self.make_network()
+        return int(network.state_size)
+
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether the network reads more than observations: what it remembers, or the action and reward before."""
+        network: Any = self.make_network()
+        return bool(network.feed_previous or network.state_size)
+
+    @cached_property
+    def features(self) -> gym.Space[Any] | None:  # type: ignore[override]
+        """What a worker's policy hands on in the place of actions, where the network remembers."""
+        return getattr(self.make_policy(), "features", None) if self.remembers else None
+
+    def in_worker(self, policy: Any) -> Any:
+        """Return a policy of rows as a worker calls it: with `act`, or in two halves where the network remembers."""
+        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples, self.whole_stacks)
+
+
+def of_several(number: int, learners: int) -> None:
+    """Refuse the number of a learner that is none of several.
+
+    Raises:
+        ValueError: As said.
+    """
+    if not 0 <= number < learners:
+        raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")

@@ -1,0 +1,307 @@
+"""A hyperparameter, declared once.
+
+An agent declares each of them as an attribute::
+
+    @agent("DQNAgent")
+    class DQN(NetworkAgent):
+        batch_size: int = whole(32, "Transitions per update.", 1, "transition")
+
+From the declaration are made the argument of the constructor, its check, the sentence that refuses a wrong value, the
+entry in the class's documentation, and the row on the reference page of gin parameters.
+
+* `number`, `whole`, `flag`, `choice`, `factory`: settings of one kind. `setting`: any other one, with its own check.
+* `agent`: makes the constructor and the documentation of a class, and lets gin bind it by a name.
+* `settings`: for a class that only others inherit from, which has no name in gin.
+* `part`: for a small object that an agent is given, such as a term of its loss.
+* `again`: a setting of a base with another default. `must`: what has to hold between several settings.
+
+The constructors of agents form a chain, since gin binds the arguments of each. What is bound to ``DQNAgent`` holds for
+the classes below it, unless they bind it under their own name or declare it anew. So the constructor of an agent knows
+the settings that the agent itself declares, and hands on all others. The last one, of `NetworkAgent`, sets the
+attributes and checks them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import attrs
+import gin
+import numpy as np
+
+__all__ = [
+    "NOT_NEGATIVE",
+    "POSITIVE",
+    "SHARE",
+    "WIDEST",
+    "Range",
+    "again",
+    "agent",
+    "choice",
+    "factory",
+    "flag",
+    "must",
+    "number",
+    "part",
+    "setting",
+    "settings",
+    "whole",
+]
+
+Check = Callable[[str, Any], None]
+"""From a setting's name and its value to nothing, or a ValueError that names both and the remedy."""
+
+_LARGEST = 1e30  # what a number may be: float32 ends at 3e38
+_MOST = 10**12  # observations, decisions, transitions or frames
+WIDEST = 10**6  # units of a layer, or outputs of a network
+
+
+class Range(NamedTuple):
+    """Where a number must lie.
+
+    Attributes:
+        words: After "must", such as ``"be > 0"``.
+        holds: Whether a number lies there; False for nan.
+    """
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+SHARE = Range("lie in [0, 1]", lambda value: 0 <= value <= 1)
+POSITIVE = Range("be > 0", lambda value: value > 0)
+NOT_NEGATIVE = Range("be >= 0 and finite", lambda value: 0 <= value < math.inf)
+
+
+# Declarations.
+
+
+def setting(default: Any, meaning: str, check: Check, allowed: str = "", qualified: bool = False) -> Any:
+    """Declare a setting of any kind.
+
+    Args:
+        default: Its value unless another one is given.
+        meaning: What it sets, in one sentence, with its unit.
+        check: Refuses a wrong value.
+        allowed: Which values are right, in words, where the meaning does not say it.
+        qualified: Whether a refusal names the setting as gin does, ``DQNAgent.network``.
+    """
+
+    def validate(instance: Any, attribute: Any, value: Any) -> None:
+        named = qualified or getattr(instance, "is_part", False)  # whose names alone say little
+        check(f"{instance.gin_name}.{attribute.name}" if named else attribute.name, value)
+
+    return attrs.field(default=default, kw_only=True, validator=validate, metadata={"meaning": meaning, "is": allowed})
+
+
+def number(default: float | None, meaning: str, range: Range | None = None, none: str | None = None) -> Any:
+    """Declare a real number.
+
+    Args:
+        default: As in `setting`.
+        meaning: As in `setting`.
+        range: Where it must lie; None for anywhere.
+        none: What None stands for, such as ``"no clipping"``; None where it is refused.
+    """
+    or_none = "" if none is None else f", or None for {none}"
+
+    def check(name: str, value: Any) -> None:
+        if value is None and none is not None:
+            return
+        # An infinite number passes: the range has the better sentence for it.
+        huge = isinstance(value, int | float) and _LARGEST < abs(value) < math.inf
+        if huge or not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise ValueError(f"{name} must be a number, of at most {_LARGEST:g}{or_none}, got {value!r}")
+        if range is not None and not range.holds(float(value)):
+            raise ValueError(f"{name} must {range.words}{or_none}, got {value}")
+
+    allowed = f"It must {range.words}{or_none}." if range else f"None stands for {none}." if none else ""
+    return setting(default, meaning, check, allowed)
+
+
+def whole(default: int | None, meaning: str, least: int, unit: str, none: str | None = None, most: int = _MOST) -> Any:
+    """Declare a whole number.
+
+    Args:
+        default: As in `setting`.
+        meaning: As in `setting`.
+        least: The smallest value that is right.
+        unit: What is counted, after `least`: ``"decision"`` for 1, else ``"decisions"``; empty for a mere number.
+        none: What None stands for; None where it is refused.
+        most: The largest value that is right.
+    """
+    or_none = "" if none is None else f", or None for {none}"
+    at_least = f">= {least} {unit}".rstrip()
+    in_brackets = f" ({unit})" if unit else ""
+
+    def check(name: str, value: Any) -> None:
+        if value is None and none is not None:
+            return
+        if not isinstance(value, int | np.integer) or isinstance(value, bool):
+            raise ValueError(f"{name} must be a whole number{in_brackets}{or_none}, got {value!r}")
+        if value < least:
+            raise ValueError(f"{name} must be {at_least}{or_none}, got {value}")
+        if value > most:
+            raise ValueError(f"{name} must be <= {most:,}{in_brackets}, got {value}")
+
+    return setting(default, meaning, check, f"It must be {at_least}{or_none}.")
+
+
+def flag(default: bool, meaning: str) -> Any:
+    """Declare a setting that is True or False."""
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+
+    return setting(default, meaning, check)
+
+
+def choice(default: str | None, meaning: str, *words: str, none: bool = False) -> Any:
+    """Declare a setting that is one of some words, or None where `none` says so."""
+    allowed = " or ".join(map(repr, words)) if len(words) < 3 else f"one of {', '.join(map(repr, words))}"
+    allowed += " or None" * none
+
+    def check(name: str, value: Any) -> None:
+        if not (value is None and none) and not (isinstance(value, str) and value in words):
+            raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
+    told = all(word in meaning for word in words)
+    return setting(default, meaning, check, "" if told else f"It must be {allowed}.")
+
+
+def factory(default: Callable[..., Any] | None, meaning: str, example: str) -> Any:
+    """Declare a function or a class.
+
+    Args:
+        default: As in `setting`; where it is None, None is right.
+        meaning: As in `setting`.
+        example: Another one, as gin writes it.
+    """
+
+    def check(name: str, value: Any) -> None:
+        if not callable(value) and not (value is None and default is None):
+            raise ValueError(f"{name} must be a function or a class, such as {example}, got {value!r}")
+
+    return setting(default, meaning, check, qualified=True)
+
+
+def again(kind: type, name: str, default: Any) -> Any:
+    """Declare a setting of a base with another default."""
+    field = getattr(attrs.fields(kind), name)
+    return attrs.field(default=default, kw_only=True, validator=field.validator, metadata=field.metadata)
+
+
+def must(holds: bool, sentence: str) -> None:
+    """Raise a ValueError with a sentence unless something holds, such as what two settings must have in common."""
+    if not holds:
+        raise ValueError(sentence)
+
+
+# What is made of them.
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def settings(kind: Kind) -> Kind:
+    """Collect the settings that a class declares, for the agents that inherit from it."""
+    if "declared" in vars(kind):
+        return kind
+    kind.declared = tuple(  # type: ignore[attr-defined]
+        name for name, value in vars(kind).items() if type(value).__name__ == "_CountingAttr"
+    )
+    # attrs keeps the fields and runs their checks; the constructor is NetworkAgent's.
+    return attrs.define(kind, init=False, slots=False, eq=False, repr=False, auto_attribs=False)
+
+
+def agent(name: str, refuse: Callable[[str, Mapping[str, Any]], None] | None = None) -> Callable[[Kind], Kind]:
+    """Return a decorator that makes an agent of a class: its constructor, its documentation, its name in gin.
+
+    Args:
+        name: In gin, such as ``"DQNAgent"``.
+        refuse: Refuses settings of a base that the agent and those below it do not read, with a ValueError. It is given
+            the agent's `name` and the settings that are bound to these, without those that are bound to the base.
+    """
+
+    def decorate(kind: Kind) -> Kind:
+        settings(kind)
+        own = _own(kind)
+        if "__init__" not in vars(kind):
+            kind.__init__ = _constructor(kind, own, refuse)  # type: ignore[misc]
+        kind.__doc__ = _documented(kind, own)
+        kind.gin_name = name  # type: ignore[attr-defined]
+        configurable: Kind = gin.configurable(name, module="agents", denylist=["decision_interval"])(kind)
+        return configurable
+
+    return decorate
+
+
+def part(kind: Kind) -> Kind:
+    """Make a class of immutable objects that an agent is given: constructor, documentation, the class's name in gin."""
+    made = attrs.define(kind, frozen=True, slots=False, repr=True, auto_attribs=False)
+    entries = [_entry(field) for field in attrs.fields(made)]
+    made.__doc__ = _with_arguments(kind, entries)
+    made.gin_name, made.is_part = kind.__name__, True  # type: ignore[attr-defined]
+    configurable: Kind = gin.configurable(kind.__name__, module="agents")(made)
+    return configurable
+
+
+def _own(kind: type) -> list[Any]:
+    """Return the settings that no base with a name in gin has, and those that are declared anew."""
+    named = _named_bases(kind)
+    names = {
+        name
+        for base in kind.__mro__
+        if "declared" in vars(base) and not any(issubclass(each, base) for each in named)
+        for name in vars(base)["declared"]
+    }
+    return [field for field in attrs.fields(kind) if field.name in names]
+
+
+def _named_bases(kind: type) -> list[type]:
+    return [base for base in kind.__mro__[1:] if "gin_name" in vars(base)]
+
+
+def _constructor(
+    kind: type, own: list[Any], refuse: Callable[[str, Mapping[str, Any]], None] | None
+) -> Callable[..., None]:
+    defaults = {field.name: field.default for field in own}
+
+    def __init__(self: Any, observation_space: Any, action_space: Any, **given: Any) -> None:
+        if refuse is not None:
+            refuse(self.name, given)
+        super(kind, self).__init__(  # type: ignore[arg-type]
+            observation_space, action_space, **{**defaults, **given}
+        )
+
+    positional = ("self", "observation_space", "action_space")
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in positional]
+    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
+    if _named_bases(kind):
+        parameters.append(inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD))
+    __init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    __init__.__qualname__, __init__.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
+    return __init__
+
+
+def _documented(kind: type, own: list[Any]) -> str:
+    """Return a class's documentation with its settings, as a section of arguments."""
+    entries = ["observation_space: The environment's.", "action_space: The environment's.", *map(_entry, own)]
+    if bases := _named_bases(kind):
+        entries.append(f"shared: Those of {' and '.join(f'`{base.__name__}`' for base in bases)}.")
+    return _with_arguments(kind, entries)
+
+
+def _entry(field: Any) -> str:
+    return f"{field.name}: {' '.join(filter(None, field.metadata.values()))}"
+
+
+def _with_arguments(kind: type, entries: list[str]) -> str:
+    lines = [textwrap.fill(entry, 112, subsequent_indent="    ") for entry in entries]
+    described = inspect.cleandoc(kind.__doc__ or "")
+    return described + ("\n\nArgs:\n" + textwrap.indent("\n".join(lines), "    ") if lines else "")
