@@ -67,6 +67,11 @@ class Way:
         """Whether its agent has a core."""
         return self.config == _LSTM and "create_actor_critic.core = None" not in self.bindings
 
+    @property
+    def is_told(self) -> bool:
+        """Whether its observations tell the actions on their way."""
+        return set(_TOLD) <= set(self.bindings)
+
 
 def _at(delay: int) -> tuple[str, ...]:
     return (f"RealtimeDelay.delay = {delay}",)
@@ -137,18 +142,13 @@ create_atari_environment.sticky_actions = False
 """
 
 
+# Acrobot pays the same on every frame until its goal: while the values fall from 0 to what that comes to, the advantages
+# are noise, in which a policy that reads its own actions loses its entropy before it has seen the goal. A weight of
+# 0.003 does not bring it back, one that is learnt does.
+_OF_READERS = {"acrobot": ("VTraceAgent.target_entropy = 0.2",)}  # nats
 # What an LSTM gives at first is near 0, so that all actions are about equally likely, and torques that change on every
-# frame do not swing the links. With a skip and larger first weights of the head the first policies do. Acrobot pays the
-# same on every frame until its goal: while the values fall from 0 to what that comes to, the advantages are noise, in
-# which these policies lose their entropy before they have seen the goal. A weight of 0.003 does not bring it back, one
-# that is learnt does.
-_OF_LSTM = {
-    "acrobot": (
-        "create_actor_critic.skip = True",
-        "create_actor_critic.head_scale = 6.0",
-        "VTraceAgent.target_entropy = 0.2",  # nats
-    )
-}
+# frame do not swing the links. With a skip and larger first weights of the head the first policies do.
+_OF_LSTM = {"acrobot": ("create_actor_critic.skip = True", "create_actor_critic.head_scale = 6.0")}
 
 
 _SLOWER = {"boxing": 8}  # how many times as long a frame takes as one of CartPole's
@@ -177,6 +177,7 @@ def load(way: Way, env: str, seed: int) -> None:
             f"VectorRunner.checkpoint_every = {_ITERATIONS}",
             f"VTraceAgent.learning_rate_decay = {way.updates // _SLOWER.get(env, 1)}",
             f"create_gym_environment.environment_id = '{environment_id}'",
+            *(_OF_READERS.get(env, ()) if way.remembers or way.is_told else ()),
             *(_OF_LSTM.get(env, ()) if way.remembers else ()),
             *way.bindings,
             *of_noop,
