@@ -147,8 +147,16 @@ create_atari_environment.sticky_actions = False
 # weight of 0.003 does not bring it back, one that is learnt does.
 _OF_READERS = {"acrobot": ("VTraceAgent.target_entropy = 0.2",)}  # nats
 # What an LSTM gives at first is near 0, so that all actions are about equally likely, and torques that change on every
-# frame do not swing the links. With a skip and larger first weights of the head the first policies do.
-_OF_LSTM = {"acrobot": ("create_actor_critic.skip = True", "create_actor_critic.head_scale = 6.0")}
+# frame do not swing the links. With a skip and larger first weights of the head the first policies do. They lose their
+# entropy sooner, so that its weight begins larger: one that has to grow until it brings the entropy back grows so large
+# that the policy is uniform for long.
+_OF_LSTM = {
+    "acrobot": (
+        "create_actor_critic.skip = True",
+        "create_actor_critic.head_scale = 6.0",
+        "VTraceAgent.entropy_cost = 0.1",
+    )
+}
 
 
 _SLOWER = {"boxing": 8}  # how many times as long a frame takes as one of CartPole's
