@@ -13,8 +13,9 @@ Tasks, each with ways to play that are compared:
 `benchmarks.delay_study` plays `STUDY`, over several delays, by the same trials.
 
 Each trial trains V-trace in a process of its own until its CPU seconds, counted from the process's start, are over (at
-the end of an iteration, of which it has as many as fit, or all that its way asks for); then the final weights play
-greedily. It leaves DIR/TRIAL/trial.json, and is not played again. Prints a line per trial, then tables.
+the end of an iteration, of which it has as many as fit, or all that its way asks for); then the final weights play by
+their likeliest actions, and by drawn ones. It leaves DIR/TRIAL/trial.json, and is not played again. Prints a line per
+trial, then tables: of the likeliest actions and, where all trials have them, of the drawn ones.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class Way:
     def remembers(self) -> bool:
         """Whether its agent has a core."""
         return self.config == _LSTM and "create_actor_critic.core = None" not in self.bindings
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its observations tell the actions on their way."""
+        return set(_TOLD) <= set(self.bindings)
 
 
 def _at(delay: int) -> tuple[str, ...]:
@@ -137,9 +143,21 @@ create_atari_environment.sticky_actions = False
 """
 
 
+# Acrobot pays the same on every frame until its goal: while the values fall from 0 to what that comes to, the
+# advantages are noise, in which a policy that reads its own actions loses its entropy before it has seen the goal. A
+# weight of 0.003 does not bring it back, one that is learnt does.
+_OF_READERS = {"acrobot": ("VTraceAgent.target_entropy = 0.2",)}  # nats
 # What an LSTM gives at first is near 0, so that all actions are about equally likely, and torques that change on every
-# frame do not swing the links. With a skip and larger first weights of the head the first policies do.
-_OF_LSTM = {"acrobot": ("create_actor_critic.skip = True", "create_actor_critic.head_scale = 6.0")}
+# frame do not swing the links. With a skip and larger first weights of the head the first policies do. They lose their
+# entropy sooner, so that its weight begins larger: one that has to grow until it brings the entropy back grows so large
+# that the policy is uniform for long.
+_OF_LSTM = {
+    "acrobot": (
+        "create_actor_critic.skip = True",
+        "create_actor_critic.head_scale = 6.0",
+        "VTraceAgent.entropy_cost = 0.1",
+    )
+}
 
 
 _SLOWER = {"boxing": 8}  # how many times as long a frame takes as one of CartPole's
@@ -168,6 +186,7 @@ def load(way: Way, env: str, seed: int) -> None:
             f"VectorRunner.checkpoint_every = {_ITERATIONS}",
             f"VTraceAgent.learning_rate_decay = {way.updates // _SLOWER.get(env, 1)}",
             f"create_gym_environment.environment_id = '{environment_id}'",
+            *(_OF_READERS.get(env, ()) if way.remembers or way.is_told else ()),
             *(_OF_LSTM.get(env, ()) if way.remembers else ()),
             *way.bindings,
             *of_noop,
@@ -195,16 +214,24 @@ def train(way: Way, env: str, seed: int, seconds: float, episodes: int, director
         runner.run_experiment()
         longest = max(longest, time.process_time() - before)
     trained = time.process_time()
-    scores = evaluated(runner.agent, env, episodes)
+    scores, drawn = evaluated(runner.agent, env, episodes), evaluated(runner.agent, env, episodes, drawn=True)
     facts = {"frames": done * _frames(way, env), "updates": runner.agent.updates, "cpu_seconds": trained}
-    result = {**facts, "mean": statistics.fmean(scores), "scores": scores}
+    means = {"mean": statistics.fmean(scores), "drawn": statistics.fmean(drawn)}
+    result = {**facts, **means, "scores": scores, "drawn_scores": drawn}
     part = directory / "trial.part"
     part.write_text(json.dumps(result))
     part.rename(directory / "trial.json")
 
 
-def evaluated(agent: Any, env: str, episodes: int) -> list[float]:
-    """Return the scores of an episode in each of so many environments, side by side, by the likeliest actions."""
+def evaluated(agent: Any, env: str, episodes: int, drawn: bool = False) -> list[float]:
+    """Return the scores of an episode in each of so many environments, side by side.
+
+    Args:
+        agent: Whose final weights play.
+        env: One of `ENVIRONMENTS`.
+        episodes: Environments, and episodes.
+        drawn: Draw the actions, as in training; otherwise they are the likeliest.
+    """
     import gin
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -214,7 +241,7 @@ def evaluated(agent: Any, env: str, episodes: int) -> list[float]:
     make = gin.get_configurable("create_atari_environment" if env == "boxing" else "create_gym_environment")
     envs = VectorEnvs(SyncVectorEnv([make] * episodes, autoreset_mode=AutoresetMode.SAME_STEP))
     envs.begin(range(1_000_000, 1_000_000 + episodes))
-    rows, scores = Rows(agent.spec, episodes, eval_mode=True), dict[int, float]()
+    rows, scores = Rows(agent.spec, episodes, eval_mode=not drawn), dict[int, float]()
     while len(scores) < episodes:
         shown = envs.recv()
         for episode in rows.note(shown):
@@ -231,20 +258,20 @@ def interval_95(values: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(values) - half, statistics.fmean(values) + half
 
 
-def table(task: str, ways: dict[str, list[dict[str, float]]]) -> str:
-    """Return a task's results as a table, with the differences from its first way, seed by seed."""
+def table(task: str, ways: dict[str, list[dict[str, float]]], score: str = "mean") -> str:
+    """Return a task's results as a table, with the differences of a score from its first way, seed by seed."""
     seeds = max(map(len, ways.values()))
     lines = [f"| {task} | {' | '.join(f'seed {seed}' for seed in range(seeds))} | median | frames | CPU seconds |"]
     lines.append("|" + "---|" * (seeds + 4))
     for name, trials in ways.items():
-        means = [f"{trial['mean']:.1f}" for trial in trials] + [""] * (seeds - len(trials))
-        median = f"{statistics.median(trial['mean'] for trial in trials):.1f}" if trials else ""
+        means = [f"{trial[score]:.1f}" for trial in trials] + [""] * (seeds - len(trials))
+        median = f"{statistics.median(trial[score] for trial in trials):.1f}" if trials else ""
         frames, seconds = ([trial[key] for trial in trials] or [0] for key in ("frames", "cpu_seconds"))
         spans = f"{min(frames):,.0f} to {max(frames):,.0f} | {min(seconds):.0f} to {max(seconds):.0f}"
         lines.append(f"| {name} | {' | '.join(means)} | {median} | {spans} |")
     (first, own), *others = ways.items()
     for name, trials in others:
-        differences = [one["mean"] - other["mean"] for one, other in zip(own, trials, strict=False)]
+        differences = [one[score] - other[score] for one, other in zip(own, trials, strict=False)]
         if len(differences) > 1:
             low, high = interval_95(differences)
             mean = statistics.fmean(differences)
@@ -294,6 +321,8 @@ def main() -> None:
                 results[task][name].append(played(task, name, arguments.env, seed, *lengths))
     for task, ways in results.items():
         print("\n" + table(task, ways))
+        if all("drawn" in trial for trials in ways.values() for trial in trials):
+            print("\n" + table(f"{task}, drawn", ways, "drawn"))
 
 
 if __name__ == "__main__":

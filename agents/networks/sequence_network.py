@@ -74,21 +74,29 @@ class LSTMCore(nn.Module):
     Args:
         input_size: Features of a row, F.
         hidden: Units.
+        forget_bias: Added to the first biases of the forget gates, which PyTorch draws around 0: half of the cell is
+            then forgotten on each row, and after ten rows hardly a thousandth is left to learn from. With 3, about 60 %
+            is (Gers et al. 2000; Jozefowicz et al. 2015). Keras, and with it SEED RL, adds 1.
 
     Attributes:
         output_size: `hidden`.
         state_size: 2 `hidden`: the output and the cell.
 
     Raises:
-        ValueError: A size is not positive.
+        ValueError: A size is not positive, or `forget_bias` is not a finite number.
     """
 
-    def __init__(self, input_size: int, hidden: int = 256) -> None:
+    def __init__(self, input_size: int, hidden: int = 256, forget_bias: float = 0.0) -> None:
         super().__init__()
         check_sizes("input_size", [input_size])
         check_sizes("LSTMCore.hidden", [hidden])
+        if isinstance(forget_bias, bool) or not isinstance(forget_bias, Real) or not math.isfinite(forget_bias):
+            raise ValueError(f"LSTMCore.forget_bias must be a finite number, got {forget_bias!r}")
         self.output_size, self.state_size = hidden, 2 * hidden
         self.cell = nn.LSTMCell(input_size, hidden)
+        if forget_bias:
+            with torch.no_grad():
+                self.cell.bias_hh[hidden : 2 * hidden] += forget_bias  # the gates in, forget, cell, out
 
     def forward(self, features: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         """Carry the state over T rows.

@@ -51,3 +51,11 @@ def test_a_table_has_medians_and_differences_seed_by_seed() -> None:
         "",
         "core less nothing: 5.0, 95 % interval -20.4 to 30.4.",
     ]
+
+
+def test_a_table_is_of_the_score_that_is_asked_for() -> None:
+    trial = {"mean": 4.0, "drawn": 7.0, "frames": 1000, "cpu_seconds": 28.4}
+    assert (
+        table("delay 4", {"core": [trial]}, "drawn").splitlines()[2]
+        == "| core | 7.0 | 7.0 | 1,000 to 1,000 | 28 to 28 |"
+    )

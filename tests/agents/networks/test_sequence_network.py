@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -158,12 +159,37 @@ def test_a_network_that_does_not_fit_is_refused(network: Any, message: str) -> N
         ({"core": "lsmt"}, 'core must be one of "lstm", "gru" or a factory, got "lsmt"; did you mean "lstm"?'),
         ({"core": lambda size: LSTMCore(size, 0)}, "LSTMCore.hidden must be > 0, got 0"),
         ({"core": lambda size: GRUCore(size, -1)}, "GRUCore.hidden must be > 0, got -1"),
+        (
+            {"core": lambda size: LSTMCore(size, forget_bias=math.inf)},
+            "LSTMCore.forget_bias must be a finite number, got inf",
+        ),
+        (
+            {"core": lambda size: LSTMCore(size, forget_bias="1")},
+            "LSTMCore.forget_bias must be a finite number, got '1'",
+        ),
     ],
 )
 def test_an_unknown_core_and_its_sizes_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:
         create_actor_critic((1, 2), ACTIONS, **arguments)
     assert str(caught.value).splitlines()[0] == message
+
+
+def test_with_a_forget_bias_more_is_left_of_the_cell_and_nothing_else_differs() -> None:
+    torch.manual_seed(0)
+    core = LSTMCore(3, 4)
+    torch.manual_seed(0)
+    keeps = LSTMCore(3, 4, forget_bias=40.0)
+    differences = {name: weight - core.state_dict()[name] for name, weight in keeps.state_dict().items()}
+    expected = {name: torch.zeros_like(each) for name, each in differences.items()}
+    expected["cell.bias_hh"][4:8] = 40.0
+    torch.testing.assert_close(differences, expected)
+    with torch.no_grad():  # so that nothing is added to the cell
+        keeps.cell.bias_hh[:4] = -100.0
+    cell = torch.rand(2, 4)
+    state = torch.cat([torch.zeros(2, 4), cell], dim=1)
+    _, state = keeps(torch.rand(10, 2, 3), state, torch.zeros(10, 2, dtype=torch.bool))
+    torch.testing.assert_close(state[:, 4:], cell)
 
 
 def test_a_small_head_scale_lets_actions_begin_equally_likely_and_values_near_0() -> None:
