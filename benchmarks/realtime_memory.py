@@ -146,7 +146,7 @@ create_atari_environment.sticky_actions = False
 # Acrobot pays the same on every frame until its goal: while the values fall from 0 to what that comes to, the
 # advantages are noise, in which a policy that reads its own actions loses its entropy before it has seen the goal. A
 # weight of 0.003 does not bring it back, one that is learnt does.
-_OF_READERS = {"acrobot": ("VTraceAgent.target_entropy = 0.2",)}  # nats
+_OF_READERS = {"acrobot": ("VTraceAgent.terms = (@TargetEntropy(),)", "TargetEntropy.target = 0.2")}  # nats
 # What an LSTM gives at first is near 0, so that all actions are about equally likely, and torques that change on every
 # frame do not swing the links. With a skip and larger first weights of the head the first policies do. They lose their
 # entropy sooner, so that its weight begins larger: one that has to grow until it brings the entropy back grows so large
