@@ -93,7 +93,7 @@ class Clock:
         self._splits, self._warned = splits, False
         self._frames, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._frames, self._stagger, self._ends(), config.max_age)
-        self._pool = WorkerPool(transport, config.workers, now, self.refuse)
+        self._pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
         if config.latency is not None:
             self._prepare(modelled_conditions(config.latency, config.workers, self._frames))
             refuse_old_playout(config.max_age, self._stagger.playout)

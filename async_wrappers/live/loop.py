@@ -73,12 +73,12 @@ from async_wrappers.checks import plain_data
 from async_wrappers.live.clocks import Clock, RealClock
 from async_wrappers.live.environment import FrameStatus, phase_state_of, refuse_oracles, score_of, set_phase_state
 from async_wrappers.live.inference.transport import Transport
-from async_wrappers.live.memory.exchange import Controls, Fate, Ticket
+from async_wrappers.live.memory.exchange import Controls, Ticket
 from async_wrappers.live.memory.journal import Journal, Transitions
 from async_wrappers.live.release import Release
 from async_wrappers.live.report import EpisodeTiming, Measurements
 from async_wrappers.live.run_spec import LoopConfig, PhaseSpec
-from async_wrappers.live.workers import Inference
+from async_wrappers.live.workers import Action, Features, Inference, Refusal
 from async_wrappers.wrappers.chunk import Chunks, Landed
 from async_wrappers.wrappers.default_action import make_default_action, written_call
 
@@ -309,22 +309,21 @@ class EnvironmentLoop:
 
     def _action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
         """Return what the environment receives on this frame: a decision's action, a chunk's, or a default one."""
-        decision = self._clock.choose(frame)
-        if decision is not None:
-            decision = self._released(decision, episode.transitions.paid)
+        inference = self._clock.choose(frame)
+        chosen = None if inference is None else self._action_made(inference, episode.transitions.paid)
         if episode.paused is not None:
             return self._safe_action(observation, episode.last_action, frame - episode.paused + 1)
-        is_fresh = decision is not None and not decision.refused
         action: Any = None
-        if decision is not None and is_fresh:
-            start, action = decision.ticket.start, decision.action
-            self._record.versions.append(decision.version)
+        is_fresh = chosen is not None
+        if inference is not None and chosen is not None:
+            start, action = inference.ticket.start, chosen.action
+            self._record.versions.append(chosen.version)
             if self._record.lags is not None and self._controls is not None:
-                self._record.lags.append(int(self._controls.updates.sum()) - decision.updates)
+                self._record.lags.append(int(self._controls.updates.sum()) - chosen.updates)
             episode.effects.append((start, frame))
             if self._stacks is not None:
                 self._stacks.applied(start)
-            episode.transitions.apply(decision.observation, action, frame, decision.extras, start)
+            episode.transitions.apply(inference.observation, action, frame, chosen.extras, start)
         if self._chunks is not None:
             if is_fresh:
                 self._chunks.forget(frame)
@@ -366,33 +365,33 @@ class EnvironmentLoop:
         if self._release is not None:
             self._release.begin_episode()
 
-    def _released(self, decision: Inference, paid: float) -> Inference:
-        """Make the action of a decision that takes effect now, if the policy has memory and its worker sent features.
+    def _action_made(self, inference: Inference, paid: float) -> Action | None:
+        """Return the action of an inference that takes effect now; None if its answer was none.
 
         Args:
-            decision: What is due; its action, extras and version become those of the release.
+            inference: What is due. If the policy has memory, the action is made here, of the features that it sent.
             paid: What the decision applied before has been paid.
         """
-        if self._release is None or decision.refused:
-            return decision
-        fate, action, decision.extras, decision.version = self._release.decide(decision.action, decision.ticket, paid)
-        decision.action, decision.refused = action, fate != Fate.DONE
-        if fate == Fate.DONE:
-            self._record.accepted += 1
-            return decision
-        self._record.fates[fate.name.lower()] += 1
-        if fate == Fate.REFUSED:
-            self._clock.refuse(action)
-        return decision
+        answer: Action | Features | Refusal | None = inference.answer
+        if self._release is not None and isinstance(answer, Features):
+            answer = self._release.decide(answer, inference.ticket, paid)
+            if isinstance(answer, Action):
+                self._record.accepted += 1
+            elif answer is None:
+                self._record.fates["discarded"] += 1
+            else:
+                self._record.fates["refused"] += 1
+                self._clock.refuse(answer.reason)
+        return answer if isinstance(answer, Action) else None
 
     def _told(self, observation: Any, frame: int) -> Any:
         """Return the observation of a frame that begins, with the actions that are committed by now."""
         assert self._prefix is not None and self._chunks is not None
         unfinished, coming = self._clock.committed(frame)
         landed = [
-            Landed(inference.ticket.start, due, frame, inference.action)
+            Landed(inference.ticket.start, due, frame, inference.answer.action)
             for due, inference in coming
-            if not inference.refused
+            if isinstance(inference.answer, Action)
         ]
         length = self._prefix.length
         return self._prefix.join(observation, self._chunks.committed(frame, length, unfinished, landed))
