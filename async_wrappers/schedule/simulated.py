@@ -244,8 +244,8 @@ class SimulatedSchedule:
         """Return the start of the decision begun that would be applied first; see `PlainSchedule.in_flight`."""
         return self._simulation.in_flight(after)
 
-    def finished(self) -> int:
-        """Return the first frame that began when the inference behind the action applied last had ended."""
+    def finished(self, effect: int) -> int:
+        """See `PlainSchedule.finished`."""
         return self._simulation.finished()
 
 
