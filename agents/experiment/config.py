@@ -34,6 +34,7 @@ from async_wrappers.agents.experiment.gin_text import (
 )
 from async_wrappers.agents.experiment.unread import LoadedConfig, gin_name, given_in, known_to_gin
 from async_wrappers.agents.files import write_text_atomically
+from async_wrappers.wrappers.chunk import NOW_IN_CHUNK
 
 __all__ = [
     "CONFIG",
@@ -212,15 +213,22 @@ def _named(gin_files: Sequence[str], gin_bindings: Sequence[str], search_paths: 
 
 
 _OLD_NAME = re.compile(r"^import agents\.", re.MULTILINE)
+# Arguments beside the default action before there was `Chunk`. These values say nothing that "chunk" does not say.
+_OLD_CHUNK = re.compile(
+    r"^(?:\S+[./])?(?:RealtimeDelay|VectorRealtimeDelay|AsyncRunner)"
+    r"\.(?:(?:chunk_length|chunk_mean) = None|after_chunk = (?:None|'repeat'|'noop'))\n",
+    re.MULTILINE,
+)
 
 
 class _GinText(io.StringIO):
     """The text of a gin file, read once, with its name, which gin's messages give."""
 
     def __init__(self, path: Path, renamed: bool = False) -> None:
-        """Read it; in a configuration saved by an earlier version, this package still has its old name."""
+        """Read it; in a configuration saved by an earlier version, packages and arguments have their old names."""
         if renamed:  # a run's directory may be somebody else's: nothing is looked for beside its configuration
             text = _OLD_NAME.sub("import async_wrappers.agents.", path.read_text(encoding="utf-8"))
+            text = _OLD_CHUNK.sub("", text)
         else:
             text = read_text(path)
         super().__init__(text)
@@ -342,6 +350,11 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
         close = get_close_matches(name[1].removeprefix("Jax"), known, n=3, cutoff=0.5)
         return f"nothing is named {name[1]!r}{_hint(close)}{pointer}"
     if name := re.search(r"Configurable '(?:.*\.)?(.+?)' doesn't have a parameter named '(.+?)'", first_line):
+        if (now := NOW_IN_CHUNK.get(name[2])) and "default_action" in known.get(name[1], []):
+            return (
+                f"{name[1]} has no parameter {name[2]!r}: bind {name[1]}.default_action = @Chunk(), Chunk.length in "
+                "frames" + ("" if now == "length" else f" and Chunk.{now}")
+            )
         return f"{name[1]} has no parameter {name[2]!r}{_hint(_close_parameters(name[1], name[2], known))}"
     if name := re.search(r"No bindings specified for '(.+?)/gin.macro'", first_line):
         return f"the macro %{name[1]} is not defined"

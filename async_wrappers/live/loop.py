@@ -154,12 +154,12 @@ class EnvironmentLoop:
         self._env, self._config, self._release = env, config, release
         self._journal, self._controls, self._stops = journal, controls, stops
         line = written_call("AsyncRunner", "make_env", "make_policy", workers=config.workers, fps=config.fps)
-        name = "default_action" if config.chunk is None else "after_chunk"
+        name, safe_line = "default_action", line
         if config.chunk is not None:
-            line = line.format("default_action='chunk', {}")
+            line, name = config.chunk.call(line), "after"
         self._default_action = self._safe_action = make_default_action(config.default_action, env, line, name)
         if config.pause_action is not None:
-            self._safe_action = make_default_action(config.pause_action, env, line, "pause_action")
+            self._safe_action = make_default_action(config.pause_action, env, safe_line, "pause_action")
         self._halted = False  # whether it is paused, where there are no controls
         self._chunks = None if config.chunk is None else Chunks(config.chunk, env.action_space)
         self._prefix = config.shown(env.observation_space, env.action_space)

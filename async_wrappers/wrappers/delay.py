@@ -13,7 +13,7 @@ from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import flag
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
-from async_wrappers.wrappers.chunk import Chunks, executed_entries, make_chunk_rule
+from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, names_chunk
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
@@ -63,12 +63,12 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     After ``reset`` it holds ``frame``, ``start`` and ``observation_info``.
 
-    With ``default_action="chunk"`` the policy gives the actions of `chunk_length` frames at once, from the frame of its
+    With ``default_action=Chunk(length)`` the policy gives the actions of `length` frames at once, from the frame of its
     observation on: frame k receives ``chunk[k - start]`` until the next chunk lands (`async_wrappers.wrappers.chunk`).
-    `action_space` is of chunks, and after a step ``info["realtime"]`` also holds ``executed``, bool [chunk_length]:
-    which entries of this step's chunk are of the frames from its effect to the next one's (or to the end of the
-    episode), which is where they were applied. The log-probability of a step is the sum of its executed entries'.
-    ``default_frames`` then counts the frames on which `after_chunk` acted.
+    `action_space` is of chunks, and after a step ``info["realtime"]`` also holds ``executed``, bool [length]: which
+    entries of this step's chunk are of the frames from its effect to the next one's (or to the end of the episode),
+    which is where they were applied. The log-probability of a step is the sum of its executed entries'.
+    ``default_frames`` then counts the frames on which `Chunk.after` acted.
 
     With `report_effect` it also holds, after a step, what the environment showed on the frame on which the action
     landed: ``effect_observation``, and its info as ``effect_info``; both None where ``applied`` is False. The policy
@@ -96,8 +96,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         delay: Age of the observation behind an action, in frames.
         noops: Frames between two actions, filled by the default action.
         default_action: ``"noop"``, ``"repeat"``, ``"random"``, an action, or a function of (newest observation, last
-            agent action or None), or a `RampDown`. Looked up only when an action can be late or missing. Or
-            ``"chunk"``: the policy's own, several at once.
+            agent action or None), or a `RampDown`. Looked up only when an action can be late or missing. Or a
+            `async_wrappers.Chunk`: the policy's own, several at once; ``"chunk"`` for one of ``delay + noops + 1``.
         latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
         workers: With a latency: how many infer at a time, 1 if not given.
         fps: With a latency: frames per second.
@@ -110,18 +110,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         schedule: A `PlainSchedule` or a `SimulatedSchedule`, in the place of `delay`, `noops`, `latency` and what goes
             with it. The wrapper plays a copy of its own.
         report_effect: Report the observation on which each action landed; otherwise it is not even copied.
-        chunk_length: With chunks: H, the frames that a chunk is for. With constants ``delay + noops + 1`` if not given;
-            must be given with a latency.
-        after_chunk: With chunks: the default action before an episode's first chunk lands and after a chunk's end,
-            ``"noop"`` if not given.
-        chunk_mean: With chunks of real actions: how the chunks that cover a frame are weighed. One of LeRobot's
-            ``"weighted_average"`` (a newer chunk weighs .7, the mean of the older ones .3), ``"average"`` (.5, .5) and
-            ``"conservative"`` (.3, .7), or a `TemporalEnsemble`; None, or ``"latest_only"``: the newest wins. A mean is
-            for acting alone: no entry is applied as it was drawn, so its log-probability says nothing.
 
     Attributes:
         report_effect: As given; it may be changed between two episodes.
-        chunk_rule: The `async_wrappers.wrappers.chunk.ChunkRule` of chunks; None without.
+        chunk: The `Chunk` that the default action is; None if it is another one.
 
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
@@ -129,6 +121,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             than delay + interval, or chunks of actions of which there are none.
     """
 
+    @names_chunk
     def __init__(
         self,
         env: gym.Env[Any, Any],
@@ -145,16 +138,12 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         max_age: int | None = None,
         schedule: PlainSchedule | SimulatedSchedule | None = None,
         report_effect: bool = False,
-        chunk_length: int | None = None,
-        after_chunk: Any = None,
-        chunk_mean: Any = None,
     ) -> None:
         """See the class."""
         report_effect = flag("report_effect", report_effect)
         timing = {"delay": delay, "noops": noops, "latency": latency, "workers": workers, "fps": fps}
         timing |= {"stagger": stagger, "playout": playout, "slot": slot}
         optional = {"max_age": max_age, "schedule": schedule}
-        optional |= {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
         gym.utils.RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=True,
@@ -178,17 +167,15 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._schedule, asked = deepcopy(schedule), {"schedule": schedule}
         lands, interval = self._schedule.playout, self._schedule.decision_interval
         needed = None if lands is None or interval is None else (lands, interval)
-        self.chunk_rule = rule = make_chunk_rule(default_action, chunk_length, after_chunk, chunk_mean, needed)
-        self._chunks = None if rule is None else Chunks(rule, env.action_space)
-        name = "default_action"
-        if rule is not None:
-            self.action_space = rule.policy_space(env.action_space)
-            name, default_action = "after_chunk", rule.after
-            asked["default_action"] = "chunk"
+        self.chunk = chunk = as_chunk(default_action, needed)
+        self._chunks = None if chunk is None else Chunks(chunk, env.action_space)
+        line, name = written_call("RealtimeDelay", "env", **asked), "default_action"
+        if chunk is not None:
+            self.action_space = chunk.policy_space(env.action_space)
+            line, name, default_action = chunk.call(line), "after", chunk.after
         self._default_action: DefaultAction | None = None
         # Without a delay each frame receives an action of the agent's, if decisions or chunks cover them all.
-        if needed is None or lands or (interval != 1 and rule is None):
-            line = written_call("RealtimeDelay", "env", **asked)
+        if needed is None or lands or (interval != 1 and chunk is None):
             self._default_action = make_default_action(default_action, env, line, name)
         self._running = False
 
@@ -287,8 +274,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "finished": finished,
             "observation_info": info_then,
         }
-        if self.chunk_rule is not None:
-            executed = executed_entries(self.chunk_rule.length, start, effect, frame)
+        if self.chunk is not None:
+            executed = executed_entries(self.chunk.length, start, effect, frame)
             realtime["default_frames"] = frame - first - int(executed.sum())
             realtime["executed"] = executed
         if self.report_effect:
