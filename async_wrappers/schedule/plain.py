@@ -61,6 +61,10 @@ class PlainSchedule:
     keeps_playout = True
     """Whether each action lands exactly `playout` frames after its start, or never."""
 
+    finished = None
+    """Returns the first frame that began when the inference behind the action applied last had ended; None here, where
+    that is the frame on which it was applied."""
+
     counts = None
     """Frames, actions and inferences so far; None here, where they follow from the constants."""
 
@@ -111,14 +115,6 @@ class PlainSchedule:
         """
         following = after + self.noops + 1
         return following if following < end else None
-
-    def finished(self, effect: int) -> int:
-        """Return the first frame that began when the inference behind the action applied last had ended.
-
-        Args:
-            effect: The frame on which that action was applied.
-        """
-        return effect
 
     def keep_log(self) -> list[Any]:
         """Keep every inference from now on, for `unfinished`, in a list; return the list, which stays empty here."""

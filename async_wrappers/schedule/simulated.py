@@ -244,7 +244,7 @@ class SimulatedSchedule:
         """Return the start of the decision begun that would be applied first; see `PlainSchedule.in_flight`."""
         return self._simulation.in_flight(after)
 
-    def finished(self, effect: int) -> int:
+    def finished(self) -> int:
         """See `PlainSchedule.finished`."""
         return self._simulation.finished()
 

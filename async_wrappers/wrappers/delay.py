@@ -239,7 +239,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         while self._due is None and not self._over:
             self._step_default()
         applied, effect = not self._over, self._frame
-        finished = self._schedule.finished(effect) if applied else effect
+        said = self._schedule.finished
+        finished = effect if said is None or not applied else said()
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed = self._now() if self.report_effect and applied else (effect, None, None)
         if applied:

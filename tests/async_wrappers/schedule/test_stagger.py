@@ -634,7 +634,7 @@ def test_tickets_are_simulated_as_any_strategy_is(
                 steps_played = next(steps)
                 newest = -1 if steps_played[0] is None else steps_played[0][0]
                 look_ahead = [schedule.in_flight(after, frame + 1) for after in (-1, newest, frame - 2)]
-                yield steps_played, look_ahead, schedule.finished(frame), deepcopy(schedule.counts), len(log)
+                yield steps_played, look_ahead, schedule.finished(), deepcopy(schedule.counts), len(log)
         yield log
 
     for one, other in zip(live(Tickets(playout, slot)), live(OtherTickets(playout, slot)), strict=True):
