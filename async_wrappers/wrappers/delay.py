@@ -165,6 +165,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             if not hasattr(schedule, "frames_from"):
                 raise ValueError(f"schedule must be a PlainSchedule or a SimulatedSchedule, got {schedule!r}")
             self._schedule, asked = deepcopy(schedule), {"schedule": schedule}
+        self._finished = self._schedule.finished
         lands, interval = self._schedule.playout, self._schedule.decision_interval
         needed = None if lands is None or interval is None else (lands, interval)
         self.chunk = chunk = as_chunk(default_action, needed)
@@ -239,8 +240,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         while self._due is None and not self._over:
             self._step_default()
         applied, effect = not self._over, self._frame
-        said = self._schedule.finished
-        finished = effect if said is None or not applied else said()
+        finished = effect if self._finished is None or not applied else self._finished()
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed = self._now() if self.report_effect and applied else (effect, None, None)
         if applied:
