@@ -186,7 +186,7 @@ def lived(world: DriftingEnv, delay: int, count: int) -> list[list[int]]:
 @pytest.mark.parametrize(("delay", "noops", "length"), [(2, 3, None), (0, 2, None), (4, 0, 9), (3, 3, 7)])
 def test_executed_entries_are_what_the_environment_received(delay: int, noops: int, length: int | None) -> None:
     world = DriftingEnv(noop=True)
-    env = RealtimeDelay(world, delay, noops, Chunk(length))
+    env = RealtimeDelay(world, delay, noops, "chunk" if length is None else Chunk(length))
     agent = TurnBasedAgent(make(env.action_space, env.observation_space))
     stored = watch(agent.learner)
     play(agent, env, range(20))
