@@ -6,6 +6,8 @@
 * `CommittedPrefix`: shows a policy of chunks which actions are fixed until its next chunk lands.
 * `DecisionDelay`: shows the policy how late its actions land.
 * `RampDown`: a default action that brings the last one down to the no-op.
+* `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
+  `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
 * `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once, of which each row needs a decision; `Shown`,
@@ -29,7 +31,7 @@ import gymnasium as gym
 
 from async_wrappers.version import __version__
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
-from async_wrappers.wrappers.chunk import TemporalEnsemble
+from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
@@ -86,6 +88,7 @@ __all__ = [
     "AppliedActions",
     "AsyncRunner",
     "BatchedEnvs",
+    "Chunk",
     "ClipReward",
     "CommittedActions",
     "CommittedPrefix",

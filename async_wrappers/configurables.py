@@ -21,7 +21,7 @@ from async_wrappers.latency import Constant, Correlated, Gamma, LogNormal, Spike
 from async_wrappers.live import AsyncRunner
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Sequential, Tickets
 from async_wrappers.wrappers.action_history import AppliedActions, CommittedActions, DecisionDelay
-from async_wrappers.wrappers.chunk import TemporalEnsemble
+from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
@@ -54,7 +54,7 @@ CONFIGURABLES = tuple(
     sorted(
         (
             *(*_ENVIRONMENTS, *_WRAPPERS, *_GYMNASIUMS, *_LATENCIES, *_STRATEGIES),
-            *(AsyncRunner, RampDown, TemporalEnsemble, VectorRealtimeDelay),
+            *(AsyncRunner, Chunk, RampDown, TemporalEnsemble, VectorRealtimeDelay),
         ),
         key=attrgetter("__name__"),
     )

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from async_wrappers import CommittedPrefix, RealtimeDelay
+from async_wrappers import Chunk, CommittedPrefix, RealtimeDelay
 
 DELAY, NOOPS, LENGTH, DECISIONS = 3, 4, 9, 3  # frames, frames, entries, decisions drawn
 COLOURS = ("#4878d0", "#ee854a", "#6acc64", "#956cb4")
@@ -46,9 +46,7 @@ def played() -> tuple[list[tuple[int, int, Any, int]], list[float]]:
     Each decision's entries are its number.
     """
     recorder = Recorder()
-    env = CommittedPrefix(
-        RealtimeDelay(recorder, DELAY, NOOPS, "chunk", chunk_length=LENGTH, after_chunk=np.array([-1.0])), DELAY
-    )
+    env = CommittedPrefix(RealtimeDelay(recorder, DELAY, NOOPS, Chunk(LENGTH, after=np.array([-1.0]))), DELAY)
     observation, info = env.reset()
     decisions = []
     for number in range(DECISIONS):
@@ -103,7 +101,7 @@ def draw(path: str) -> None:
             Patch(facecolor="grey", label="executed"),
             Patch(facecolor="white", edgecolor="grey", hatch="////", label="too late: skipped"),
             Patch(facecolor="white", edgecolor="grey", linestyle=":", label="a newer chunk has landed"),
-            Patch(facecolor="#d0d0d0", label="after_chunk"),
+            Patch(facecolor="#d0d0d0", label="Chunk.after"),
             Patch(facecolor="white", edgecolor="black", linewidth=1.6, label="committed prefix"),
         ],
         loc="upper center",

@@ -53,7 +53,7 @@ class Way:
         frames: Of its training, about as many as fit into 30 CPU seconds.
         bindings: On top of the file.
         updates: Of its training, over which the learning rate falls.
-        noop: The parameter of `RealtimeDelay` that an environment's no-op is given to; None where the last action goes
+        noop: The gin parameter that an environment's no-op is given to; None where the last action goes
             on.
     """
 
@@ -61,7 +61,7 @@ class Way:
     frames: int
     updates: int
     bindings: tuple[str, ...] = ()
-    noop: str | None = "default_action"
+    noop: str | None = "RealtimeDelay.default_action"
 
     @property
     def remembers(self) -> bool:
@@ -82,7 +82,13 @@ _LSTM, _CHUNK, _PREFIX = "vtrace/cartpole_delay_lstm", "vtrace/cartpole_chunk", 
 # With "repeat", 6 pushes to the left come before the first action can land, after which even a controller without delay
 # loses most episodes.
 _LATER = (*_at(6), "RealtimeDelay.default_action = 'random'")
-_REPEAT = ("RealtimeDelay.default_action = 'repeat'", "RealtimeDelay.after_chunk = None")
+_REPEAT = ("RealtimeDelay.default_action = 'repeat'",)
+
+
+def _chunk(length: int) -> tuple[str, ...]:
+    return ("RealtimeDelay.default_action = @Chunk()", f"Chunk.length = {length}")
+
+
 TASKS: dict[str, dict[str, Way]] = {
     "delay_4": {
         "LSTM at release": Way(_LSTM, 350_000, 2_200, _at(4)),
@@ -93,9 +99,9 @@ TASKS: dict[str, dict[str, Way]] = {
         "LSTM at release": Way(_LSTM, 350_000, 2_200, _LATER),
         "told nothing": Way(_LSTM, 550_000, 3_450, (*_LATER, *_NOTHING)),
     },
-    "prefix": {"chunk, told its prefix": Way(_PREFIX, 900_000, 1_400, noop="after_chunk")},
+    "prefix": {"chunk, told its prefix": Way(_PREFIX, 900_000, 1_400, _chunk(8), noop="Chunk.after")},
     "interval_9": {
-        "chunk": Way(_CHUNK, 1_200_000, 1_000, noop="after_chunk"),
+        "chunk": Way(_CHUNK, 1_200_000, 1_000, _chunk(11), noop="Chunk.after"),
         "repeat": Way(_CHUNK, 1_200_000, 1_000, _REPEAT, noop=None),
     },
 }
@@ -118,8 +124,8 @@ def _study(env: str) -> dict[str, dict[str, Way]]:
         if delay:
             ways["LSTM at release"] = Way(_LSTM, lstm, lstm // 160, at)
             frames = _CHUNK_FRAMES[env][delay]
-            never_rests = (*_at(delay), f"RealtimeDelay.noops = {delay - 1}", "RealtimeDelay.after_chunk = 'random'")
-            ways["chunk, told its prefix"] = Way(_PREFIX, frames, frames // (160 * delay), never_rests, "after_chunk")
+            chunk = (*_at(delay), f"RealtimeDelay.noops = {delay - 1}", *_chunk(2 * delay), "Chunk.after = 'random'")
+            ways["chunk, told its prefix"] = Way(_PREFIX, frames, frames // (160 * delay), chunk, "Chunk.after")
     return tasks
 
 
@@ -176,7 +182,7 @@ def load(way: Way, env: str, seed: int) -> None:
     import async_wrappers.configurables  # noqa: F401 - the gin names
 
     environment_id, noop = ENVIRONMENTS[env]
-    of_noop = () if noop is None or way.noop is None else (f"RealtimeDelay.{way.noop} = {noop}",)
+    of_noop = () if noop is None or way.noop is None else (f"{way.noop} = {noop}",)
     gin.parse_config_files_and_bindings(
         [f"configs/{way.config}.gin"],
         [

@@ -34,6 +34,7 @@ from async_wrappers.agents.experiment.gin_text import (
 )
 from async_wrappers.agents.experiment.unread import LoadedConfig, gin_name, given_in, known_to_gin
 from async_wrappers.agents.files import write_text_atomically
+from async_wrappers.wrappers.chunk import NOW_IN_CHUNK
 
 __all__ = [
     "CONFIG",
@@ -227,17 +228,25 @@ def _unless_moved(binding: re.Match[str]) -> str:
     return "" if binding[2] in moved and binding[3] == repr(moved[binding[2]][0]) else binding[0]
 
 
+# Arguments beside the default action before there was `Chunk`. These values say nothing that "chunk" does not say.
+_OLD_CHUNK = re.compile(
+    r"^(?:\S+[./])?(?:RealtimeDelay|VectorRealtimeDelay|AsyncRunner)"
+    r"\.(?:(?:chunk_length|chunk_mean) = None|after_chunk = (?:None|'repeat'|'noop'))\n",
+    re.MULTILINE,
+)
+
+
 class _GinText(io.StringIO):
     """The text of a gin file, read once, with its name, which gin's messages give."""
 
     def __init__(self, path: Path, renamed: bool = False) -> None:
-        """Read it; a configuration saved by an earlier version has this package's old name, and parameters that moved.
+        """Read it; in a configuration saved by an earlier version, packages and arguments have their old names.
 
         Those that had no effect are left out; the others are refused where gin reads them.
         """
         if renamed:  # a run's directory may be somebody else's: nothing is looked for beside its configuration
             text = _OLD_NAME.sub("import async_wrappers.agents.", path.read_text(encoding="utf-8"))
-            text = _OLD_PARAMETER.sub(_unless_moved, text)
+            text = _OLD_CHUNK.sub("", _OLD_PARAMETER.sub(_unless_moved, text))
         else:
             text = read_text(path)
         super().__init__(text)
@@ -381,6 +390,12 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
 def _no_parameter(owner: str, parameter: str, known: dict[str, list[str]]) -> str:
     if moved := _moved(owner).get(parameter):
         return f"{owner} has no parameter {parameter!r} any more: {moved[1]}"
+    if (now := NOW_IN_CHUNK.get(parameter)) and "default_action" in known.get(owner, []):
+        others = "" if now == "length" else f" and Chunk.{now}"
+        return (
+            f"{owner} has no parameter {parameter!r} any more: bind {owner}.default_action = @Chunk(), Chunk.length in "
+            f"frames{others}"
+        )
     return f"{owner} has no parameter {parameter!r}{_hint(_close_parameters(owner, parameter, known))}"
 
 

@@ -590,7 +590,7 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
     if chosen.workers > 1 and one.chunk_frames is not None and one.first_action_s is not None:
         yield (
             f"One worker that never rests fills every frame with chunks of {one.chunk_frames} actions, from "
-            f"{one.first_action_s:.3g} s on: default_action='chunk', chunk_length={one.chunk_frames}, stagger='none'. "
+            f"{one.first_action_s:.3g} s on: default_action=Chunk({one.chunk_frames}), stagger='none'. "
             "That is the largest delay + interval of the simulation; 99 % of the decisions need at most "
             f"{one.chunk_p99_frames}."
         )

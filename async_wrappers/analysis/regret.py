@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from async_wrappers.checks import whole, whole_frames
 from async_wrappers.live.environment import score_of
 from async_wrappers.policy import Decision, Memory, as_act
+from async_wrappers.wrappers.chunk import as_chunk, names_chunk
 from async_wrappers.wrappers.delay import RealtimeDelay
 
 __all__ = ["Decomposition", "Estimate", "decompose"]
@@ -87,6 +88,7 @@ class Decomposition:
         )
 
 
+@names_chunk
 def decompose(
     make_env: Callable[[], gym.Env[Any, Any]],
     policy: Any,
@@ -96,9 +98,6 @@ def decompose(
     *,
     seed: int = 0,
     default_action: Any = "noop",
-    chunk_length: int | None = None,
-    after_chunk: Any = None,
-    chunk_mean: Any = None,
     wrap: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]] | None = None,
     max_frames: int | None = None,
 ) -> Decomposition:
@@ -135,11 +134,9 @@ def decompose(
         noops: Frames between two actions, filled by the default action.
         episodes: Episodes on each rung.
         seed: Of the episodes: episode n is reset with a seed made of (seed, 0, n), as in `AsyncRunner`.
-        default_action: As in `RealtimeDelay`. With ``"chunk"`` the policy gives chunks of the same length on every
-            rung, of which each executes the entries from its delay on, ``noops + 1`` of them.
-        chunk_length: With chunks: as in `RealtimeDelay`; those that the rung with both needs, if not given.
-        after_chunk: As in `RealtimeDelay`.
-        chunk_mean: As in `RealtimeDelay`.
+        default_action: As in `RealtimeDelay`. With a `Chunk` the policy gives chunks of the same length on every rung,
+            of which each executes the entries from its delay on, ``noops + 1`` of them; ``"chunk"`` is as long as the
+            rung with both needs.
         wrap: Wraps the delayed environment on every rung, as ``lambda env: CommittedPrefix(env, 4)``; None for nothing.
         max_frames: Frames after which an episode is cut, the same on every rung.
 
@@ -155,9 +152,7 @@ def decompose(
     delay, noops = whole_frames("delay", delay), whole_frames("noops", noops)
     episodes, seed = whole("episodes", episodes, 2), whole("seed", seed, 0)
     max_frames = max_frames if max_frames is None else whole("max_frames", max_frames, 1, or_none=True)
-    if isinstance(default_action, str) and default_action == "chunk" and chunk_length is None:
-        chunk_length = delay + noops + 1
-    chunks = {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
+    default_action = as_chunk(default_action, (delay, noops + 1)) or default_action  # the same on every rung
     shown: list[gym.Space[Any]] = []  # by rung
     seeds = [int(np.random.SeedSequence((seed, 0, n)).generate_state(1)[0]) & 0x7FFFFFFF for n in range(episodes)]
 
@@ -168,7 +163,7 @@ def decompose(
             # Inside the delay, where a step is a frame: outside, a rung with noops would play on longer.
             env = TimeLimit(env, max_frames)
         try:
-            env = _wrapped(RealtimeDelay(env, delay, noops, default_action, **chunks), wrap)
+            env = _wrapped(RealtimeDelay(env, delay, noops, default_action), wrap)
             shown.append(env.observation_space)
             if shown[0] != shown[-1]:
                 raise ValueError(

@@ -7,37 +7,22 @@ is made: one link for each action that takes effect, none for what is dropped (`
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 
 from async_wrappers.live.actions import RefusedAction, as_action, refusal
 from async_wrappers.live.inference.worker import WeightsLoader, inference_mode, with_extras
-from async_wrappers.live.memory.exchange import Fate, Ticket
+from async_wrappers.live.memory.exchange import Ticket
 from async_wrappers.live.memory.weights import WeightsBoard
+from async_wrappers.live.workers import Action, Features, Refusal
 from async_wrappers.policy import Decision, Memory, as_act
 
-__all__ = ["Release", "Released"]
+__all__ = ["Release"]
 
 _WARM = 3  # releases before the first frame
 _FIRST = Memory(None, 0.0, True, None)
 _TRIES = 2  # with other weights each time; a learner cannot publish twice within a release unless the loop was stopped
-
-
-class Released(NamedTuple):
-    """What became of a decision that was due.
-
-    Attributes:
-        fate: DONE; REFUSED, if the answer was no action; DISCARDED, if the weights were rewritten meanwhile.
-        action: The action, or the sentence that says why it was refused.
-        extras: What the policy left for the learner.
-        version: Of the weights of core and head.
-    """
-
-    fate: Fate
-    action: Any
-    extras: Any
-    version: int
 
 
 class Release:
@@ -81,7 +66,7 @@ class Release:
         """Forget all: memory starts afresh with the episode's first applied decision."""
         self._memory = _FIRST
 
-    def decide(self, features: Any, ticket: Ticket, paid: float) -> Released:
+    def decide(self, features: Features, ticket: Ticket, paid: float) -> Action | Refusal | None:
         """Return the action of a decision that takes effect now, and remember what it leaves.
 
         An answer that cannot be applied leaves no trace, as a decision that is dropped.
@@ -90,6 +75,9 @@ class Release:
             features: What a worker made of the ticket's frame.
             ticket: The order that the worker had.
             paid: What the decision applied before was paid; of no meaning for an episode's first.
+
+        Returns:
+            The action; a refusal, if the answer is none; None if learners rewrote the weights meanwhile.
 
         Raises:
             Exception: What the policy raised, with a note.
@@ -100,13 +88,13 @@ class Release:
         try:
             with inference_mode():
                 for _ in range(_TRIES):
-                    answer, version = self._released(features, memory, decision)
+                    answer, version = self._released(features.features, memory, decision)
                     if answer is not None:
-                        return self._accepted(answer, version)
+                        return self._accepted(answer, version, features.updates)
         except Exception as error:
             error.add_note("raised in the environment loop, in which a policy with memory is released")
             raise
-        return Released(Fate.DISCARDED, None, None, 0)
+        return None
 
     def _released(self, features: Any, memory: Memory, decision: Decision) -> tuple[Any, int]:
         """Return the policy's answer, None if learners rewrote its weights meanwhile, and their version."""
@@ -117,7 +105,7 @@ class Release:
         answer = self._policy.release(features, memory, decision)
         return answer if self._board.end_reading(self._reader, reading) else None, version
 
-    def _accepted(self, answer: Any, version: int) -> Released:
+    def _accepted(self, answer: Any, version: int, updates: int) -> Action | Refusal:
         """Return an answer as an element of the action space, and remember it; or why it is none."""
         if not (hasattr(answer, "action") and hasattr(answer, "state")):
             raise ValueError(f"release must return an object with the attributes action and state, got {answer!r}")
@@ -125,8 +113,7 @@ class Release:
         try:
             action = as_action(self._action_space, given)
         except RefusedAction as reason:
-            sentence = refusal("the policy's release", given, self._action_space, reason)
-            return Released(Fate.REFUSED, sentence, None, version)
+            return Refusal(refusal("the policy's release", given, self._action_space, reason))
         # A copy: an environment may write into the action that it receives.
         self._memory = Memory(deepcopy(action), 0.0, False, answer.state)
-        return Released(Fate.DONE, action, left, version)
+        return Action(action, left, version, updates)

@@ -14,7 +14,7 @@ from async_wrappers.live.memory.layout import SharedLayout
 from async_wrappers.live.report import Measurements
 from async_wrappers.live.stacks import Stacks
 from async_wrappers.schedule.stagger import Stagger
-from async_wrappers.wrappers.chunk import ChunkRule
+from async_wrappers.wrappers.chunk import Chunk
 from async_wrappers.wrappers.committed_prefix import PrefixRows
 
 __all__ = ["Backend", "LoopConfig", "PhaseSpec", "RunFailed", "RunSpec"]
@@ -40,7 +40,7 @@ class LoopConfig:
     max_age: int | None = None
     stop_after_missed: int | None = None
     pause_action: Any = None
-    chunk: ChunkRule | None = None
+    chunk: Chunk | None = None
     prefix: tuple[int, bool] | None = None  # length and flat of `PrefixRows`; None: the policy is not told
     stack_size: int = 1
     overdue: tuple[float, int] = (10.0, 1_000_000_000)  # times the longest inference, and nanoseconds at least

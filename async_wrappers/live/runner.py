@@ -24,7 +24,7 @@ from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
 from async_wrappers.schedule.stagger import make_stagger
-from async_wrappers.wrappers.chunk import ChunkRule, make_chunk_rule
+from async_wrappers.wrappers.chunk import Chunk, as_chunk, names_chunk
 from async_wrappers.wrappers.committed_prefix import PrefixRows, prefix_length
 
 __all__ = ["AsyncRunner"]
@@ -77,9 +77,9 @@ class AsyncRunner:
             a real clock: what the strategy is prepared from, instead of warm-up inferences.
         learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
         default_action: As in `RealtimeDelay`: what a frame receives that no action is due on. For a robot: ``"repeat"``
-            holds the last action, `RampDown` brings it down to the no-op. With ``"chunk"`` the policy answers chunks of
-            actions, elements of ``MultiDiscrete([A] * H)`` or of a Box [H, ...], and a transition has ``executed``,
-            bool [H]: which entries of its action were applied.
+            holds the last action, `RampDown` brings it down to the no-op. With ``Chunk(H)`` the policy answers chunks
+            of actions, elements of ``MultiDiscrete([A] * H)`` or of a Box [H, ...], and a transition has ``executed``,
+            bool [H]: which entries of its action were applied. A `Chunk` with a mean is not for learning.
         max_age: Frames: an action whose observation is older on the frame on which it would be applied is refused
             (``report.frames["too_old"]``), and the frame receives the default action. None for no limit.
         stop_after_missed: End the run, with the reason in ``report.stopped``, after so many frames in a row without an
@@ -99,9 +99,6 @@ class AsyncRunner:
         extras: What the policy leaves for the learner beside each action, such as its log-probability: a
             ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and
             a transition has the extras of its decision. None: ``act`` returns the action, and nothing is kept.
-        chunk_length: With chunks: H, the frames that a chunk is for, from that of its observation on.
-        after_chunk: With chunks: the default action before an episode's first chunk and after a chunk's end.
-        chunk_mean: With chunks: a mean over all that cover a frame, as in `RealtimeDelay`; not where anybody learns.
         committed_prefix: With chunks: number of frames whose committed actions are added to each observation, from the
             observation's frame on, as by `CommittedPrefix`. Transitions hold them too. None adds none.
         flat_prefix: Whether they are appended to a vector observation, as ``CommittedPrefix(flat=True)`` does.
@@ -130,6 +127,7 @@ class AsyncRunner:
         True
     """
 
+    @names_chunk
     def __init__(
         self,
         make_env: Callable[[], gym.Env[Any, Any]],
@@ -158,9 +156,6 @@ class AsyncRunner:
         max_age: int | None = None,
         stop_after_missed: int | None = None,
         pause_action: Any = None,
-        chunk_length: int | None = None,
-        after_chunk: Any = None,
-        chunk_mean: Any = None,
         committed_prefix: int | None = None,
         flat_prefix: bool = False,
         stack_size: int = 1,
@@ -185,11 +180,11 @@ class AsyncRunner:
         self._make_backend = _backend(backend)
         update_latency = _learner_latency(learner_latency, backend, learners, updates_per_transition)
         self._fps = FrameClock(fps).fps
-        chunk, prefix = _chunks(default_action, chunk_length, after_chunk, chunk_mean, committed_prefix, flat_prefix)
+        chunk, prefix = _chunks(default_action, committed_prefix, flat_prefix)
         if chunk is not None and chunk.mean is not None and learners:
             raise ValueError(
-                f"chunk_mean={chunk_mean!r} is for acting alone, as no entry is applied as the policy drew it: leave "
-                f"it None where anybody learns, got learners={learners}"
+                f"a Chunk with mean={chunk.mean!r} is for acting alone, as no entry is applied as the policy drew it: "
+                f"leave it None where anybody learns, got learners={learners}"
             )
         features = _features(features)
         if prefix is not None and features is not None:
@@ -253,14 +248,12 @@ class AsyncRunner:
             self._open()
 
     @staticmethod
+    @names_chunk
     def policy_spaces(
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
         default_action: Any = "noop",
-        chunk_length: int | None = None,
-        after_chunk: Any = None,
-        chunk_mean: Any = None,
         committed_prefix: int | None = None,
         flat_prefix: bool = False,
         stack_size: int = 1,
@@ -274,9 +267,6 @@ class AsyncRunner:
             observation_space: Of the environment.
             action_space: Of the environment.
             default_action: As the class's.
-            chunk_length: As the class's.
-            after_chunk: As the class's.
-            chunk_mean: As the class's.
             committed_prefix: As the class's.
             flat_prefix: As the class's.
             stack_size: As the class's.
@@ -285,7 +275,7 @@ class AsyncRunner:
         Raises:
             ValueError: An argument out of range, or a space that has no chunks.
         """
-        chunk, prefix = _chunks(default_action, chunk_length, after_chunk, chunk_mean, committed_prefix, flat_prefix)
+        chunk, prefix = _chunks(default_action, committed_prefix, flat_prefix)
         shown = observation_space if prefix is None else PrefixRows(observation_space, action_space, *prefix).space
         stack_size = whole("stack_size", stack_size, 1, _LONGEST_STACK, unit="observations")
         return (
@@ -527,21 +517,18 @@ class AsyncRunner:
 
 
 def _chunks(
-    default_action: Any,
-    chunk_length: Any,
-    after_chunk: Any,
-    chunk_mean: Any,
-    committed_prefix: Any,
-    flat_prefix: Any,
-) -> tuple[ChunkRule | None, tuple[int, bool] | None]:
-    """Return the rule of chunks, and length and flat of the committed prefix, that the arguments describe."""
-    chunk = make_chunk_rule(default_action, chunk_length, after_chunk, chunk_mean, None)
+    default_action: Any, committed_prefix: Any, flat_prefix: Any
+) -> tuple[Chunk | None, tuple[int, bool] | None]:
+    """Return the chunk that the default action is, and length and flat of the committed prefix."""
+    chunk = as_chunk(default_action)
     if committed_prefix is None:
         if flag("flat_prefix", flat_prefix):
             raise ValueError("flat_prefix=True needs committed_prefix, got None")
         return chunk, None
     if chunk is None:
-        raise ValueError(f"committed_prefix={committed_prefix!r} needs default_action='chunk', got {default_action!r}")
+        raise ValueError(
+            f"committed_prefix={committed_prefix!r} needs default_action=Chunk(length), got {default_action!r}"
+        )
     return chunk, (prefix_length("committed_prefix", committed_prefix, None), flag("flat_prefix", flat_prefix))
 
 

@@ -10,14 +10,52 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from async_wrappers.latency import nanoseconds
 from async_wrappers.live.inference.transport import Ready, Transport
 from async_wrappers.live.memory.exchange import Fate, Finished, Ticket
 from async_wrappers.schedule.dispatch import Due
 
-__all__ = ["Inference", "NoWorkers", "WorkerPool"]
+__all__ = ["Action", "Features", "Inference", "NoWorkers", "Refusal", "WorkerPool"]
+
+
+class Action(NamedTuple):
+    """An answer that can be applied.
+
+    Attributes:
+        action: An element of the action space.
+        extras: What the policy left for the learner beside the action.
+        version: Of the weights behind it; of a policy with memory those of its release.
+        updates: That the learners had made until those weights; of a policy with memory until those of its features.
+    """
+
+    action: Any
+    extras: Any
+    version: int
+    updates: int
+
+
+class Features(NamedTuple):
+    """The answer of a worker whose policy has memory: `Release` makes an action of it when it takes effect.
+
+    Attributes:
+        features: What the policy's ``encode`` returned.
+        updates: That the learners had made until the weights behind them.
+    """
+
+    features: Any
+    updates: int
+
+
+class Refusal(NamedTuple):
+    """An answer that is no action. The frame on which it would take effect receives the default action.
+
+    Attributes:
+        reason: A sentence; None where there is none.
+    """
+
+    reason: str | None
 
 
 @dataclass(slots=True)
@@ -30,12 +68,8 @@ class Inference:
         ticket: What was ordered.
         sent: When, in nanoseconds of the loop's clock.
         observation: A copy of what the policy reads, for the learners; None where nothing is learnt.
-        action: What it came to, once it has ended well; of a policy with memory features, until they are released.
-        extras: What the policy left for the learner beside the action.
-        version: Of the weights behind the action; of a policy with memory those of its release, once it is released.
-        updates: That the learners had made until those weights; of a policy with memory until those of its features.
-        refused: Whether the policy's answer was no action. In a simulation its frame then receives the default action;
-            on a real clock such an inference is never applied, unless it was refused when it was released.
+        answer: What it came to; None before it has ended. A refusal waits for its frame in a simulation alone: on a
+            real clock such an inference counts as lost when it ends.
     """
 
     number: int
@@ -43,11 +77,7 @@ class Inference:
     ticket: Ticket
     sent: int
     observation: Any = None
-    action: Any = None
-    extras: Any = None
-    version: int = 0
-    updates: int = 0
-    refused: bool = False
+    answer: Action | Features | Refusal | None = None
 
 
 _INFERENCES, _LEAST = 50, 3  # that calibration measures, if time allows; at least
@@ -71,12 +101,19 @@ class WorkerPool:
         workers: How many are expected.
         now: The clock: monotonic nanoseconds.
         refused: Called for each answer that is no action, with the sentence that says why, if there is one.
+        splits: Whether workers answer features.
     """
 
     def __init__(
-        self, transport: Transport, workers: int, now: Callable[[], int], refused: Callable[[str | None], None]
+        self,
+        transport: Transport,
+        workers: int,
+        now: Callable[[], int],
+        refused: Callable[[str | None], None],
+        splits: bool,
     ) -> None:
         """See the class."""
+        self._splits = splits
         self._transport, self._workers, self._now, self._refused = transport, workers, now, refused
         self.running: dict[int, Inference] = {}
         """By worker: what it infers, of whichever episode."""
@@ -113,9 +150,13 @@ class WorkerPool:
         self._waiting.clear()
 
     def wait(self, inference: Inference, finished: Finished) -> None:
-        """Keep an action until it is applied, or a newer one is."""
-        inference.action, inference.extras, inference.version = finished.action, finished.extras, finished.version
-        inference.updates, inference.refused = finished.updates, finished.fate == Fate.REFUSED
+        """Keep an answer until it takes effect, or a newer one does."""
+        if finished.fate == Fate.REFUSED:
+            inference.answer = Refusal(finished.action)
+        elif self._splits:
+            inference.answer = Features(finished.action, finished.updates)
+        else:
+            inference.answer = Action(finished.action, finished.extras, finished.version, finished.updates)
         self._waiting[Due(inference.ticket.start, inference.worker)] = inference
 
     def take(self, due: Due) -> Inference:

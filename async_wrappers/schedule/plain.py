@@ -12,17 +12,21 @@ Three rules give a schedule its meaning, and every consumer keeps them:
 
 `PlainSchedule` has constants. `async_wrappers.schedule.simulated.SimulatedSchedule` has N workers whose inferences take
 random times. Both have the same methods, by which a wrapper plays one episode after another, frame by frame; they are
-described here.
+described here. `make_schedule` makes the one that a wrapper's arguments ask for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count, repeat
+from typing import TYPE_CHECKING, Any
 
 from async_wrappers.checks import whole_frames
 
-__all__ = ["PlainSchedule"]
+if TYPE_CHECKING:
+    from async_wrappers.schedule.simulated import SimulatedSchedule
+
+__all__ = ["PlainSchedule", "make_schedule"]
 
 
 class PlainSchedule:
@@ -50,6 +54,19 @@ class PlainSchedule:
         """See the class."""
         self.delay = whole_frames("delay", delay)
         self.noops = whole_frames("noops", noops)
+
+    max_age = None
+    """Frames from a start to its effect at most; elsewhere an action that is older is refused. None for no limit."""
+
+    keeps_playout = True
+    """Whether each action lands exactly `playout` frames after its start, or never."""
+
+    finished = None
+    """Returns the first frame that began when the inference behind the action applied last had ended; None here, where
+    that is the frame on which it was applied."""
+
+    counts = None
+    """Frames, actions and inferences so far; None here, where they follow from the constants."""
 
     @property
     def playout(self) -> int:
@@ -99,6 +116,10 @@ class PlainSchedule:
         following = after + self.noops + 1
         return following if following < end else None
 
+    def keep_log(self) -> list[Any]:
+        """Keep every inference from now on, for `unfinished`, in a list; return the list, which stays empty here."""
+        return []
+
     def unfinished(self, frame: int, landed: int = -1) -> list[tuple[int, int]]:
         """Return the decisions started before `frame` whose effect is unknown when it begins.
 
@@ -121,3 +142,55 @@ class PlainSchedule:
     def __repr__(self) -> str:
         """Return the constructor call."""
         return f"PlainSchedule(delay={self.delay}, noops={self.noops})"
+
+
+def make_schedule(
+    delay: int = 0,
+    noops: int = 0,
+    *,
+    latency: Any = None,
+    workers: int | None = None,
+    fps: Any = None,
+    stagger: Any = "tickets",
+    playout: int | str = "p99",
+    slot: int | str | None = None,
+    max_age: int | None = None,
+) -> PlainSchedule | SimulatedSchedule:
+    """Return the schedule of two constants, or of a latency model.
+
+    Args:
+        delay: See `PlainSchedule`.
+        noops: See `PlainSchedule`.
+        latency: See `async_wrappers.schedule.simulated.SimulatedSchedule`, as for all that follow; None for constants.
+        workers: 1 if not given.
+        fps: With a latency it must be given.
+        stagger: A strategy.
+        playout: Of tickets.
+        slot: Of tickets.
+        max_age: The oldest an action may be.
+
+    Raises:
+        ValueError: An argument out of range, constants and a latency at the same time, or what needs a latency without
+            one.
+    """
+    plain = PlainSchedule(delay, noops)
+    if latency is None:
+        asked = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
+        for name, value in {**asked, "max_age": max_age}.items():
+            # `==` alone would give an array for an array.
+            if type(value) is not type(_DEFAULTS.get(name)) or value != _DEFAULTS.get(name):
+                raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
+        return plain
+    # Imported here, because it is half of the package's import time and constants need none of it.
+    from async_wrappers.latency import as_latency
+    from async_wrappers.schedule.simulated import SimulatedSchedule
+
+    if plain.delay or plain.noops:
+        raise ValueError(f"give delay and noops or a latency, got delay={delay}, noops={noops} and {latency!r}")
+    as_latency(latency)
+    if fps is None:
+        raise ValueError("fps must be given with a latency, in frames per second, got None")
+    return SimulatedSchedule(latency, 1 if workers is None else workers, fps, stagger, playout, slot, max_age=max_age)
+
+
+_DEFAULTS = {"stagger": "tickets", "playout": "p99"}  # of what needs a latency; else None

@@ -245,7 +245,7 @@ class SimulatedSchedule:
         return self._simulation.in_flight(after)
 
     def finished(self) -> int:
-        """Return the first frame that began when the inference behind the action applied last had ended."""
+        """See `PlainSchedule.finished`."""
         return self._simulation.finished()
 
 

@@ -9,8 +9,8 @@ frames that have passed by then, and are skipped::
                  skipped: too late     executed ............    the next chunk's frames
 
 A constant delay and interval need ``H >= delay + interval``. With random latencies a chunk may end before the next one
-lands: then the base default action acts. Where the chunks of several decisions cover a frame, the newest wins; of real
-actions a weighted mean may be taken instead.
+lands: then the default action `Chunk.after` acts. Where the chunks of several decisions cover a frame, the newest wins;
+of real actions a weighted mean may be taken instead.
 
 Queues of timed actions: LeRobot's asynchronous inference (Cadene et al., 2024), whose aggregate functions are offered
 here. Temporal ensembling: Zhao et al., "Learning Fine-Grained Bimanual Manipulation with Low-Cost Hardware" (ACT),
@@ -19,11 +19,13 @@ arXiv 2304.13705, Algorithm 2.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -33,14 +35,16 @@ from numpy.typing import NDArray
 from async_wrappers.checks import number, whole
 
 __all__ = [
+    "NOW_IN_CHUNK",
     "PENDING",
+    "Chunk",
     "ChunkBatch",
-    "ChunkRule",
     "Chunks",
     "Landed",
     "TemporalEnsemble",
+    "as_chunk",
     "executed_entries",
-    "make_chunk_rule",
+    "names_chunk",
 ]
 
 _LONGEST = 100_000  # entries of a chunk
@@ -95,18 +99,47 @@ class _Aggregate:
 
 
 @dataclass(frozen=True)
-class ChunkRule:
-    """How chunks fill frames.
+class Chunk:
+    """A default action that is the policy's own: each decision gives the actions of several frames.
 
-    Attributes:
-        length: H, entries of a chunk; one entry is for one frame.
-        after: The base default action: before an episode's first chunk lands, and after a chunk's end.
-        mean: How the chunks that cover a frame are weighed; None: the newest wins.
+    ``default_action="chunk"`` stands for the shortest one of a wrapper with constants, ``Chunk(delay + noops + 1)``.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from async_wrappers import Chunk, RealtimeDelay
+        >>> env = RealtimeDelay(gym.make("CartPole-v1"), delay=2, noops=1, default_action=Chunk(6, after=0))
+        >>> env.action_space
+        MultiDiscrete([2 2 2 2 2 2])
+
+    Args:
+        length: H, entries of a chunk; entry i is for frame i from that of the observation on.
+        after: The default action where no chunk gives one: before an episode's first chunk lands, and after a chunk's
+            end.
+        mean: How the chunks that cover a frame are weighed, of real actions. One of LeRobot's ``"weighted_average"`` (a
+            newer chunk weighs .7, the mean of the older ones .3), ``"average"`` (.5, .5) and ``"conservative"`` (.3,
+            .7), or a `TemporalEnsemble`; None, or ``"latest_only"``: the newest wins. A mean is for acting alone: no
+            entry is applied as it was drawn, so its log-probability says nothing.
+
+    Raises:
+        ValueError: `length` is not a positive number of frames, or `mean` is none of these.
     """
 
     length: int
-    after: Any
-    mean: TemporalEnsemble | _Aggregate | None
+    after: Any = "repeat"
+    mean: Any = None
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        object.__setattr__(self, "length", whole("length", self.length, 1, _LONGEST, unit="frames"))
+        object.__setattr__(self, "mean", _mean(self.mean))
+
+    def call(self, line: str) -> str:
+        """Return the line of a caller, with room for a default action, as it reads with this one and another `after`.
+
+        Args:
+            line: As `async_wrappers.wrappers.default_action.written_call` returns it.
+        """
+        return f"{line.removesuffix('{})')}default_action=Chunk({self.length}, {{}}))"
 
     def policy_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         """Return the policy's action space, of chunks of actions of `space`.
@@ -117,11 +150,11 @@ class ChunkRule:
             ValueError: `space` is another one, or a mean is asked of actions that are no real numbers.
         """
         if not isinstance(space, Discrete | Box):
-            raise ValueError(f"default_action='chunk' needs Discrete or Box actions, got {space}")
+            raise ValueError(f"a chunk as default_action needs Discrete or Box actions, got {space}")
         if self.mean is not None and not (isinstance(space, Box) and np.issubdtype(space.dtype, np.floating)):
             raise ValueError(
-                f"chunk_mean needs a Box of real actions, got {self.mean} for {space}: leave it None, and the "
-                "newest chunk wins"
+                f"Chunk.mean needs a Box of real actions, got {self.mean} for {space}: leave it None, and the newest "
+                "chunk wins"
             )
         if isinstance(space, Discrete):
             counts, start = np.full(self.length, space.n), np.full(self.length, space.start)
@@ -130,45 +163,64 @@ class ChunkRule:
         return Box(low, high, dtype=space.dtype.type)
 
 
-def make_chunk_rule(
-    default_action: Any, chunk_length: Any, after_chunk: Any, chunk_mean: Any, needed: tuple[int, int] | None
-) -> ChunkRule | None:
-    """Return the rule that a wrapper's or a runner's arguments describe; None if the default action is no chunk.
+def as_chunk(default_action: Any, needed: tuple[int, int] | None = None) -> Chunk | None:
+    """Return the chunk that a default action is; None if it is another one.
 
     Args:
-        default_action: ``"chunk"``, or another default action.
-        chunk_length: Frames; None for as many as are needed, where that is known.
-        after_chunk: The base default action; None for ``"noop"``.
-        chunk_mean: None, one of LeRobot's names, or a `TemporalEnsemble`.
+        default_action: A `Chunk`, ``"chunk"``, or another default action.
         needed: The constants delay and interval, in frames; None if they vary.
 
     Raises:
-        ValueError: An argument that needs ``default_action="chunk"``, a length that is too short or missing, or an
-            unknown mean.
+        ValueError: The chunk is too short, or ``"chunk"`` where delays vary.
     """
-    if not (isinstance(default_action, str) and default_action == "chunk"):
-        given = {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(f"{name}={value!r} needs default_action='chunk', got {default_action!r}")
+    if isinstance(default_action, str) and default_action == "chunk":
+        if needed is None:
+            raise ValueError(
+                "default_action='chunk' stands for the constants delay + noops + 1, and here delays vary: write "
+                "default_action=Chunk(length), in frames"
+            )
+        return Chunk(sum(needed))
+    if not isinstance(default_action, Chunk):
         return None
-    if chunk_length is None and needed is None:
-        raise ValueError("chunk_length must be given where delays vary, in frames, got None")
-    length = sum(needed or ()) if chunk_length is None else whole("chunk_length", chunk_length, 1, _LONGEST)
-    if needed is not None and length < sum(needed):
+    if needed is not None and default_action.length < sum(needed):
         raise ValueError(
-            f"chunk_length must be >= delay + interval = {needed[0]} + {needed[1]} = {sum(needed)} frames, got {length}"
+            f"the length of a Chunk must be >= delay + interval = {needed[0]} + {needed[1]} = {sum(needed)} frames, "
+            f"got {default_action}"
         )
-    return ChunkRule(length, "noop" if after_chunk is None else after_chunk, _mean(chunk_mean))
+    return default_action
 
 
-def _mean(chunk_mean: Any) -> TemporalEnsemble | _Aggregate | None:
-    if chunk_mean is None or isinstance(chunk_mean, TemporalEnsemble):
-        return chunk_mean
-    if not isinstance(chunk_mean, str) or chunk_mean not in _NEWER:
+NOW_IN_CHUNK = {"chunk_length": "length", "after_chunk": "after", "chunk_mean": "mean"}
+"""Arguments beside the default action before there was `Chunk`, and what they are of it."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def names_chunk(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let a function with the argument `default_action` refuse `NOW_IN_CHUNK` with the line that says the same."""
+
+    @functools.wraps(function)
+    def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        old = {name: value for name, value in kwargs.items() if name in NOW_IN_CHUNK}
+        if old:
+            given = [f"{NOW_IN_CHUNK[name]}={value!r}" for name, value in old.items() if name != "chunk_length"]
+            line = ", ".join([repr(old["chunk_length"]) if "chunk_length" in old else "length", *given])
+            got = ", ".join(f"{name}={value!r}" for name, value in old.items())
+            raise ValueError(f"{got} must stand in the default action: write default_action=Chunk({line})")
+        return function(*args, **kwargs)
+
+    called.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # gin looks at no other
+    return called
+
+
+def _mean(mean: Any) -> TemporalEnsemble | _Aggregate | None:
+    if mean is None or isinstance(mean, TemporalEnsemble | _Aggregate):
+        return mean
+    if not isinstance(mean, str) or mean not in _NEWER:
         names = ", ".join(map(repr, _NEWER))
-        raise ValueError(f"chunk_mean must be None, one of {names}, or a TemporalEnsemble, got {chunk_mean!r}")
-    return None if chunk_mean == "latest_only" else _Aggregate(chunk_mean)
+        raise ValueError(f"mean must be None, one of {names}, or a TemporalEnsemble, got {mean!r}")
+    return None if mean == "latest_only" else _Aggregate(mean)
 
 
 def executed_entries(length: int, start: int, effect: int, end: int) -> NDArray[np.bool_]:
@@ -205,10 +257,10 @@ class Chunks:
         space: The environment's action space.
 
     Raises:
-        ValueError: Chunks cannot be made of `space`; see `ChunkRule.policy_space`.
+        ValueError: Chunks cannot be made of `space`; see `Chunk.policy_space`.
     """
 
-    def __init__(self, rule: ChunkRule, space: gym.Space[Any]) -> None:
+    def __init__(self, rule: Chunk, space: gym.Space[Any]) -> None:
         """See the class."""
         policy_space = rule.policy_space(space)
         assert policy_space.shape is not None
@@ -274,7 +326,7 @@ class Chunks:
             coming: Chunks that will land for certain, if `add` was not told of them.
 
         Returns:
-            For each frame a copy of the action; None where no chunk gives one, so that the base default action acts;
+            For each frame a copy of the action; None where no chunk gives one, so that `Chunk.after` acts;
             `PENDING` where an unfinished decision, newer than all that is known, may have landed by then.
         """
         known = sorted((*(landed for landed in self._landed if landed.known <= frame), *coming), key=_by_start)
@@ -303,10 +355,10 @@ class ChunkBatch:
         space: The action space of one environment.
 
     Raises:
-        ValueError: Chunks cannot be made of `space`; see `ChunkRule.policy_space`.
+        ValueError: Chunks cannot be made of `space`; see `Chunk.policy_space`.
     """
 
-    def __init__(self, rule: ChunkRule, space: gym.Space[Any], num_envs: int) -> None:
+    def __init__(self, rule: Chunk, space: gym.Space[Any], num_envs: int) -> None:
         """See the class."""
         policy_space = rule.policy_space(space)
         assert policy_space.shape is not None

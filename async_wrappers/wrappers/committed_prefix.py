@@ -36,7 +36,7 @@ class PrefixRows:
     """Joins actions to an observation, one row [width + 1] for each frame, as `CommittedActions` does.
 
     A Discrete action is one-hot, a Box action its values. The last column is one where the action is pending; such a
-    row is otherwise zero, and so is one of a frame on which the base default action acts.
+    row is otherwise zero, and so is one of a frame on which `Chunk.after` acts.
 
     Args:
         observation_space: Of the observations.
@@ -119,7 +119,7 @@ class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         [[0.4000000059604645, 0.0], [0.5, 0.0]]
 
     Args:
-        env: A `RealtimeDelay` with ``default_action="chunk"``, or wrappers around one.
+        env: A `RealtimeDelay` with a `Chunk` as its default action, or wrappers around one.
         length: Frames shown; the delay, or with tickets the playout, if not given.
         flat: False gives ``Dict(observation=..., committed_prefix=Box [length, width + 1])``. True appends the rows to
             a vector observation; where that is of whole numbers, a one is the type's largest number.
@@ -134,9 +134,9 @@ class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         gym.utils.RecordConstructorArgs.__init__(self, length=length, flat=flat)
         flat = flag("flat", flat)
         self._delay = delay_inside("CommittedPrefix", env)
-        if self._delay.chunk_rule is None:
+        if self._delay.chunk is None:
             raise ValueError(
-                "CommittedPrefix needs chunks inside: give RealtimeDelay default_action='chunk', or use "
+                "CommittedPrefix needs chunks inside: give RealtimeDelay default_action=Chunk(length), or use "
                 "CommittedActions"
             )
         self._length = prefix_length("length", length, self._delay.playout)

@@ -278,7 +278,7 @@ def _name(env: gym.Env[Any, Any]) -> str:
 
 def written_call(name: str, *arguments: str, **keywords: Any) -> str:
     """Return a call as one writes it, with room for one more argument; values without a literal stand as names."""
-    written = {key: repr(value) for key, value in keywords.items()}
+    written = {key: repr(value.item() if isinstance(value, np.generic) else value) for key, value in keywords.items()}
     named = (f"{key}={key if text.startswith('<') else text}" for key, text in written.items())
     return f"{name}({', '.join([*arguments, *(text.replace('{', '{{').replace('}', '}}') for text in named), '{}'])})"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from copy import deepcopy
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from async_wrappers.checks import flag, whole_frames
-from async_wrappers.schedule.plain import PlainSchedule
-from async_wrappers.wrappers.chunk import Chunks, executed_entries, make_chunk_rule
+from async_wrappers.checks import flag
+from async_wrappers.schedule.plain import PlainSchedule, make_schedule
+from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, names_chunk
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
@@ -22,14 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RealtimeDelay"]
 
 
-_OF_A_LATENCY = {  # and defaults
-    "workers": None,
-    "fps": None,
-    "stagger": "tickets",
-    "playout": "p99",
-    "slot": None,
-    "max_age": None,
-}
+_DEFAULTS = {"delay": 0, "noops": 0, "stagger": "tickets", "playout": "p99"}  # of what makes a schedule; else None
 
 # The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]
@@ -69,12 +63,12 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     After ``reset`` it holds ``frame``, ``start`` and ``observation_info``.
 
-    With ``default_action="chunk"`` the policy gives the actions of `chunk_length` frames at once, from the frame of its
+    With ``default_action=Chunk(length)`` the policy gives the actions of `length` frames at once, from the frame of its
     observation on: frame k receives ``chunk[k - start]`` until the next chunk lands (`async_wrappers.wrappers.chunk`).
-    `action_space` is of chunks, and after a step ``info["realtime"]`` also holds ``executed``, bool [chunk_length]:
-    which entries of this step's chunk are of the frames from its effect to the next one's (or to the end of the
-    episode), which is where they were applied. The log-probability of a step is the sum of its executed entries'.
-    ``default_frames`` then counts the frames on which `after_chunk` acted.
+    `action_space` is of chunks, and after a step ``info["realtime"]`` also holds ``executed``, bool [length]: which
+    entries of this step's chunk are of the frames from its effect to the next one's (or to the end of the episode),
+    which is where they were applied. The log-probability of a step is the sum of its executed entries'.
+    ``default_frames`` then counts the frames on which `Chunk.after` acted.
 
     With `report_effect` it also holds, after a step, what the environment showed on the frame on which the action
     landed: ``effect_observation``, and its info as ``effect_info``; both None where ``applied`` is False. The policy
@@ -102,8 +96,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         delay: Age of the observation behind an action, in frames.
         noops: Frames between two actions, filled by the default action.
         default_action: ``"noop"``, ``"repeat"``, ``"random"``, an action, or a function of (newest observation, last
-            agent action or None), or a `RampDown`. Looked up only when an action can be late or missing. Or
-            ``"chunk"``: the policy's own, several at once.
+            agent action or None), or a `RampDown`. Looked up only when an action can be late or missing. Or a
+            `async_wrappers.Chunk`: the policy's own, several at once; ``"chunk"`` for one of ``delay + noops + 1``.
         latency: How long an inference takes: a model of `async_wrappers.latency`, or a number of seconds.
         workers: With a latency: how many infer at a time, 1 if not given.
         fps: With a latency: frames per second.
@@ -113,19 +107,13 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             evenly at the rate that the workers sustain.
         max_age: With a latency: frames; an action whose observation is older on the frame on which it would be applied
             is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
+        schedule: A `PlainSchedule` or a `SimulatedSchedule`, in the place of `delay`, `noops`, `latency` and what goes
+            with it. The wrapper plays a copy of its own.
         report_effect: Report the observation on which each action landed; otherwise it is not even copied.
-        chunk_length: With chunks: H, the frames that a chunk is for. With constants ``delay + noops + 1`` if not given;
-            must be given with a latency.
-        after_chunk: With chunks: the default action before an episode's first chunk lands and after a chunk's end,
-            ``"noop"`` if not given.
-        chunk_mean: With chunks of real actions: how the chunks that cover a frame are weighed. One of LeRobot's
-            ``"weighted_average"`` (a newer chunk weighs .7, the mean of the older ones .3), ``"average"`` (.5, .5) and
-            ``"conservative"`` (.3, .7), or a `TemporalEnsemble`; None, or ``"latest_only"``: the newest wins. A mean is
-            for acting alone: no entry is applied as it was drawn, so its log-probability says nothing.
 
     Attributes:
         report_effect: As given; it may be changed between two episodes.
-        chunk_rule: The `async_wrappers.wrappers.chunk.ChunkRule` of chunks; None without.
+        chunk: The `Chunk` that the default action is; None if it is another one.
 
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
@@ -133,6 +121,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             than delay + interval, or chunks of actions of which there are none.
     """
 
+    @names_chunk
     def __init__(
         self,
         env: gym.Env[Any, Any],
@@ -147,63 +136,47 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         playout: int | str = "p99",
         slot: int | str | None = None,
         max_age: int | None = None,
+        schedule: PlainSchedule | SimulatedSchedule | None = None,
         report_effect: bool = False,
-        chunk_length: int | None = None,
-        after_chunk: Any = None,
-        chunk_mean: Any = None,
     ) -> None:
         """See the class."""
         report_effect = flag("report_effect", report_effect)
-        constants = {"delay": delay, "noops": noops}
-        of_a_latency = {"workers": workers, "fps": fps, "stagger": stagger, "playout": playout, "slot": slot}
-        if max_age is not None:
-            of_a_latency["max_age"] = max_age
-        of_chunks = {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
+        timing = {"delay": delay, "noops": noops, "latency": latency, "workers": workers, "fps": fps}
+        timing |= {"stagger": stagger, "playout": playout, "slot": slot}
+        optional = {"max_age": max_age, "schedule": schedule}
         gym.utils.RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=True,
-            **constants,
+            **timing,
             default_action=default_action,
-            latency=latency,
-            **of_a_latency,
             **({"report_effect": True} if report_effect else {}),
-            **{name: value for name, value in of_chunks.items() if value is not None},
+            **{name: value for name, value in optional.items() if value is not None},
         )
         gym.Wrapper.__init__(self, env)
         self.report_effect = report_effect
         self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper tells what is committed
-        self._simulated: SimulatedSchedule | None = None
-        frames = {name: whole_frames(name, number) for name, number in constants.items()}
-        given: dict[str, Any] = {name: number for name, number in frames.items() if number}
-        of_a_latency = {name: value for name, value in of_a_latency.items() if not _is(value, _OF_A_LATENCY[name])}
-        if latency is None:
-            for name, value in of_a_latency.items():
-                raise ValueError(f"{name}={value!r} needs a latency: give latency=, or delay and noops alone")
+        timing["max_age"] = max_age
+        asked = {name: value for name, value in timing.items() if not _is(value, _DEFAULTS.get(name))}
+        if schedule is None:
+            self._schedule = make_schedule(**timing)
         else:
-            # Imported here, because it is half of the package's import time and constants need none of it.
-            from async_wrappers.latency import as_latency
-            from async_wrappers.schedule.simulated import SimulatedSchedule
-
-            if given:
-                raise ValueError(f"give delay and noops or a latency, got delay={delay}, noops={noops} and {latency!r}")
-            as_latency(latency)
-            if fps is None:
-                raise ValueError("fps must be given with a latency, in frames per second, got None")
-            workers = 1 if workers is None else workers
-            self._simulated = SimulatedSchedule(latency, workers, fps, stagger, playout, slot, max_age=max_age)
-            given = {"latency": latency, **of_a_latency}
-        self._schedule: PlainSchedule | SimulatedSchedule = self._simulated or PlainSchedule(**frames)
-        needed = None if self._simulated else (frames["delay"], frames["noops"] + 1)
-        self.chunk_rule = rule = make_chunk_rule(default_action, chunk_length, after_chunk, chunk_mean, needed)
-        self._chunks = None if rule is None else Chunks(rule, env.action_space)
-        name = "default_action"
-        if rule is not None:
-            self.action_space = rule.policy_space(env.action_space)
-            name, default_action = "after_chunk", rule.after
-            given = {**given, "default_action": "chunk"} if self._simulated or frames["delay"] else {}
+            if asked:
+                raise ValueError(f"give a schedule or {', '.join(asked)}, got schedule={schedule!r}")
+            if not hasattr(schedule, "frames_from"):
+                raise ValueError(f"schedule must be a PlainSchedule or a SimulatedSchedule, got {schedule!r}")
+            self._schedule, asked = deepcopy(schedule), {"schedule": schedule}
+        self._finished = self._schedule.finished
+        lands, interval = self._schedule.playout, self._schedule.decision_interval
+        needed = None if lands is None or interval is None else (lands, interval)
+        self.chunk = chunk = as_chunk(default_action, needed)
+        self._chunks = None if chunk is None else Chunks(chunk, env.action_space)
+        line, name = written_call("RealtimeDelay", "env", **asked), "default_action"
+        if chunk is not None:
+            self.action_space = chunk.policy_space(env.action_space)
+            line, name, default_action = chunk.call(line), "after", chunk.after
         self._default_action: DefaultAction | None = None
-        if given:
-            line = written_call("RealtimeDelay", "env", **given)
+        # Without a delay each frame receives an action of the agent's, if decisions or chunks cover them all.
+        if needed is None or lands or (interval != 1 and chunk is None):
             self._default_action = make_default_action(default_action, env, line, name)
         self._running = False
 
@@ -267,7 +240,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         while self._due is None and not self._over:
             self._step_default()
         applied, effect = not self._over, self._frame
-        finished = effect if self._simulated is None or not applied else self._simulated.finished()
+        finished = effect if self._finished is None or not applied else self._finished()
         # Copied before the action is applied, for the environment may reuse its arrays.
         landed = self._now() if self.report_effect and applied else (effect, None, None)
         if applied:
@@ -277,8 +250,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 self._step_frame(action)
             else:
                 self._chunks.forget(start)  # a decision that starts later is told of the frames from its start on
-                is_certain = self._simulated is None or self._simulated.keeps_playout
-                self._chunks.add(start, effect, action, finished if is_certain else effect)
+                self._chunks.add(start, effect, action, finished if self._schedule.keeps_playout else effect)
                 self._step_default()
             while self._due is None and not self._over:
                 self._step_default()
@@ -303,8 +275,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             "finished": finished,
             "observation_info": info_then,
         }
-        if self.chunk_rule is not None:
-            executed = executed_entries(self.chunk_rule.length, start, effect, frame)
+        if self.chunk is not None:
+            executed = executed_entries(self.chunk.length, start, effect, frame)
             realtime["default_frames"] = frame - first - int(executed.sum())
             realtime["executed"] = executed
         if self.report_effect:
@@ -329,12 +301,11 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     @property
     def counts(self) -> Counts | None:
         """Frames, actions and inferences so far, with a latency; None with constants."""
-        return None if self._simulated is None else self._simulated.counts
+        return self._schedule.counts
 
     def keep_committed(self) -> None:
         """Keep from the next reset on what `committed` needs."""
-        if self._simulated is not None:
-            self._log = self._simulated.keep_log()
+        self._log = self._schedule.keep_log()
 
     def committed(self, frame: int, length: int) -> list[Any]:
         """Return the actions of `length` frames as far as they are known when `frame`, a returned start, begins.
@@ -353,7 +324,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             frame: A returned start.
             landed: Start of the newest action that lands by `frame`; -1 if there is none.
         """
-        most = inf if self._simulated is None or self._simulated.max_age is None else self._simulated.max_age
+        most = inf if self._schedule.max_age is None else self._schedule.max_age
         return [start for start, lands in self._schedule.unfinished(frame, landed) if lands - start <= most]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole_frames
-from async_wrappers.wrappers.chunk import ChunkBatch, make_chunk_rule
+from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk, names_chunk
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row, rows, with_row
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
@@ -154,9 +154,9 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     the returned observation; those of the ended one are in ``info["final_info"]["realtime"]``. After ``reset`` there
     are ``deciding``, ``frame``, ``start`` and ``observation_info``.
 
-    With ``default_action="chunk"`` the action of each sub-environment is a chunk of `chunk_length` actions, as in
-    `RealtimeDelay`; then there also is ``executed``, bool [num_envs, chunk_length]: which entries of this step's chunk
-    the sub-environment received.
+    With ``default_action=Chunk(length)`` the action of each sub-environment is a chunk of `length` actions, as in
+    `RealtimeDelay`; then there also is ``executed``, bool [num_envs, length]: which entries of this step's chunk the
+    sub-environment received.
 
     ``reset(options={"reset_mask": ...})`` cuts the chosen episodes short where the wrapped environment can do that;
     rewards that they carried are dropped.
@@ -179,13 +179,10 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         default_action: As in `RealtimeDelay`, of a single sub-environment: ``"noop"``, ``"repeat"``, ``"random"`` (each
             sub-environment has a generator, seeded by ``reset(seed=)`` like the sub-environment), an action of
             ``single_action_space``, or a function of (newest observation, last agent action or None), called for
-            each sub-environment by itself. Or ``"chunk"``.
-        chunk_length: As in `RealtimeDelay`.
-        after_chunk: As in `RealtimeDelay`: the default action until an episode's first chunk lands.
-        chunk_mean: As in `RealtimeDelay`.
+            each sub-environment by itself. Or a `Chunk`, whose `after` acts until an episode's first chunk lands.
 
     Attributes:
-        chunk_rule: As in `RealtimeDelay`.
+        chunk: As in `RealtimeDelay`.
 
     Raises:
         ValueError: `env` is not a vector environment in lockstep with an autoreset mode in its metadata, negative or
@@ -193,30 +190,15 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             shorter than delay + interval, or chunks of actions of which there are none.
     """
 
-    def __init__(
-        self,
-        env: VectorEnv,
-        delay: int = 0,
-        noops: int = 0,
-        default_action: Any = "noop",
-        *,
-        chunk_length: int | None = None,
-        after_chunk: Any = None,
-        chunk_mean: Any = None,
-    ) -> None:
+    @names_chunk
+    def __init__(self, env: VectorEnv, delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
         """See the class."""
         if not isinstance(env, gym.vector.VectorEnv):
             raise ValueError(f"env must be a gymnasium.vector.VectorEnv, got {env}: use RealtimeDelay")
         if (batch_size := getattr(env.unwrapped, "batch_size", env.num_envs)) != env.num_envs:
             raise ValueError(f"env must step all {env.num_envs} sub-environments at once, got batch_size={batch_size}")
-        of_chunks = {"chunk_length": chunk_length, "after_chunk": after_chunk, "chunk_mean": chunk_mean}
         gym.utils.RecordConstructorArgs.__init__(
-            self,
-            _disable_deepcopy=True,
-            delay=delay,
-            noops=noops,
-            default_action=default_action,
-            **{name: value for name, value in of_chunks.items() if value is not None},
+            self, _disable_deepcopy=True, delay=delay, noops=noops, default_action=default_action
         )
         gym.vector.VectorWrapper.__init__(self, env)
         self._delay, self._interval = whole_frames("delay", delay), whole_frames("noops", noops) + 1
@@ -232,18 +214,14 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._steps_without_report = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that reports an end
         self._lockstep = _Lockstep(env, inner, resets=self._delayed)
         given: Info = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
-        self.chunk_rule = rule = make_chunk_rule(
-            default_action, chunk_length, after_chunk, chunk_mean, (self._delay, self._interval)
-        )
-        self._chunks = None if rule is None else ChunkBatch(rule, env.single_action_space, env.num_envs)
-        name = "default_action"
-        if rule is not None:
-            self.single_action_space = rule.policy_space(env.single_action_space)
+        self.chunk = chunk = as_chunk(default_action, (self._delay, self._interval))
+        self._chunks = None if chunk is None else ChunkBatch(chunk, env.single_action_space, env.num_envs)
+        line, name = written_call("VectorRealtimeDelay", "env", **given), "default_action"
+        if chunk is not None:
+            self.single_action_space = chunk.policy_space(env.single_action_space)
             self.action_space = batch_space(self.single_action_space, env.num_envs)
-            self._entries = np.arange(rule.length)
-            name, default_action = "after_chunk", rule.after
-            given = {**given, "default_action": "chunk"}
-        line = written_call("VectorRealtimeDelay", "env", **given)
+            self._entries = np.arange(chunk.length)
+            line, name, default_action = chunk.call(line), "after", chunk.after
         self._default_actions = _default_actions(default_action, env, line, name) if self._delayed else []
         self._sees_observations = callable(default_action)
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
@@ -591,7 +569,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         return observations
 
     def _execute(self) -> NDArray[np.bool_]:
-        """Return which entries of each chunk were received, bool [num_envs, chunk_length], and count them out."""
+        """Return which entries of each chunk were received, bool [num_envs, length], and count them out."""
         report, entries = self._report, self._entries
         ends = np.array(self._delay) + report.interval
         report.default_frames = report.default_frames + report.applied - report.interval

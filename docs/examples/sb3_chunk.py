@@ -25,7 +25,7 @@ def make_env(default_action: str) -> gym.Env:
     """
     env = gym.make("CartPole-v1")
     if default_action == "chunk":
-        env = RealtimeDelay(env, DELAY, NOOPS, "chunk", after_chunk="repeat")
+        env = RealtimeDelay(env, DELAY, NOOPS, "chunk")
         return Monitor(CommittedPrefix(env, flat=True))
     return Monitor(RealtimeDelay(env, DELAY, NOOPS, default_action))
 

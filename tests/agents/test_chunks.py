@@ -30,6 +30,7 @@ from async_wrappers.agents.vector import VectorAgent
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.wrappers.chunk import Chunk
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.latency_models import FAST
@@ -186,7 +187,7 @@ def lived(world: DriftingEnv, delay: int, count: int) -> list[list[int]]:
 @pytest.mark.parametrize(("delay", "noops", "length"), [(2, 3, None), (0, 2, None), (4, 0, 9), (3, 3, 7)])
 def test_executed_entries_are_what_the_environment_received(delay: int, noops: int, length: int | None) -> None:
     world = DriftingEnv(noop=True)
-    env = RealtimeDelay(world, delay, noops, "chunk", chunk_length=length)
+    env = RealtimeDelay(world, delay, noops, "chunk" if length is None else Chunk(length))
     agent = TurnBasedAgent(make(env.action_space, env.observation_space))
     stored = watch(agent.learner)
     play(agent, env, range(20))

@@ -25,13 +25,14 @@ from async_wrappers.agents.vector import VectorAgent
 from async_wrappers.analysis.regret import decompose
 from async_wrappers.batched.vector import VectorEnvs
 from async_wrappers.latency import LogNormal
+from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.latency_models import FAST
 
 ROWS = 5  # of a sequence
 MEMORY = ("previous_action", "previous_reward", "first")
 CONSTANTS = [{"delay": 4}, {"delay": 6, "noops": 1}, {"delay": 3, "noops": 3}, {"delay": 1, "noops": 2}]
-CHUNKS = {"latency": LogNormal(0.05, 0.5), "fps": 60, "default_action": "chunk", "chunk_length": 9}
+CHUNKS = {"latency": LogNormal(0.05, 0.5), "fps": 60, "default_action": Chunk(9, "noop")}
 LATENCIES = [
     {"latency": LogNormal(0.05, 0.5), "workers": 3, "fps": 60},
     {"latency": LogNormal(0.05, 0.8), "workers": 2, "fps": 60, "stagger": "none"},

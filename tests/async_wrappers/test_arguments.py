@@ -34,6 +34,7 @@ from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.schedule.simulated import MOST_WORKERS, SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, Sequential, Tickets, make_stagger
+from async_wrappers.wrappers.chunk import Chunk
 from async_wrappers.wrappers.default_action import RampDown
 from tests.worlds.recording_env import RecordingEnv
 
@@ -114,18 +115,17 @@ RUNNER = {
     **{"max_age": None, "stop_after_missed": 9, "pause_action": "repeat", "features": None},
     **{"stack_size": 1, "overdue_times": 10.0, "overdue_seconds": 1.0},
 }
-NEEDS_CHUNKS = {"default_action": "default_action|chunk_length|after_chunk"}  # what is refused with another one
-CHUNKS = {"default_action": "chunk", "chunk_length": 5, "after_chunk": "noop", "chunk_mean": None}
+CHUNKS = {"default_action": Chunk(5, "noop")}
 SIMULATED = {"latency": 0.1, "workers": 2, "fps": 60, "stagger": "tickets", "playout": "p99", "slot": 1}
 SIMULATED |= {"max_age": None}
 MADE = {
     "RealtimeDelay": Made(
         with_env(RealtimeDelay), {"delay": 1, "noops": 1, "default_action": "noop", "report_effect": True}
     ),
-    "RealtimeDelay, chunks": Made(with_env(RealtimeDelay, delay=1, noops=1), CHUNKS, called=NEEDS_CHUNKS),
-    "VectorRealtimeDelay, chunks": Made(
-        lambda **arguments: of_vector(delay=1, noops=1, **arguments), CHUNKS, called=NEEDS_CHUNKS
-    ),
+    "RealtimeDelay, chunks": Made(with_env(RealtimeDelay, delay=1, noops=1), CHUNKS),
+    "VectorRealtimeDelay, chunks": Made(lambda **arguments: of_vector(delay=1, noops=1, **arguments), CHUNKS),
+    "RealtimeDelay, a schedule": Made(with_env(RealtimeDelay), {"schedule": PlainSchedule(1)}),
+    "Chunk": Made(Chunk, {"length": 5, "after": "noop", "mean": None}),
     "TemporalEnsemble": Made(TemporalEnsemble, {"m": 0.1, "first": "newest"}),
     "CommittedPrefix": Made(
         lambda **arguments: CommittedPrefix(RealtimeDelay(RecordingEnv(), 2, 2, "chunk"), **arguments),
@@ -135,7 +135,7 @@ MADE = {
         runner,
         {**RUNNER, **CHUNKS, "backend": "virtual", "make_learner": None, "learners": None}
         | {"committed_prefix": 2, "flat_prefix": False},
-        called={**NEEDS_CHUNKS, "make_learner": "learners"},
+        called={"default_action": "default_action|committed_prefix", "make_learner": "learners"},
     ),
     "RealtimeDelay, simulated": Made(with_env(RealtimeDelay), SIMULATED, called={"latency": "latency|needs a"}),
     "VectorRealtimeDelay": Made(of_vector, {"delay": 1, "noops": 1, "default_action": "noop"}),

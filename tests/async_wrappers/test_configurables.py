@@ -14,6 +14,7 @@ import async_wrappers.agents.configurables
 from async_wrappers.agents.experiment.config import load_config
 from async_wrappers.configurables import CONFIGURABLES, WRAPPERS
 from async_wrappers.envs import ClipReward, create_gym_environment
+from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 
 EVERYTHING = (*async_wrappers.agents.configurables.CONFIGURABLES, *CONFIGURABLES)
 CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
@@ -86,8 +87,8 @@ def test_chunks_means_and_the_committed_prefix_are_bound_in_gin() -> None:
         "create_gym_environment.wrappers = [@RealtimeDelay, @CommittedPrefix]",
         "RealtimeDelay.delay = 2",
         "RealtimeDelay.noops = 8",
-        "RealtimeDelay.default_action = 'chunk'",
-        "RealtimeDelay.after_chunk = 'repeat'",
+        "RealtimeDelay.default_action = @Chunk()",
+        "Chunk.length = 11",
         "CommittedPrefix.flat = True",
     )
     assert env.action_space == gym.spaces.MultiDiscrete([2] * 11)
@@ -95,8 +96,8 @@ def test_chunks_means_and_the_committed_prefix_are_bound_in_gin() -> None:
     env.reset(seed=0)
     assert env.step(env.action_space.sample())[-1]["realtime"]["executed"].sum() == 9
     gin.clear_config()
-    load_config([], ["TemporalEnsemble.m = 0.5"], EVERYTHING)
-    assert gin.get_configurable("TemporalEnsemble")().m == 0.5
+    load_config([], ["Chunk.length = 3", "Chunk.mean = @TemporalEnsemble()", "TemporalEnsemble.m = 0.5"], EVERYTHING)
+    assert gin.get_configurable("Chunk")() == Chunk(3, mean=TemporalEnsemble(0.5))
 
 
 def test_a_binding_of_a_wrapper_that_no_list_names_is_not_read() -> None:

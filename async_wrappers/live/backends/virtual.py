@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from async_wrappers.live.clocks import VirtualClock
 from async_wrappers.live.environment import made_environment
 from async_wrappers.live.inference.transport import VirtualTransport
 from async_wrappers.live.learning.learner import LearnerLoop, VirtualLearners, call_make_learner
@@ -72,8 +73,8 @@ class VirtualBackend:
                 journal,
                 self._controls,
                 now=transport.now,
-                simulation=transport,
                 release=release,
+                clock=VirtualClock,
             )
             self._held = held.pop_all()
 

@@ -165,8 +165,8 @@ class TestWhatMayBeRead:
             "create_atari_environment.wrappers": tuple(wrapper.__name__ for wrapper in WRAPPERS),
             "create_atari_vector.wrappers": ("VectorRealtimeDelay",),
             "RealtimeDelay.latency": ("Constant", "Correlated", "Gamma", "LogNormal", "Spikes", "Trace", "Uniform"),
-            "RealtimeDelay.default_action": ("RampDown",),
-            "RealtimeDelay.chunk_mean": ("TemporalEnsemble",),
+            "RealtimeDelay.default_action": ("RampDown", "Chunk"),
+            "Chunk.mean": ("TemporalEnsemble",),
             "RealtimeDelay.stagger": ("ExpectedTime", "MaxTime", "NoStagger", "Sequential", "Tickets"),
             "LiveRunner.create_async_runner_fn": ("AsyncRunner",),
             "DQNAgent.epsilon_fn": (

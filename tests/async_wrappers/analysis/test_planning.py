@@ -27,6 +27,7 @@ from async_wrappers.analysis.timeline import timeline
 from async_wrappers.latency import Constant, LogNormal, Spikes, Trace
 from async_wrappers.policy import Decision, Memory
 from async_wrappers.schedule.simulated import SimulatedSchedule
+from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.recording_env import RecordingEnv
 
 ROOT = Path(async_wrappers.__file__).parents[1]
@@ -222,10 +223,10 @@ def test_a_chunk_is_as_long_as_delay_and_interval(constant: Plan) -> None:
 def test_chunks_of_the_length_found_leave_no_frame_to_the_default_action(stagger: str, workers: int) -> None:
     row = planning.Forecaster(Constant(0.046), 50, 10, 0).forecast("any", workers, stagger)
     assert row.chunk_frames is not None
-    given: Any = {"latency": 0.046, "workers": workers, "fps": 50, "stagger": stagger, "default_action": "chunk"}
+    given: Any = {"latency": 0.046, "workers": workers, "fps": 50, "stagger": stagger}
     left = []
     for length in (row.chunk_frames, row.chunk_frames - 1):
-        env = RealtimeDelay(RecordingEnv(length=None), chunk_length=length, after_chunk=0, **given)
+        env = RealtimeDelay(RecordingEnv(length=None), default_action=Chunk(length, after=0), **given)
         env.reset(seed=0)
         chunk = np.zeros(length, np.int64)
         env.step(chunk)  # the first of them follows on the frames before the first effect

@@ -16,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from async_wrappers import CommittedPrefix
 from async_wrappers.analysis.regret import Decomposition, decompose
 from async_wrappers.policy import Decision, Memory
+from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.remembering import Remembering, Taken, replayed
 
@@ -304,14 +305,14 @@ class OverAgain:
     ],
 )
 def test_chunks_act_on_the_frames_between_on_every_rung(delay: int, noops: int, paid: tuple[int, ...]) -> None:
-    chunks: Any = {"default_action": "chunk", "chunk_length": 9, "episodes": 2}
+    chunks: Any = {"default_action": Chunk(9, IDLE), "episodes": 2}
     found = decompose(lambda: Target(blocks=1), OverAgain(9), delay, noops, **chunks)
     names = ("no_delay", "delay_only", "noops_only", "both")
     assert {name: found.returns[name].mean for name in names} == dict(
         zip(names, (12 * count for count in paid), strict=True)
     )
     if delay + noops == 2:
-        shortest: Any = {"default_action": "chunk", "episodes": 2, "after_chunk": IDLE}
+        shortest: Any = {"default_action": "chunk", "episodes": 2}
         assert decompose(lambda: Target(blocks=1), OverAgain(3), delay, noops, **shortest).scores == found.scores
 
 
@@ -350,8 +351,8 @@ class Learner(NoisyAgent):
         ({"policy": Uncopyable()}, "policy must be an agent that can be copied.*lock.*give a function"),
         ({"policy": Clock}, "policy must be an object with act.*got <class"),
         ({"wrap": 4}, "wrap must be a function that wraps a gymnasium.Env, or None, got 4"),
-        ({"default_action": "chunk", "chunk_length": 2}, "chunk_length must be >= delay .* interval .* got 2"),
-        ({"chunk_length": 4}, "chunk_length=4 needs default_action='chunk', got 'noop'"),
+        ({"default_action": Chunk(2)}, r"length of a Chunk must be >= delay .* interval .* got Chunk\(length=2"),
+        ({"chunk_length": 4}, r"chunk_length=4 must stand in .*: write default_action=Chunk\(4\)"),
         ({"make_env": Target()}, "make_env must be a function that makes a gymnasium.Env"),
         ({"make_env": lambda: None}, "make_env must be a function that makes a gymnasium.Env, got None"),
     ],

@@ -21,6 +21,7 @@ from async_wrappers.live.memory.journal import TransitionReader
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Tickets
 from async_wrappers.testing.played import MS, Played
+from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.recording_env import FRAME, MEANINGS, Pressing, RecordingEnv, mixed
 from tests.worlds.schedule_cases import CASES, Case, cases
 
@@ -81,9 +82,7 @@ def terms(case: Case, length: int, **chunks: Any) -> dict[str, Any]:
         "workers": case.workers,
         "fps": case.fps,
         "stagger": case.stagger(),
-        "default_action": "chunk",
-        "chunk_length": length,
-        **chunks,
+        "default_action": Chunk(length, **chunks),
     }
 
 
@@ -129,7 +128,7 @@ def assert_alike(case: Case, space: Any, length: int, prefix: int | None, flat: 
     recorders = [RecordingEnv(case.episodes, rewards=(1.0, 2.0, 4.0, 8.0), action_space=kind) for _ in range(2)]
     for recorder in recorders:
         recorder.get_action_meanings = lambda: list(MEANINGS)  # type: ignore[method-assign]
-    policy, learns = Chunking(length, kind), chunks.get("chunk_mean") is None
+    policy, learns = Chunking(length, kind), chunks.get("mean") is None
     learning: dict[str, Any] = {"make_learner": Idle, "learner_latency": 0.01} if learns else {}
     runner: Any = AsyncRunner(
         lambda: recorders[0],
@@ -166,7 +165,7 @@ def assert_alike(case: Case, space: Any, length: int, prefix: int | None, flat: 
 def test_discrete_chunks_executed_entries_and_prefixes_are_those_of_the_wrapper(
     case: Case, length: int, after: str, prefix: int | None
 ) -> None:
-    assert_alike(case, None, length, prefix, flat=False, after_chunk=after)
+    assert_alike(case, None, length, prefix, flat=False, after=after)
 
 
 @settings(SETTINGS, max_examples=CASES // 8)
@@ -179,7 +178,7 @@ def test_discrete_chunks_executed_entries_and_prefixes_are_those_of_the_wrapper(
 def test_real_chunks_means_and_prefixes_are_those_of_the_wrapper(
     case: Case, length: int, prefix: int | None, mean: Any
 ) -> None:
-    assert_alike(case, NUMBERS, length, prefix, flat=False, chunk_mean=mean)
+    assert_alike(case, NUMBERS, length, prefix, flat=False, mean=mean)
 
 
 class Recording(Idle):
@@ -210,9 +209,7 @@ def test_in_processes_each_transition_says_which_entries_its_frames_received(tmp
         backend="process",
         latency=0.01,
         make_learner=lambda: Recording(tmp_path / "seen"),
-        default_action="chunk",
-        chunk_length=12,
-        after_chunk=0,
+        default_action=Chunk(12, after=0),
         committed_prefix=3,
     )
     with runner:
@@ -232,26 +229,32 @@ def test_in_processes_each_transition_says_which_entries_its_frames_received(tmp
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"default_action": "chunk"}, "^chunk_length must be given where delays vary, in frames, got None$"),
-        ({"chunk_length": 4}, "^chunk_length=4 needs default_action='chunk', got 'noop'$"),
-        ({"committed_prefix": 4}, "^committed_prefix=4 needs default_action='chunk', got 'noop'$"),
+        (
+            {"default_action": "chunk"},
+            r"^default_action='chunk' .* delays vary: write default_action=Chunk\(length\)",
+        ),
+        ({"chunk_length": 4}, r"^chunk_length=4 must stand in .*: write default_action=Chunk\(4\)$"),
+        (
+            {"after_chunk": "repeat"},
+            r"^after_chunk='repeat' must .* default_action=Chunk\(length, after='repeat'\)$",
+        ),
+        ({"committed_prefix": 4}, r"^committed_prefix=4 needs default_action=Chunk\(length\), got 'noop'$"),
         ({"flat_prefix": True}, "^flat_prefix=True needs committed_prefix, got None$"),
         (
             {
-                "default_action": "chunk",
-                "chunk_length": 4,
+                "default_action": Chunk(4),
                 "committed_prefix": 4,
                 "features": Box(0, 1, (2,)),
             },
             "^committed_prefix=4 needs actions that are known before they are due, .* leave one of the two out$",
         ),
         (
-            {"default_action": "chunk", "chunk_length": 4, "chunk_mean": "average", "make_learner": Idle},
-            "^chunk_mean='average' is for acting alone, .* learners=1$",
+            {"default_action": Chunk(4, mean="average"), "make_learner": Idle},
+            "^a Chunk with mean='average' is for acting alone, .* learners=1$",
         ),
         (
-            {"default_action": "chunk", "chunk_length": 4, "chunk_mean": "average"},
-            r"^chunk_mean needs a Box of real actions, got 'average' for Discrete\(5\)",
+            {"default_action": Chunk(4, mean="average")},
+            r"^Chunk.mean needs a Box of real actions, got 'average' for Discrete\(5\)",
         ),
     ],
 )
@@ -308,8 +311,7 @@ def test_nothing_that_is_told_depends_on_an_inference_that_goes_on(
             STRATEGIES[name](),
             backend="virtual",
             latency=Steady(played),
-            default_action="chunk",
-            chunk_length=9,
+            default_action=Chunk(9),
             committed_prefix=8,
         ).run(episodes=1)
         told.append(next(observation for _, frame, observation in policy.seen if frame == start))

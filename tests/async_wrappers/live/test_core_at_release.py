@@ -25,6 +25,7 @@ from async_wrappers.live import Decision, Memory
 from async_wrappers.live.memory.exchange import Fate, Ticket
 from async_wrappers.live.memory.weights import Reading
 from async_wrappers.live.release import Release
+from async_wrappers.live.workers import Action, Features
 from async_wrappers.testing.played import Played
 from tests.worlds.fake_transport import Stage
 from tests.worlds.hashing_policy import DEFAULTS
@@ -380,11 +381,11 @@ def test_a_release_whose_weights_were_rewritten_is_made_again_or_leaves_no_trace
     taken: list[Taken] = []
     board: Any = Board(torn)
     release = Release(Weighing(0, taken), ACTIONS, board=board, reader=4)
-    features = np.array([1, 2])
+    features = Features(np.array([1, 2]), updates=7)
     released = release.decide(features, Ticket(0, 0, 0, 0, 0, False), 0.0)
     if version is None:
-        assert released.fate == Fate.DISCARDED
+        assert released is None
         released = release.decide(features, Ticket(0, 0, 0, 0, 0, False), 5.0)  # still the first one
         version = 3
-    assert (released.fate, released.version, released.action) == (Fate.DONE, version, taken[0].action)
+    assert released == Action(taken[0].action, None, version, updates=7)
     assert len(taken) == torn + 1 and set(taken) == {taken[0]} and not board.reads

@@ -237,8 +237,12 @@ def test_on_a_clock_nothing_is_reset_in_a_pause() -> None:
 
 def test_a_run_that_is_stopped_while_it_waits_for_the_end_of_a_pause_resets_nothing() -> None:
     asked: list[int] = []
-    made = Stage(length=5, happens=[(3 * MS, lambda stage: stage.loop.pause(True))], stops=lambda: len(asked) > 40)
-    made.loop._stops = lambda: (asked.append(0), len(asked) > 40)[1]  # type: ignore[func-returns-value]
+
+    def stops() -> bool:
+        asked.append(0)
+        return len(asked) > 40
+
+    made = Stage(length=5, happens=[(3 * MS, lambda stage: stage.loop.pause(True))], stops=stops)
     record = made.play(frames=20)
     assert record.stopped
     assert len(made.env.resets) == 1

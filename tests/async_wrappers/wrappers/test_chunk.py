@@ -18,7 +18,7 @@ from async_wrappers import RealtimeDelay, TemporalEnsemble, VectorRealtimeDelay
 from async_wrappers.schedule.plain import PlainSchedule
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.testing.played import Played
-from async_wrappers.wrappers.chunk import executed_entries
+from async_wrappers.wrappers.chunk import Chunk, executed_entries
 from tests.worlds.hashing_policy import policy
 from tests.worlds.recording_env import FRAME, MEANINGS, NOOP, RecordingEnv, mixed
 from tests.worlds.schedule_cases import CASES, Case, cases
@@ -50,7 +50,7 @@ def test_executed_entries_are_those_of_the_frames_from_effect_to_end() -> None:
 def test_what_is_late_skips_what_is_past() -> None:
     """Delay 2, a decision every 3 frames: of a chunk of 6, entries 2 to 4 are executed, and nothing else acts."""
     recorder = RecordingEnv(10, action_space=Discrete(100))
-    env = RealtimeDelay(recorder, delay=2, noops=2, default_action="chunk", chunk_length=6, after_chunk=99)
+    env = RealtimeDelay(recorder, delay=2, noops=2, default_action=Chunk(6, after=99))
     env.reset()
     executed, default_frames, over = [], [], False
     for number in range(1, 9):
@@ -69,7 +69,7 @@ def test_a_chunk_is_as_long_as_delay_and_interval_if_not_said() -> None:
 
 
 def test_the_space_is_of_the_same_numbers() -> None:
-    env = RealtimeDelay(RecordingEnv(action_space=Discrete(3, start=7)), 1, default_action="chunk", after_chunk=8)
+    env = RealtimeDelay(RecordingEnv(action_space=Discrete(3, start=7)), 1, default_action=Chunk(2, after=8))
     assert env.action_space == MultiDiscrete([3, 3], start=[7, 7])
     env = RealtimeDelay(RecordingEnv(action_space=NUMBERS), 1, 1, "chunk")
     assert env.action_space == Box(-1, 1, (3, 2), np.float32)
@@ -99,7 +99,7 @@ def test_without_delay_and_noops_a_chunk_is_one_action() -> None:
 )
 def test_the_mean_of_three_chunks_is_the_one_worked_by_hand(mean: Any, expected: float) -> None:
     recorder = RecordingEnv(action_space=Box(-9, 9, (1,), np.float64))
-    env = RealtimeDelay(recorder, delay=1, default_action="chunk", chunk_length=4, chunk_mean=mean)
+    env = RealtimeDelay(recorder, delay=1, default_action=Chunk(4, mean=mean))
     env.reset()
     for value in (1.0, 2.0, 4.0):
         env.step(np.full((4, 1), value))
@@ -109,7 +109,7 @@ def test_the_mean_of_three_chunks_is_the_one_worked_by_hand(mean: Any, expected:
 def test_a_mean_of_equal_actions_on_the_bound_stays_in_the_space() -> None:
     space = Box(np.float32(-0.7), np.float32(0.7), (1,))
     recorder = RecordingEnv(action_space=space)
-    env = RealtimeDelay(recorder, default_action="chunk", chunk_length=9, chunk_mean=TemporalEnsemble(0.3))
+    env = RealtimeDelay(recorder, default_action=Chunk(9, mean=TemporalEnsemble(0.3)))
     env.reset()
     for _ in range(9):
         env.step(np.full((9, 1), 0.7, np.float32))
@@ -204,22 +204,20 @@ def test_with_constants_the_wrapper_does_what_a_loop_over_frames_does(
     length = delay + noops + 1 + more
     env = RecordingEnv(frames, rewards=(1.0, 2.0, 4.0, 8.0))
     oracle = Oracle(deepcopy(env), PlainSchedule(delay, noops), length, discrete_chunk, None)
-    wrapper = RealtimeDelay(env, delay, noops, "chunk", chunk_length=length, after_chunk=after)
+    wrapper = RealtimeDelay(env, delay, noops, Chunk(length, after))
     received, steps = oracle.play(BASES[after])
     assert played(wrapper, length, discrete_chunk) == steps
     assert env.actions == received
 
 
-def delayed(env: Any, case: Case, length: int, **arguments: Any) -> RealtimeDelay:
+def delayed(env: Any, case: Case, chunk: Chunk) -> RealtimeDelay:
     return RealtimeDelay(
         env,
         latency=Played(case.latencies),
         workers=case.workers,
         fps=case.fps,
         stagger=deepcopy(case.stagger()),
-        default_action="chunk",
-        chunk_length=length,
-        **arguments,
+        default_action=chunk,
     )
 
 
@@ -234,7 +232,7 @@ def test_with_random_latencies_the_wrapper_does_what_a_loop_over_frames_does(
 ) -> None:
     env = RecordingEnv(case.episodes[0], rewards=(1.0, 2.0, 4.0, 8.0))
     received, steps = Oracle(deepcopy(env), schedule_of(case), length, discrete_chunk, None).play(BASES[after])
-    assert played(delayed(env, case, length, after_chunk=after), length, discrete_chunk) == steps
+    assert played(delayed(env, case, Chunk(length, after)), length, discrete_chunk) == steps
     assert env.actions == received
 
 
@@ -248,7 +246,7 @@ def test_a_mean_is_what_a_queue_holds_into_which_each_chunk_is_folded_as_it_land
     received, steps = Oracle(deepcopy(env), schedule_of(case), length, real_chunk, newer).play(
         lambda received: np.zeros(2, np.float32)
     )
-    assert played(delayed(env, case, length, chunk_mean=name), length, real_chunk) == steps
+    assert played(delayed(env, case, Chunk(length, "noop", name)), length, real_chunk) == steps
     np.testing.assert_allclose(env.actions, received, atol=1e-5)
 
 
@@ -268,10 +266,10 @@ def test_a_row_of_a_vector_receives_the_means_of_its_own_chunks(
 ) -> None:
     """Until its first episode ends; that none of its chunks lives longer is seen by those of the second one."""
     length = delay + noops + 1 + more
-    arguments: Any = {"default_action": "chunk", "chunk_length": length, "chunk_mean": mean}
+    chunk = Chunk(length, mean=mean)
     recorders = [RecordingEnv(frames, action_space=NUMBERS) for frames in lengths]
     vector = gym.vector.SyncVectorEnv([lambda env=env: env for env in recorders], autoreset_mode="SameStep")
-    env = VectorRealtimeDelay(vector, delay, noops, **arguments)
+    env = VectorRealtimeDelay(vector, delay, noops, chunk)
     observations, _ = env.reset()
     executed: list[list[Any]] = [[] for _ in lengths]
     over = np.zeros(len(lengths), bool)
@@ -283,14 +281,14 @@ def test_a_row_of_a_vector_receives_the_means_of_its_own_chunks(
         over |= terminated
     for row, frames in enumerate(lengths):
         recorder = RecordingEnv(frames, action_space=NUMBERS)
-        steps = played(RealtimeDelay(recorder, delay, noops, **arguments), length, real_chunk)
+        steps = played(RealtimeDelay(recorder, delay, noops, chunk), length, real_chunk)
         np.testing.assert_array_equal(recorders[row].episodes[0], recorder.actions)
         assert executed[row] == [step[1] for step in steps]
         first = -(-frames // (noops + 1)) * (noops + 1) - frames + delay  # frames before its second episode's effect
         assert not np.any(recorders[row].episodes[1][:first])
         if delay == noops == 0:
-            chunk = real_chunk(np.array([1, 0, 0]), length)
-            np.testing.assert_array_equal(recorders[row].episodes[1][0], chunk[0])
+            entries = real_chunk(np.array([1, 0, 0]), length)
+            np.testing.assert_array_equal(recorders[row].episodes[1][0], entries[0])
 
 
 # refusals and Gymnasium's rules ---------------------------------------------------------------------------------------
@@ -304,17 +302,32 @@ def chunked(action_space: Any = None, **arguments: Any) -> RealtimeDelay:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"chunk_length": 10}, r"^chunk_length must be >= delay \+ interval = 2 \+ 9 = 11 frames, got 10$"),
-        ({"chunk_mean": "average"}, r"^chunk_mean needs a Box of real actions, got 'average' for Discrete\(5\)"),
-        ({"chunk_mean": "median"}, r"^chunk_mean must be None, one of 'weighted_average', .* got 'median'$"),
-        ({"action_space": MultiBinary(3)}, r"^default_action='chunk' needs Discrete or Box actions, got MultiBinary"),
-        ({"default_action": "noop", "chunk_length": 11}, r"^chunk_length=11 needs default_action='chunk', got 'noop'$"),
+        (
+            {"default_action": Chunk(10)},
+            r"^the length of a Chunk must be >= delay \+ interval = 2 \+ 9 = 11 frames, got Chunk\(length=10,",
+        ),
+        (
+            {"default_action": Chunk(11, mean="average")},
+            r"^Chunk.mean needs a Box of real actions, got 'average' for Discrete\(5\)",
+        ),
+        (
+            {"action_space": MultiBinary(3)},
+            r"^a chunk as default_action needs Discrete or Box actions, got Multi",
+        ),
+        ({"chunk_length": 11}, r"^chunk_length=11 must stand in the .*: write default_action=Chunk\(11\)$"),
+        (
+            {"after_chunk": "noop", "chunk_mean": "average", "chunk_length": 11},
+            r": write default_action=Chunk\(11, after='noop', mean='average'\)$",
+        ),
         ({"default_action": "chunks"}, r"^default_action must be .* got 'chunks'; did you mean 'chunk'\?$"),
         (
-            {"after_chunk": "chunk"},
-            r"^after_chunk must be one of 'noop', 'repeat', 'random', a .* got 'chunk'",
+            {"default_action": Chunk(11, "chunk")},
+            r"^after must be one of 'noop', 'repeat', 'random', a .* got 'chunk'",
         ),
-        ({"delay": 0, "noops": 0, "latency": 0.1, "fps": 60}, r"^chunk_length must be given where delays vary"),
+        (
+            {"delay": 0, "noops": 0, "latency": 0.1, "fps": 60},
+            r"^default_action='chunk' .* write default_action=Chunk\(length\)",
+        ),
     ],
 )
 def test_a_wrong_chunk_is_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
@@ -322,9 +335,28 @@ def test_a_wrong_chunk_is_refused_in_a_sentence(arguments: dict[str, Any], sente
         chunked(**arguments)
 
 
-def test_an_environment_without_a_no_op_is_told_of_after_chunk() -> None:
-    with pytest.raises(ValueError, match=r"^after_chunk='noop' needs .*action='chunk', after_chunk='repeat'\)"):
-        RealtimeDelay(gym.make("CartPole-v1"), delay=1, default_action="chunk")
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"length": 0}, r"^length must be a whole number of frames between 1 and 100,000, got 0$"),
+        ({"length": 3, "mean": "median"}, r"^mean must be None, one of 'weighted_average', .* got 'median'$"),
+    ],
+)
+def test_a_chunk_of_wrong_arguments_is_refused_in_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Chunk(**arguments)
+
+
+def test_the_short_form_is_a_chunk_of_delay_and_interval() -> None:
+    assert chunked().chunk == Chunk(11) == Chunk(11, "repeat", "latest_only")
+    vector = gym.vector.SyncVectorEnv([RecordingEnv])
+    assert VectorRealtimeDelay(vector, 2, 8, "chunk").chunk == Chunk(11)
+    assert RealtimeDelay(RecordingEnv(), 2, 8).chunk is None
+
+
+def test_an_environment_without_a_no_op_is_told_of_after() -> None:
+    with pytest.raises(ValueError, match=r"^after='noop' needs .*delay=1, default_action=Chunk\(2, after='repeat'\)"):
+        RealtimeDelay(gym.make("CartPole-v1"), delay=1, default_action=Chunk(2, "noop"))
 
 
 @pytest.mark.parametrize("action", [3, np.zeros(10, int), np.zeros((11, 1), int)])
@@ -336,18 +368,18 @@ def test_an_action_that_is_no_chunk_is_refused_with_both_shapes(action: Any) -> 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("arguments", [{"delay": 2, "noops": 8}, {"latency": 0.1, "fps": 20, "chunk_length": 4}])
+@pytest.mark.parametrize("arguments", [{"delay": 2, "noops": 8}, {"latency": 0.1, "fps": 20}])
 def test_gymnasium_checks_pass(arguments: dict[str, Any]) -> None:
-    check_env(RealtimeDelay(gym.make("Pendulum-v1"), default_action="chunk", **arguments), skip_render_check=True)
+    check_env(RealtimeDelay(gym.make("Pendulum-v1"), default_action=Chunk(11), **arguments), skip_render_check=True)
 
 
 def test_the_constructor_call_is_in_the_spec_and_a_default_call_is_as_before() -> None:
-    env = RealtimeDelay(gym.make("CartPole-v1"), 2, 8, "chunk", after_chunk="repeat")
+    env = RealtimeDelay(gym.make("CartPole-v1"), 2, 8, Chunk(12))
     assert env.spec is not None
     again = gym.make(env.spec)
     assert again.action_space == env.action_space
     plain = RealtimeDelay(gym.make("CartPole-v1"), 2, 8, "repeat")
-    assert not any("chunk" in name for name in plain._saved_kwargs)
+    assert plain._saved_kwargs["default_action"] == "repeat"
 
 
 @pytest.mark.parametrize("mean", [None, TemporalEnsemble()])
@@ -357,9 +389,7 @@ def test_a_copy_goes_on_with_the_same_chunks(mean: Any) -> None:
         latency=Played([150_000_000, 40_000_000]),
         workers=3,
         fps=20,
-        default_action="chunk",
-        chunk_length=9,
-        chunk_mean=mean,
+        default_action=Chunk(9, mean=mean),
     )
     observation, _ = env.reset(seed=0)
     for _ in range(3):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import CommittedPrefix, RealtimeDelay
 from async_wrappers.testing.played import Played
+from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.ones_env import OnesEnv
 from tests.worlds.recording_env import FRAME, MEANINGS, RecordingEnv, mixed
 from tests.worlds.schedule_cases import CASES, Case, cases
@@ -56,7 +57,7 @@ def test_with_constants_all_is_told_up_to_the_first_landing_of_a_decision_in_fli
     delay: int, noops: int, more: int, frames: int
 ) -> None:
     recorder, length = RecordingEnv(frames), delay + noops + 1 + more
-    env = CommittedPrefix(RealtimeDelay(recorder, delay, noops, "chunk", chunk_length=length), max(delay, 1))
+    env = CommittedPrefix(RealtimeDelay(recorder, delay, noops, Chunk(length)), max(delay, 1))
     decisions = told(env, length)
     assert_true(recorder, decisions, after=2)
     starts = [start for start, _, _ in decisions]
@@ -77,15 +78,14 @@ def test_with_random_latencies_what_is_told_is_what_happens(case: Case, length: 
         workers=case.workers,
         fps=case.fps,
         stagger=case.stagger(),
-        default_action="chunk",
-        chunk_length=length,
+        default_action=Chunk(length, "noop"),
     )
     assert_true(recorder, told(CommittedPrefix(env, shown), length), after=2)
 
 
 def test_one_worker_that_decides_every_nine_frames_is_told_both_frames_of_its_delay() -> None:
     recorder = RecordingEnv(30, action_space=Discrete(100))
-    env = CommittedPrefix(RealtimeDelay(recorder, 2, 8, "chunk", after_chunk=0))
+    env = CommittedPrefix(RealtimeDelay(recorder, 2, 8, Chunk(11, after=0)))
     observation, _ = env.reset()
     assert not observation["committed_prefix"].any()
     observation, *_ = env.step(np.arange(50, 61))
@@ -94,11 +94,11 @@ def test_one_worker_that_decides_every_nine_frames_is_told_both_frames_of_its_de
 
 
 def test_the_length_is_the_delay_and_the_flat_form_appends_rows() -> None:
-    env = CommittedPrefix(RealtimeDelay(OnesEnv(np.float32), 3, 4, "chunk", after_chunk=0))
+    env = CommittedPrefix(RealtimeDelay(OnesEnv(np.float32), 3, 4, Chunk(8, after=0)))
     assert isinstance(env.observation_space, Dict)
     actions = env.env.env.action_space.n
     assert env.observation_space["committed_prefix"].shape == (3, actions + 1)
-    flat = CommittedPrefix(RealtimeDelay(OnesEnv(np.float32), 3, 4, "chunk", after_chunk=0), flat=True)
+    flat = CommittedPrefix(RealtimeDelay(OnesEnv(np.float32), 3, 4, Chunk(8, after=0)), flat=True)
     observations, chunked = [env.reset()[0], flat.reset()[0]], np.ones(8, int)
     observations[0], observations[1] = env.step(chunked)[0], flat.step(chunked)[0]
     rows = observations[0]["committed_prefix"]
@@ -108,7 +108,7 @@ def test_the_length_is_the_delay_and_the_flat_form_appends_rows() -> None:
 
 
 def test_a_one_of_whole_numbers_is_the_types_largest() -> None:
-    env = CommittedPrefix(RealtimeDelay(OnesEnv(np.uint8), 3, 4, "chunk", after_chunk=0), flat=True)
+    env = CommittedPrefix(RealtimeDelay(OnesEnv(np.uint8), 3, 4, Chunk(8, after=0)), flat=True)
     env.reset()
     observation = env.step(np.ones(8, int))[0]
     assert observation.dtype == np.uint8
@@ -135,9 +135,7 @@ def test_a_prefix_that_cannot_be_told_is_refused_in_a_sentence(make: Any, senten
 @pytest.mark.parametrize("arguments", [{"delay": 3, "noops": 1}, {"latency": 0.07, "workers": 3, "fps": 50}])
 def test_a_copy_is_told_the_same(arguments: dict[str, Any]) -> None:
     space = Box(-1, 1, (1,), np.float32)
-    env = CommittedPrefix(
-        RealtimeDelay(RecordingEnv(60, action_space=space), default_action="chunk", chunk_length=9, **arguments), 5
-    )
+    env = CommittedPrefix(RealtimeDelay(RecordingEnv(60, action_space=space), default_action=Chunk(9), **arguments), 5)
     env.reset(seed=0)
     chunks = np.random.default_rng(0).uniform(-1, 1, (12, 9, 1)).astype(np.float32)
     for each in chunks[:4]:

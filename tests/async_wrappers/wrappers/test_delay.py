@@ -27,7 +27,7 @@ from gymnasium.wrappers import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers import RealtimeDelay
+from async_wrappers import PlainSchedule, RealtimeDelay, SimulatedSchedule
 from async_wrappers.latency import LogNormal
 from async_wrappers.schedule.stagger import Sequential
 from tests.worlds.drifting_env import DriftingEnv
@@ -398,6 +398,29 @@ def test_a_strategy_that_waits_for_a_learner_is_refused(learn: str) -> None:
     sentence = rf"^stagger=Sequential\(learn='{learn}'\) waits for a learner, .*: give 'sequential'$"
     with pytest.raises(ValueError, match=sentence):
         RealtimeDelay(env, latency=0.06, fps=50, stagger=sequential, default_action="repeat")
+
+
+def test_a_schedule_that_is_made_plays_as_its_arguments_do_and_is_left_alone() -> None:
+    arguments: list[tuple[Any, dict[str, Any]]] = [
+        (PlainSchedule(3, 1), {"delay": 3, "noops": 1}),
+        (SimulatedSchedule(LogNormal(0.05, 0.5), 3, 60), {"latency": LogNormal(0.05, 0.5), "workers": 3, "fps": 60}),
+    ]
+    for schedule, same in arguments:
+        played = []
+        for terms in ({"schedule": schedule}, same, {"schedule": schedule}):
+            recorder = RecordingEnv(length=40)
+            env = RealtimeDelay(recorder, default_action="repeat", **terms)
+            env.reset(seed=3)
+            steps = [env.step(k % 5) for k in range(8)]
+            played.append((recorder.episodes, [info["realtime"]["frame"] for *_, info in steps], env.counts))
+        assert played[0] == played[1] == played[2]
+
+
+def test_a_schedule_is_given_alone() -> None:
+    with pytest.raises(ValueError, match=r"^give a schedule or delay, fps, got schedule=PlainSchedule"):
+        RealtimeDelay(RecordingEnv(), delay=2, fps=60, schedule=PlainSchedule(1))
+    with pytest.raises(ValueError, match=r"^schedule must be a PlainSchedule or a SimulatedSchedule, got 'plain'$"):
+        RealtimeDelay(RecordingEnv(), schedule="plain")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["delay", "noops"])

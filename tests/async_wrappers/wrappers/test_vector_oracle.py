@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.hashing_policy import DEFAULTS, Default, policy
 from tests.worlds.recording_env import MEANINGS, mixed
 from tests.worlds.schedule_cases import CASES
@@ -166,7 +167,7 @@ def by_the_wrapper(
 ) -> tuple[list[list[dict[str, Any]]], list[list[list[int]]]]:
     """Return, for each sub-environment, what each step returned of it, and the actions that it received."""
     if length:
-        env, recorders = wrapped(world, "chunk", after_chunk=default_action, chunk_length=length)
+        env, recorders = wrapped(world, Chunk(length, default_action))
     else:
         env, recorders = wrapped(world, default_action)
     assert env.metadata["autoreset_mode"] is world.own_mode

@@ -1,0 +1,538 @@
+"""The clocks that an environment loop plays on: `RealClock`, on which time passes, and `VirtualClock`, which is moved.
+
+A clock knows when frames begin, who infers which of them, and when inferences end. The environment loop asks both the
+same questions, and does not know which of the two it has.
+"""
+
+# The virtual clock
+# =================
+#
+# On it the same loop plays on time that stands still until it is moved. Three things differ:
+#
+# * The clock moves from event to event. The dispatcher knows when an inference will have ended as soon as it starts, so
+#   it books the end itself, and `pass_frame` moves time to each of its events in turn. This comes before the step: a
+#   simulated step takes no time, and so the last frame of an episode passes like all others.
+# * A reset discards what is in flight, and the episode's seed starts latencies and estimates anew. An episode is then
+#   a function of its seed, as one of `RealtimeDelay` is, whichever episodes were played before.
+# * Nothing is measured before the run, and lateness is zero.
+#
+#
+# The books
+# =========
+#
+#   WorkerPool    every inference once, from its ticket until its action is applied or ruled out: who infers, what was
+#                 ordered and when, what the learners will see as its observation, what it came to. Also which workers
+#                 are up, which are overdue, and how long the newest responses took
+#   Dispatcher    times: which worker is free or idle, when which action is due. It knows actions by (start, worker),
+#                 which is the key by which `WorkerPool` keeps them
+#
+# A frame is known by two numbers: `start`, counted from the beginning of its episode, and `number`, counted from the
+# beginning of the run. The ring of published frames is indexed by `number`, so that no two episodes share a slot, and
+# an inference belongs to the present episode if its number is not below that of the episode's first frame.
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+from async_wrappers.live.inference.transport import Ready, Transport, VirtualTransport
+from async_wrappers.live.memory.exchange import Controls, Fate, Finished, Ticket
+from async_wrappers.live.report import Measurements, Span
+from async_wrappers.live.run_spec import LoopConfig
+from async_wrappers.live.workers import Inference, WorkerPool
+from async_wrappers.schedule.dispatch import Dispatcher, refuse_old_playout
+from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.simulated import modelled_conditions
+from async_wrappers.schedule.stagger import Conditions, keeps_playout
+
+__all__ = ["Clock", "RealClock", "VirtualClock"]
+
+_LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
+
+
+class Clock:
+    """What both clocks do alike; each frame: `wait_for`, `publish`, `begin_frame`, `choose`, `pass_frame`.
+
+    Args:
+        transport: Carries frames to workers and actions back.
+        config: Workers, frames per second, strategy and so on.
+        controls: What is shared with the supervisor and the learners; None if there are none.
+        stops: Asked now and then whether to end.
+        now: The time, in nanoseconds; that of the transport.
+        warns: Called with a sentence about what the user should know.
+        started: Called when workers have started to infer the present frame.
+        splits: Whether workers send features, of which a policy with memory makes actions later.
+
+    Attributes:
+        record: The measurements of the phase that goes on.
+        begin: When the running episode's first frame began.
+    """
+
+    simulated: bool
+    record: Measurements
+
+    def __init__(
+        self,
+        transport: Transport,
+        config: LoopConfig,
+        controls: Controls | None,
+        stops: Callable[[], bool],
+        now: Callable[[], int],
+        warns: Callable[[str], None],
+        started: Callable[[], None],
+        splits: bool,
+    ) -> None:
+        """See the class."""
+        self._transport, self._config, self._controls = transport, config, controls
+        self._stops, self._now, self._warns, self._started = stops, now, warns, started
+        self._splits, self._warned = splits, False
+        self._frames, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
+        self._dispatcher = Dispatcher(self._frames, self._stagger, self._ends(), config.max_age)
+        self._pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
+        if config.latency is not None:
+            self._prepare(modelled_conditions(config.latency, config.workers, self._frames))
+            refuse_old_playout(config.max_age, self._stagger.playout)
+        self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
+        self._number = -1  # of the frame published last
+        self._first = 0  # number of the episode's first frame
+        self._since: float = math.inf  # what was ordered before that time is not of this phase
+        self._last_deadline = 0  # of the frame after the last one played
+        self.begin = 0
+
+    # A phase and its episodes.
+
+    def begin_phase(self) -> Measurements:
+        """Begin a phase, and return what will be measured of it."""
+        self._since = math.inf
+        self._counted = self._dispatcher.dropped, self._dispatcher.late, self._dispatcher.too_old
+        self.record = Measurements(float(self._frames.fps), self._config.workers, self.simulated)
+        return self.record
+
+    def end_phase(self) -> None:
+        """Record what the dispatcher has counted in the phase."""
+        dropped, late, too_old = self._counted
+        self.record.dropped += self._dispatcher.dropped - dropped
+        self.record.late = self._dispatcher.late - late
+        self.record.too_old = self._dispatcher.too_old - too_old
+        self.record.playout = self._stagger.playout or 0
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Return a context in which nothing holds up a frame that can be put off."""
+        return nullcontext()
+
+    def rest(self, paused: Callable[[], bool]) -> None:
+        """Do between two episodes what would disturb a frame; wait until no pause goes on."""
+
+    def bring_up(self, shown: Any, episode: int) -> Any:
+        """Let the workers come up, before the first frame of all; return an answer of the policy's, if there is one.
+
+        Args:
+            shown: What a policy is shown of the first frame.
+            episode: Its number.
+        """
+        raise NotImplementedError
+
+    def begin_episode(self, seed: int, played: int) -> None:
+        """Free the workers that may start, prepare the strategy, and set time zero.
+
+        Args:
+            seed: Of the episode.
+            played: Frames of the phase before it.
+        """
+        self._set_begin(seed, played)
+        self._first = self._number + 1
+        self._pool.begin_episode()
+        if not self.record.episodes:
+            self.record.begin = self._since = self.begin
+        self._dispatcher.begin(self._pool.free)
+
+    def end_episode(self, frames: int, played: int) -> None:
+        """Record the inferences that have ended, and when the episode's last frame ended.
+
+        Args:
+            frames: Of the episode.
+            played: Of the phase before it.
+        """
+        for _, span, latency, exchange in self._ended:
+            self.record.spans.append(span)
+            self.record.latencies.append(latency)
+            if exchange is not None:
+                self.record.exchanges.append(exchange)
+        self._ended.clear()
+
+    def close(self, after: int) -> None:
+        """Let nothing start any more, and apply nothing that started on frame `after` or before."""
+        self._dispatcher.close(after)
+
+    def reopen(self) -> None:
+        """Let workers start again, as at the beginning of an episode."""
+        self._dispatcher.reopen(self._now() - self.begin)
+
+    # A frame.
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a frame was ever published."""
+        return self._number >= 0
+
+    def wait_for(self, frame: int) -> None:
+        """Let a frame begin."""
+        raise NotImplementedError
+
+    def publish(self, observation: Any) -> int:
+        """Show the workers what they read of the frame; return its number in the run."""
+        self._number += 1
+        self._transport.publish(self._number, observation)
+        return self._number
+
+    def begin_frame(self, ticket: Ticket, observation: Any) -> None:
+        """Collect what has arrived, and let the workers that may start infer the frame published last.
+
+        Args:
+            ticket: The order for them.
+            observation: What they read, for the learners; None where nothing is learnt.
+        """
+        self._ticket, self._shown = ticket, observation
+        self.take_turns()
+        self._report_overdue()
+        self._dispatcher.frame(ticket.start)
+        self.listen(0)
+        self._start_workers()
+
+    def choose(self, frame: int) -> Inference | None:
+        """Return the inference that takes effect on the frame; None for the default action."""
+        due = self._dispatcher.choose()
+        chosen = None if due is None else self._pool.take(due)
+        if self._config.max_age is not None:
+            self._pool.forget(frame - self._config.max_age)
+        return chosen
+
+    def pass_frame(self, frame: int) -> None:
+        """Let the frame pass, where that is known before the environment's step."""
+
+    def listen(self, until: int) -> None:
+        """Take in what has happened; wait for it until a monotonic time."""
+        self.take_turns()
+        for event, inference in self._pool.collect(until):
+            self._note(event, inference)
+            if isinstance(event, Ready):
+                self._dispatcher.free(event.worker, self._now() - self.begin)
+            else:
+                self._take_in(event, inference)
+
+    def take_turns(self) -> None:
+        """Tell learners how many turns are granted, and the strategy how many they have taken."""
+        if self._controls is not None and (granted := self._stagger.granted) is not None:
+            self._controls.granted = granted
+            self._stagger.learned(int(self._controls.turns.min()))
+
+    # What is in flight.
+
+    def next_start(self) -> int | None:
+        """Return the start of the decision in flight that is due first; None if there is none."""
+        raise NotImplementedError
+
+    def observation(self, start: int) -> Any:
+        """Return what the decision of this start reads; None where there is none."""
+        return self._pool.observation(start, self._first)
+
+    def in_flight(self) -> list[int]:
+        """Return the starts of the episode's decisions that go on or wait for their frame."""
+        return [*self._running(), *self._pool.waiting_starts]
+
+    def committed(self, frame: int) -> tuple[list[tuple[int, int]], list[tuple[int, Inference]]]:
+        """Return what is known of the actions in flight as a frame begins.
+
+        Returns:
+            Of those that nobody can know yet (start, first frame on which it may land), and of those that will be
+            applied for certain (frame on which it lands, inference).
+        """
+        self.listen(0)  # what ends as the frame begins is known
+        is_certain, playout = keeps_playout(self._stagger), self._stagger.playout or 0
+        pending = [(start, max(start + playout if is_certain else 0, frame + 1)) for start in self._running()]
+        coming = []
+        for due, start, worker in self._dispatcher.coming(self._now() - self.begin):
+            if due > frame and not is_certain:
+                pending.append((start, frame + 1))
+            else:
+                coming.append((due, self._pool.waiting(start, worker)))
+        return pending, coming
+
+    def refuse(self, sentence: str | None) -> None:
+        """Take note that an answer of the policy's is no action, and say so the first time."""
+        sentence = sentence or "an answer of the policy's is no action of the environment's"
+        self.record.refusal = self.record.refusal or sentence
+        if not self._warned:
+            self._warned = True
+            self._warns(f"{sentence}; the default action takes the place of each that is refused")
+
+    def _running(self) -> Iterator[int]:
+        return (inference.ticket.start for inference in self._pool.of_episode(self._first))
+
+    def _ends(self) -> Callable[[int, int, int], int] | None:
+        """Return what tells the dispatcher when an inference ends; None if that is reported afterwards."""
+        return None
+
+    def _set_begin(self, seed: int, played: int) -> None:
+        """Prepare the strategy, and set when the episode's first frame begins."""
+        raise NotImplementedError
+
+    def _prepare(self, conditions: Conditions) -> None:
+        self._stagger.prepare(conditions)
+        if self._controls is not None:
+            self._controls.patience = conditions.quantile(0.99)
+
+    def _start_workers(self) -> None:
+        """Let the workers that may start infer the frame published last."""
+        raise NotImplementedError
+
+    def _report_overdue(self) -> None:
+        """Let the supervisor know of inferences that go on for far too long."""
+
+    def _note(self, event: Ready | Finished, inference: Inference | None) -> None:
+        """Record an inference of this phase."""
+        raise NotImplementedError
+
+    def _take_in(self, event: Finished, inference: Inference | None) -> None:
+        """Let the dispatcher know: of an action, or that there will be none, and of the worker."""
+        raise NotImplementedError
+
+    def _note_fate(self, fate: Fate) -> None:
+        if fate == Fate.DONE:
+            self.record.accepted += not self._splits  # features are not yet an action
+        else:
+            self.record.fates[fate.name.lower()] += 1
+
+
+class RealClock(Clock):
+    """The monotonic clock: frames begin on their deadlines, workers report when they have ended."""
+
+    simulated = False
+    _is_late = False  # whether a worker has been reported as overdue
+    _warned_of_age = False
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Return a context without garbage collection but by `rest`."""
+        return _no_garbage_collection()
+
+    def rest(self, paused: Callable[[], bool]) -> None:
+        """Collect garbage; wait until no pause goes on, so that nothing is reset in one. Old inferences end meanwhile.
+
+        Args:
+            paused: Asked whether a pause goes on.
+        """
+        gc.collect()
+        gc.freeze()  # what has lived until now is never looked at again by a collection
+        begin, record = max(self._now(), self._last_deadline), self.record
+        while paused() and not record.stopped:
+            for event, inference in self._pool.collect(self._now() + _LOOK):
+                self._note(event, inference)
+            record.stopped = self._stops()
+        if record.episodes:  # else the phase has not begun
+            record.waited += max(0, self._now() - begin)
+
+    def bring_up(self, shown: Any, episode: int) -> Any:
+        """Let each worker infer once, and measure how long it takes; see `Clock.bring_up`."""
+        self.publish(shown)
+        # in evaluation mode, as exploring may need no inference
+        infer = partial(self._pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
+        config = self._config
+        calibration_time = config.calibration_time if config.latency is None else 0.0
+        return self._pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
+
+    def end_episode(self, frames: int, played: int) -> None:
+        """See `Clock.end_episode`."""
+        self._last_deadline = self.begin + self._frames.begin(frames)
+        self.record.end = max(self._last_deadline, self._now())
+        super().end_episode(frames, played)
+
+    def wait_for(self, frame: int) -> None:
+        """Sleep until the frame's deadline; workers that become free before it may start on the frame before."""
+        deadline = self.begin + self._frames.begin(frame)
+        while (now := self._now()) < deadline:
+            event = self._dispatcher.next_event() if frame else None
+            self.listen(deadline if event is None else min(deadline, self.begin + event))
+            if frame > 0 and self._now() < deadline:
+                self._start_workers()
+        self.record.lateness.append(now - deadline)
+
+    def next_start(self) -> int | None:
+        """See `Clock.next_start`; which of the inferences that go on ends first is not known, so the oldest counts."""
+        return self._dispatcher.in_flight(self._running())
+
+    def _set_begin(self, seed: int, played: int) -> None:
+        config, drains = self._config, self._config.between_episodes == "drain"
+        if drains:
+            for event, running in self._pool.drain(config.start_timeout, self._stops):
+                self._note(event, running)
+        if config.latency is None:
+            self._prepare(self._measured())
+            self._warn_of_old_playout()
+        self.begin = max(self._now(), self._last_deadline)  # the last frame has its full length
+        if self.record.episodes and not drains:  # the next deadline of the same clock
+            late = self.begin - self._last_deadline
+            self.begin = self._last_deadline + self._frames.begin(self._frames.frame_at(late))
+
+    def _measured(self) -> Conditions:
+        """Return what the newest response times say."""
+        known = sorted(self._pool.responses) or [0]
+
+        def quantile(q: float) -> int:
+            return known[min(int(q * len(known)), len(known) - 1)]
+
+        return Conditions(self._config.workers, self._frames, sum(known) // len(known), quantile)
+
+    def _warn_of_old_playout(self) -> None:
+        """Say once that a playout which was measured lets no action be young enough; the next reset measures again."""
+        if not self._warned_of_age:
+            try:
+                refuse_old_playout(self._config.max_age, self._stagger.playout)
+            except ValueError as error:
+                self._warned_of_age = True
+                self._warns(str(error))
+
+    def _start_workers(self) -> None:
+        workers = self._dispatcher.starts(self._now() - self.begin)
+        if workers:
+            self._started()
+        for worker in workers:
+            self._pool.start(worker, self._ticket, self._shown)
+
+    def _report_overdue(self) -> None:
+        if self._controls is None:
+            return
+        late = self._pool.overdue(*self._config.overdue)
+        if late or self._is_late:
+            self._controls.overdue[:] = 0  # one that has ended after all is let live
+        for worker in late:
+            self._controls.overdue[worker] = 1 + self._controls.incarnations[worker]
+        self._is_late = bool(late)
+
+    def _note(self, event: Ready | Finished, inference: Inference | None) -> None:
+        if isinstance(event, Ready) or inference is None or inference.sent < self._since:
+            return
+        self._note_fate(event.fate)
+        if event.fate == Fate.DONE:
+            ticket, latency = inference.ticket, event.ended - event.began
+            span = Span(event.worker, ticket.episode, ticket.start, event.began, event.ended)
+            self._ended.append((inference.number, span, latency, self._now() - inference.sent - latency))
+
+    def _take_in(self, event: Finished, inference: Inference | None) -> None:
+        if event.fate == Fate.LOST:
+            self._dispatcher.gone(event.worker)
+        if inference is None:
+            return
+        start, done = inference.ticket.start, event.fate == Fate.DONE
+        if inference.ticket.number >= self._first:  # it is of the present episode
+            if done:
+                self._pool.wait(inference, event)
+                self._dispatcher.finished(event.worker, start, event.began - self.begin, event.ended - self.begin)
+                return
+            self._dispatcher.lost(start)
+        elif done and inference.sent >= self._since:
+            self.record.dropped += 1
+        if event.fate != Fate.LOST:
+            self._dispatcher.free(event.worker, self._now() - self.begin)
+
+
+class VirtualClock(Clock):
+    """Time that stands still until it is moved: no time passes but what frames and inferences take."""
+
+    simulated = True
+    _transport: VirtualTransport
+
+    def bring_up(self, shown: Any, episode: int) -> None:
+        """Let all workers come up at once; nothing is measured."""
+        self._pool.collect(0)
+
+    def end_episode(self, frames: int, played: int) -> None:
+        """See `Clock.end_episode`; inferences in flight end with it, and count as far as they have come."""
+        self._last_deadline = self.record.end = self.record.begin + self._frames.begin(played + frames)
+        for event, inference in self._pool.take_in(self._transport.discard()):
+            self._note(event, inference, self._last_deadline)
+        self._ended.sort(key=lambda entry: entry[0])  # in the order of starts, as `SimulatedSchedule` logs them
+        super().end_episode(frames, played)
+
+    def wait_for(self, frame: int) -> None:
+        """Let a frame begin; it is never late."""
+        self.record.lateness.append(0)
+
+    def pass_frame(self, frame: int) -> None:
+        """Let time pass to the next frame's beginning, event by event; what ends then is of the next frame.
+
+        A simulated step takes no time, so the frame may pass before it: then its last starts are made, too.
+        """
+        deadline = self.begin + self._frames.begin(frame + 1)
+        while (event := self._dispatcher.next_event()) is not None and self.begin + event < deadline:
+            self.take_turns()
+            self._transport.advance(self.begin + event)
+            self.listen(0)  # before a worker's next inference takes the place of the one that has ended
+            self._start_workers()
+        self.take_turns()
+        self._transport.advance(deadline)
+
+    def listen(self, until: int) -> None:
+        """Take in what has ended by now; nothing is waited for."""
+        if self._transport.has_news():
+            super().listen(until)
+        else:
+            self.take_turns()
+
+    def next_start(self) -> int | None:
+        """See `Clock.next_start`; all ends are booked."""
+        return self._dispatcher.next_start()
+
+    def _ends(self) -> Callable[[int, int, int], int]:
+        return self._start
+
+    def _start(self, worker: int, frame: int, now: int) -> int:
+        """Let a worker start, and return when its inference will have ended: a simulation knows."""
+        self._pool.start(worker, self._ticket, self._shown)
+        return self._transport.end_of(worker) - self.begin
+
+    def _set_begin(self, seed: int, played: int) -> None:
+        """Begin with all workers idle; the episode's seed starts latencies and estimates anew."""
+        # An episode that an error has ended leaves inferences behind.
+        self._transport.discard()
+        self._pool.running.clear()
+        self._ended.clear()
+        begin = self.record.begin if self.record.episodes else self._transport.now()
+        self.begin = begin + self._frames.begin(played)  # of all frames at once, so that no rounding adds up
+        self._stagger.restart()
+        self._transport.restart(seed, self.begin)
+
+    def _start_workers(self) -> None:
+        if self._dispatcher.starts(self._now() - self.begin):  # which has started them by `_start`
+            self._started()
+        self.listen(0)  # some may have ended
+
+    def _note(self, event: Ready | Finished, inference: Inference | None, cut: float = math.inf) -> None:
+        """Record an inference; at most up to `cut`, where a reset has ended it."""
+        if isinstance(event, Ready) or inference is None or inference.sent < self._since:
+            return
+        self._note_fate(event.fate)
+        ticket, ended = inference.ticket, int(min(event.ended, cut))
+        span = Span(event.worker, ticket.episode, ticket.start, event.began, ended)
+        self._ended.append((inference.number, span, event.ended - event.began, None))
+
+    def _take_in(self, event: Finished, inference: Inference | None) -> None:
+        if inference is not None:
+            self._pool.wait(inference, event)  # the dispatcher has known when it would end
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Collect no garbage in the block: a collection would hold up a frame."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if collects:
+            gc.enable()
