@@ -93,7 +93,7 @@ class LSTMCore(nn.Module):
         if isinstance(forget_bias, bool) or not isinstance(forget_bias, Real) or not math.isfinite(forget_bias):
             raise ValueError(f"LSTMCore.forget_bias must be a finite number, got {forget_bias!r}")
         self.output_size, self.state_size = hidden, 2 * hidden
-        self.cell = nn.LSTMCell(input_size, hidden)
+        self.cell: nn.LSTMCell = nn.LSTMCell(input_size, hidden)
         if forget_bias:
             with torch.no_grad():
                 self.cell.bias_hh[hidden : 2 * hidden] += forget_bias  # the gates in, forget, cell, out
