@@ -34,7 +34,6 @@ from async_wrappers.agents.experiment.gin_text import (
 )
 from async_wrappers.agents.experiment.unread import LoadedConfig, gin_name, given_in, known_to_gin
 from async_wrappers.agents.files import write_text_atomically
-from async_wrappers.wrappers.chunk import NOW_IN_CHUNK
 
 __all__ = [
     "CONFIG",
@@ -217,7 +216,7 @@ _OLD_PARAMETER = re.compile(r"^(?:\S*[/.])?(\w+)\.(\w+) = (.*)$", re.MULTILINE)
 
 
 def _moved(owner: str) -> Mapping[str, tuple[Any, str]]:
-    """Return an agent's hyperparameters of earlier versions (`NetworkAgent.moved`)."""
+    """Return the parameters of earlier versions that something names (`NetworkAgent.moved`)."""
     found: Mapping[str, tuple[Any, str]] = getattr(known_to_gin(owner), "moved", {})
     return found
 
@@ -390,12 +389,6 @@ def _sentence(error: BaseException, known: dict[str, list[str]]) -> str:
 def _no_parameter(owner: str, parameter: str, known: dict[str, list[str]]) -> str:
     if moved := _moved(owner).get(parameter):
         return f"{owner} has no parameter {parameter!r} any more: {moved[1]}"
-    if (now := NOW_IN_CHUNK.get(parameter)) and "default_action" in known.get(owner, []):
-        others = "" if now == "length" else f" and Chunk.{now}"
-        return (
-            f"{owner} has no parameter {parameter!r} any more: bind {owner}.default_action = @Chunk(), Chunk.length in "
-            f"frames{others}"
-        )
     return f"{owner} has no parameter {parameter!r}{_hint(_close_parameters(owner, parameter, known))}"
 
 

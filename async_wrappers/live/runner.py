@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import gymnasium as gym
 
@@ -24,7 +24,7 @@ from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import worker_count
 from async_wrappers.schedule.stagger import make_stagger
-from async_wrappers.wrappers.chunk import Chunk, as_chunk, names_chunk
+from async_wrappers.wrappers.chunk import Chunk, as_chunk, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.committed_prefix import PrefixRows, prefix_length
 
 __all__ = ["AsyncRunner"]
@@ -126,6 +126,8 @@ class AsyncRunner:
         >>> report.frames["total"] > 20
         True
     """
+
+    moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("AsyncRunner")
 
     @names_chunk
     def __init__(
@@ -235,7 +237,7 @@ class AsyncRunner:
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
                 f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
-                stacklevel=2,
+                stacklevel=3,  # over `names_chunk`
             )
         self._eval_mode = eval_mode
         self._backend: Backend | None = None

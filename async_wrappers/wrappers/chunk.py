@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 from async_wrappers.checks import number, whole
 
 __all__ = [
-    "NOW_IN_CHUNK",
     "PENDING",
     "Chunk",
     "ChunkBatch",
@@ -44,6 +43,7 @@ __all__ = [
     "TemporalEnsemble",
     "as_chunk",
     "executed_entries",
+    "moved_to_chunk",
     "names_chunk",
 ]
 
@@ -190,21 +190,28 @@ def as_chunk(default_action: Any, needed: tuple[int, int] | None = None) -> Chun
     return default_action
 
 
-NOW_IN_CHUNK = {"chunk_length": "length", "after_chunk": "after", "chunk_mean": "mean"}
-"""Arguments beside the default action before there was `Chunk`, and what they are of it."""
+# Arguments beside the default action before there was `Chunk`, and what they are of it.
+_NOW_IN_CHUNK = {"chunk_length": "length", "after_chunk": "after", "chunk_mean": "mean"}
+
+
+def moved_to_chunk(owner: str) -> dict[str, tuple[Any, str]]:
+    """Return gin's parameters of before, with the value that changed nothing and what is to be bound instead."""
+    line = f"bind {owner}.default_action = @Chunk(), Chunk.length in frames"
+    return {name: (None, line if now == "length" else f"{line} and Chunk.{now}") for name, now in _NOW_IN_CHUNK.items()}
+
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
 def names_chunk(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function with the argument `default_action` refuse `NOW_IN_CHUNK` with the line that says the same."""
+    """Let a function with the argument `default_action` refuse those of before with the line that says the same."""
 
     @functools.wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        old = {name: value for name, value in kwargs.items() if name in NOW_IN_CHUNK}
+        old = {name: value for name, value in kwargs.items() if name in _NOW_IN_CHUNK}
         if old:
-            given = [f"{NOW_IN_CHUNK[name]}={value!r}" for name, value in old.items() if name != "chunk_length"]
+            given = [f"{_NOW_IN_CHUNK[name]}={value!r}" for name, value in old.items() if name != "chunk_length"]
             line = ", ".join([repr(old["chunk_length"]) if "chunk_length" in old else "length", *given])
             got = ", ".join(f"{name}={value!r}" for name, value in old.items())
             raise ValueError(f"{got} must stand in the default action: write default_action=Chunk({line})")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from copy import deepcopy
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +14,7 @@ from gymnasium.error import ResetNeeded
 
 from async_wrappers.checks import flag
 from async_wrappers.schedule.plain import PlainSchedule, make_schedule
-from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, names_chunk
+from async_wrappers.wrappers.chunk import Chunks, as_chunk, executed_entries, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.copies import own_copy, own_info
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
@@ -120,6 +121,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             none, constants and a latency at the same time, what needs a latency without one, a chunk that is shorter
             than delay + interval, or chunks of actions of which there are none.
     """
+
+    moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("RealtimeDelay")
 
     @names_chunk
     def __init__(

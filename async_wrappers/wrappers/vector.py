@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +15,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole_frames
-from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk, names_chunk
+from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk, moved_to_chunk, names_chunk
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row, rows, with_row
 from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
 
@@ -189,6 +189,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             fractional frames, an unknown default action, ``"noop"`` where the environment has none, a chunk that is
             shorter than delay + interval, or chunks of actions of which there are none.
     """
+
+    moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("VectorRealtimeDelay")
 
     @names_chunk
     def __init__(self, env: VectorEnv, delay: int = 0, noops: int = 0, default_action: Any = "noop") -> None:
