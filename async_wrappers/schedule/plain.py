@@ -159,15 +159,16 @@ def make_schedule(
     """Return the schedule of two constants, or of a latency model.
 
     Args:
-        delay: See `PlainSchedule`.
-        noops: See `PlainSchedule`.
-        latency: See `async_wrappers.schedule.simulated.SimulatedSchedule`, as for all that follow; None for constants.
-        workers: 1 if not given.
-        fps: With a latency it must be given.
-        stagger: A strategy.
-        playout: Of tickets.
-        slot: Of tickets.
-        max_age: The oldest an action may be.
+        delay: Age of the observation behind an action, in frames.
+        noops: Frames between two actions.
+        latency: How long an inference takes: a model, or seconds; None for constants. What follows goes with it alone,
+            and is explained by `async_wrappers.schedule.simulated.SimulatedSchedule`.
+        workers: How many infer at a time; 1 if not given.
+        fps: Frames per second; it must be given.
+        stagger: A strategy, or its name.
+        playout: Of tickets: frames, or a quantile of the latency.
+        slot: Of tickets: least distance between two starts, in frames, or ``"even"``.
+        max_age: Age, in frames, beyond which an action is refused; None for no limit.
 
     Raises:
         ValueError: An argument out of range, constants and a latency at the same time, or what needs a latency without

@@ -164,7 +164,10 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             self._schedule = make_schedule(**timing)
         else:
             if asked:
-                raise ValueError(f"give a schedule or {', '.join(asked)}, got schedule={schedule!r}")
+                raise ValueError(
+                    f"schedule must stand alone, got schedule={schedule!r} beside {', '.join(asked)}: leave one of "
+                    "them out"
+                )
             if not hasattr(schedule, "frames_from"):
                 raise ValueError(f"schedule must be a PlainSchedule or a SimulatedSchedule, got {schedule!r}")
             self._schedule, asked = deepcopy(schedule), {"schedule": schedule}

@@ -417,7 +417,8 @@ def test_a_schedule_that_is_made_plays_as_its_arguments_do_and_is_left_alone() -
 
 
 def test_a_schedule_is_given_alone() -> None:
-    with pytest.raises(ValueError, match=r"^give a schedule or delay, fps, got schedule=PlainSchedule"):
+    sentence = r"^schedule must stand alone, got schedule=PlainSchedule.* beside delay, fps: leave one of them out$"
+    with pytest.raises(ValueError, match=sentence):
         RealtimeDelay(RecordingEnv(), delay=2, fps=60, schedule=PlainSchedule(1))
     with pytest.raises(ValueError, match=r"^schedule must be a PlainSchedule or a SimulatedSchedule, got 'plain'$"):
         RealtimeDelay(RecordingEnv(), schedule="plain")  # type: ignore[arg-type]
