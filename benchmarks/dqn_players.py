@@ -1,4 +1,4 @@
-"""The contestants of `benchmarks.dqn_speed` and `dqn_options`: each plays in a process, as many steps as it is told.
+"""The contestants of `dqn_speed` and `studies.dqn_options`: each plays in a process, as many steps as it is told.
 
 A process reads lines ``go N`` and answers each with ``wall_seconds processor_seconds`` of N agent steps. It stands
 still in between, in the middle of its library's own training loop: a `Turnstile` around the environment keeps it
@@ -190,7 +190,7 @@ OPTIONS: Mapping[str, Callable[[], None]] = {
     "CartPole": play_cartpole,
     "CartPole, overlap": partial(play_cartpole, overlap=True),
 }
-"""Those of `benchmarks.dqn_options`."""
+"""Those of `benchmarks.studies.dqn_options`."""
 
 
 def main() -> None:

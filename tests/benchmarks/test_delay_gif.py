@@ -10,7 +10,7 @@ from PIL import Image
 
 from async_wrappers.envs.falling_blocks.game import NO_PIECE, Biased, Game
 from async_wrappers.envs.falling_blocks.observation import Vector
-from benchmarks import delay_gif
+from benchmarks.studies import delay_gif
 
 PICTURE = Path(__file__).parents[2] / "docs" / "delay.gif"
 TIMERS = ("piece", "clearing", "entering")

@@ -1,4 +1,4 @@
-"""benchmarks/delay_study.py: the part of V-trace stands beside that of DQN, and its table is right."""
+"""benchmarks/studies/delay_study.py: the part of V-trace stands beside that of DQN, and its table is right."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import delay_study
+from benchmarks.studies import delay_study
 
 
 def played(task: str, name: str, env: str, seed: int, seconds: float, episodes: int, base_dir: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from async_wrappers.envs.falling_blocks.game import NO_PIECE
 from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import Vector
-from benchmarks import falling_blocks_lines as lines
+from benchmarks.studies import falling_blocks_lines as lines
 
 NOOP, A, B, LEFT, RIGHT, DOWN = range(6)
 

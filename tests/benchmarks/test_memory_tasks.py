@@ -1,11 +1,11 @@
-"""The corridor of benchmarks/memory_tasks.py: what it shows, and what it pays."""
+"""The corridor of benchmarks/studies/memory_tasks.py: what it shows, and what it pays."""
 
 from __future__ import annotations
 
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from benchmarks.memory_tasks import Corridor
+from benchmarks.studies.memory_tasks import Corridor
 
 
 def test_the_corridor_is_an_environment() -> None:

@@ -1,4 +1,4 @@
-"""benchmarks/realtime_memory.py: its ways are experiments that begin, and its table is right."""
+"""benchmarks/studies/realtime_memory.py: its ways are experiments that begin, and its table is right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import gin
 import pytest
 
 from async_wrappers.agents.experiment.live import create_runner
-from benchmarks.realtime_memory import ENVIRONMENTS, STUDY, TASKS, interval_95, load, table
+from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, TASKS, interval_95, load, table
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ bot", 2013, found by a genetic algorithm.
 
 It is a policy, a function of the newest observation alone: what it pressed before it reads there (`Vector` has the
 button that is held). So it can play, be recorded (``train.py record --player``) and teach
-(`benchmarks.falling_blocks_lines`).
+(`benchmarks.studies.falling_blocks_lines`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Dopamine's checkpoints: its own bytes read back, the formats written here, and what is refused.
 
-The files in `dopamine/` were written by Dopamine 4.1.2 and TensorFlow 2.21 (`benchmarks/dopamine_checkpoints.py`).
+The files in `dopamine/` were written by Dopamine 4.1.2 and TensorFlow 2.21
+(`benchmarks/studies/dopamine_checkpoints.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.reincarnation.dopamine_replay import DopamineReplay
 from async_wrappers.agents.reincarnation.tensor_bundle import crc32c, read_tensors
-from benchmarks.dopamine_checkpoints import (
+from benchmarks.studies.dopamine_checkpoints import (
     CARTPOLE_HIGH,
     TOLERANCE,
     compare_replay,

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import FrameRing
-from benchmarks import torn_reads
+from benchmarks.studies import torn_reads
 
 SPACE = spaces.Dict(
     {

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.journal import Journal, Numbered, Transitions
-from benchmarks import torn_reads
+from benchmarks.studies import torn_reads
 
 OBSERVATION = spaces.Dict({"number": spaces.Discrete(10**9), "picture": spaces.Box(0, 10**9, (3,), np.int64)})
 ACTION = spaces.Box(-1, 1, (2,))

@@ -18,7 +18,7 @@ from torch import nn
 
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.weights import WeightsBoard, WeightsLayout
-from benchmarks import torn_reads
+from benchmarks.studies import torn_reads
 
 DTYPES = [
     torch.bool,

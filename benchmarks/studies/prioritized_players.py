@@ -1,10 +1,10 @@
-"""The contestants of `benchmarks.prioritized_replay`: each keeps a million transitions in a process of its own.
+"""The contestants of `benchmarks.studies.prioritized_replay`: each keeps a million transitions in a process of its own.
 
 A process reads lines ``BATCH CALLS`` and answers each with the median microseconds of one ``update sample``: what it
 takes to set the priorities of the batch drawn last, and to draw the next one with its importance weights. It stands
 still in between. Only the contestant's own library and NumPy are imported, so its Python may lack everything else.
 
-    python -m benchmarks.prioritized_players ours
+    python -m benchmarks.studies.prioritized_players ours
 
 All keep the same transitions: two observations of four float32, an action, a reward and an end. A capacity of
 1,000,000 is filled, and every transition has been given a priority of its own; alpha 0.6, beta 0.4.

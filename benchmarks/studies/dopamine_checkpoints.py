@@ -10,8 +10,8 @@ without Dopamine. Exit status 1 where a Q-value differs by more than 1e-4, or a 
     python3.11 -m venv dopamine
     dopamine/bin/pip install "dopamine-rl==4.1.2" "jax[cpu]==0.5.3" "flax==0.10.4" "orbax-checkpoint==0.11.13" \
         "numpy<2.2" tensorboard "setuptools<81"
-    dopamine/bin/python benchmarks/dopamine_checkpoints.py --make DIR
-    python -m benchmarks.dopamine_checkpoints --compare DIR
+    dopamine/bin/python benchmarks/studies/dopamine_checkpoints.py --make DIR
+    python -m benchmarks.studies.dopamine_checkpoints --compare DIR
 
 (TensorFlow Probability 0.25, which Dopamine imports, does not run with newer JAX.)
 """

@@ -1,6 +1,6 @@
 """Draw the time line of a core at release: who encodes, what is released when, and which way the states go.
 
-python -m benchmarks.core_timeline docs/core_timeline.png
+python -m benchmarks.studies.core_timeline docs/core_timeline.png
 
 The schedule is that of `SimulatedSchedule`: two workers that start two frames apart, inferences of three frames but
 for one of seven, and actions that are due four frames after their start.

@@ -1,6 +1,7 @@
 """Lines of falling blocks under delay: a student of a hand-written player, asynchronous beside sequential.
 
-    python -m benchmarks.falling_blocks_lines --base_dir DIR [--seeds 3] [--delays 0 1 4 8 16] [--rounds 4] [--draw]
+    python -m benchmarks.studies.falling_blocks_lines --base_dir DIR [--seeds 3] [--delays 0 1 4 8 16] [--rounds 4]
+        [--draw]
 
 The game is ``async_wrappers/FallingBlocks-v0`` at its fastest level, shown as a vector. The teacher is the player of
 `async_wrappers.envs.falling_blocks.player`, which has no delay. A student under a delay of d frames learns by imitation
@@ -53,7 +54,7 @@ from async_wrappers.envs.falling_blocks.landings import Landings
 from async_wrappers.envs.falling_blocks.observation import Seen, Vector
 from async_wrappers.envs.falling_blocks.player import best_place, press, towards
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 BUTTONS = tuple(ACTIONS.values())
 NOOP = 0
 

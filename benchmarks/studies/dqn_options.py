@@ -14,7 +14,7 @@ steps of Pong beside it, and the ratio that an idle second core could give at mo
 
 Where cores are shared, put ``OMP_WAIT_POLICY=passive`` before the command, as for `benchmarks.dqn_speed`.
 
-    python -m benchmarks.dqn_options
+    python -m benchmarks.studies.dqn_options
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ reader of transitions follows a journal of 16 entries; readers of weights read t
 waits for nobody, and take snapshots. Printed are how much was read whole, how much was refused because the writer had
 gone past it, how much of what was refused had really been mixed, and how much was accepted although it was mixed.
 
-    python -m benchmarks.torn_reads [--frames 1000000] [--transitions 1000000] [--flips 10000] [--readers 4]
+    python -m benchmarks.studies.torn_reads [--frames 1000000] [--transitions 1000000] [--flips 10000] [--readers 4]
 
 Hold: nothing that is accepted is torn or out of order; every inference overtaken by a version is detected.
 """

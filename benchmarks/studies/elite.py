@@ -1,6 +1,7 @@
 """What chooses replayed unrolls well: sources beside V-trace's queue, on CartPole without velocities, at equal steps.
 
-    python -m benchmarks.elite --base_dir DIR [--seeds 5] [--frames 150000] [--episodes 100] [--only elite3 count]
+    python -m benchmarks.studies.elite --base_dir DIR [--seeds 5] [--frames 150000] [--episodes 100]
+        [--only elite3 count]
 
 Every learner is given 8 fresh unrolls of 20 rows for an update, so all act and update equally often; but for the plain
 queue each batch has 8 replayed ones beside them, from the newest 500. What chooses these is all that differs:
@@ -105,7 +106,7 @@ def main() -> None:
             directory = (arguments.base_dir / f"{arm}_{arguments.frames}_{seed}").resolve()
             lengths = ["--frames", str(arguments.frames), "--episodes", str(arguments.episodes)]
             if not (directory / "elite.json").is_file():
-                command = [sys.executable, "-m", "benchmarks.elite", "--base_dir", str(directory), *lengths]
+                command = [sys.executable, "-m", "benchmarks.studies.elite", "--base_dir", str(directory), *lengths]
                 subprocess.run([*command, "--run", arm, str(seed)], check=True, stdout=subprocess.DEVNULL, timeout=7200)
             of_arm.append(result := json.loads((directory / "elite.json").read_text()))
             print(

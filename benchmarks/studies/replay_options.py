@@ -7,7 +7,7 @@ vector's step, the random actions and ``extend`` together, in frames of all envi
 Packed: a ring of Pong's 84 x 84 frames under random actions (Breakout, Seaquest and others by ``--games``) with
 ``compression="lz4"`` beside one without; bytes are those of the frames alone, a batch is of 32 stacks of four.
 
-    python -m benchmarks.replay_options
+    python -m benchmarks.studies.replay_options
 
 Hold: >= 300,000 frames/s of 1,000 CartPoles, acted and stored; Pong's frames <= 1/4 of the bytes and a batch <= 500 us.
 """

@@ -1,7 +1,7 @@
 """The moving picture of delay: one game of falling blocks, played without delay, sequentially and asynchronously.
 
-    python -m benchmarks.delay_gif docs/delay.gif [--seed 15]
-    python -m benchmarks.delay_gif --seeds 30
+    python -m benchmarks.studies.delay_gif docs/delay.gif [--seed 15]
+    python -m benchmarks.studies.delay_gif --seeds 30
 
 The first writes the GIF of one game, the second prints how many seeds end as it does. Neither needs PyTorch or a
 trained agent, and the same command plays the same games.

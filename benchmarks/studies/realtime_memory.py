@@ -1,6 +1,6 @@
 """What a core at release and a chunk of actions are worth under delay, in the same CPU time.
 
-    python -m benchmarks.realtime_memory --base_dir DIR [--tasks delay_4 delay_6] [--env acrobot] [--seeds 5]
+    python -m benchmarks.studies.realtime_memory --base_dir DIR [--tasks delay_4 delay_6] [--env acrobot] [--seeds 5]
         [--seconds 30] [--episodes 100]
 
 Tasks, each with ways to play that are compared:
@@ -10,7 +10,7 @@ Tasks, each with ways to play that are compared:
     prefix      one worker that never rests, 4 frames late: a chunk, told what the running chunk has fixed
     interval_9  one action per 9 frames, 2 frames late: a chunk; the last action repeated
 
-`benchmarks.delay_study` plays `STUDY`, over several delays, by the same trials.
+`benchmarks.studies.delay_study` plays `STUDY`, over several delays, by the same trials.
 
 Each trial trains V-trace in a process of its own until its CPU seconds, counted from the process's start, are over (at
 the end of an iteration, of which it has as many as fit, or all that its way asks for); then the final weights play by
@@ -113,7 +113,7 @@ _CHUNK_FRAMES = {"cartpole": {2: 210_000, 4: 390_000, 8: 600_000}, "acrobot": {2
 
 
 def _study(env: str) -> dict[str, dict[str, Way]]:
-    """Return an environment's tasks of `benchmarks.delay_study`, for trials of 15 CPU seconds."""
+    """Return an environment's tasks of `benchmarks.studies.delay_study`, for trials of 15 CPU seconds."""
     told_nothing, lstm = _FRAMES[env]
     tasks: dict[str, dict[str, Way]] = {}
     for delay in (0, 2, 4, 8):
@@ -293,7 +293,7 @@ def played(task: str, name: str, env: str, seed: int, seconds: float, episodes: 
         shutil.rmtree(directory, ignore_errors=True)  # of a trial that was interrupted
         own = ["--env", env, "--trial", task, name, str(seed), "--base_dir", str(directory)]
         lengths = ["--seconds", str(seconds), "--episodes", str(episodes)]
-        command = [sys.executable, "-m", "benchmarks.realtime_memory", *own, *lengths]
+        command = [sys.executable, "-m", "benchmarks.studies.realtime_memory", *own, *lengths]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=3600)
     result: dict[str, Any] = json.loads((directory / "trial.json").read_text())
     print(f"{trial}: {result['mean']:.1f} after {result['cpu_seconds']:.1f} CPU s", flush=True)

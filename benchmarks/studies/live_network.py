@@ -8,8 +8,8 @@
 * ``times``: one inference and one update (batch 16) of each network on one thread, as the JSON file that
   ``python -m async_wrappers networks --times FILE`` reads.
 
-    python -m benchmarks.live_network [play] [memory] [--seconds 20] [--size 10m]
-    python -m benchmarks.live_network times [--sizes 55k 1m 10m] [--json FILE]
+    python -m benchmarks.studies.live_network [play] [memory] [--seconds 20] [--size 10m]
+    python -m benchmarks.studies.live_network times [--sizes 55k 1m 10m] [--json FILE]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What memory is worth: agents with a core and without, on the same inputs and in the same CPU time.
 
-    python -m benchmarks.memory_tasks --base_dir DIR [--seeds 3] [--seconds 60] [--episodes 100] [--config NAME]
+    python -m benchmarks.studies.memory_tasks --base_dir DIR [--seeds 3] [--seconds 60] [--episodes 100] [--config NAME]
 
 Two tasks: CartPole without its velocities, and a corridor whose first observation tells which way to turn at its end.
 
@@ -149,7 +149,7 @@ def main() -> None:
             own = ["--base_dir", str(directory), "--config", arguments.config, "--run", core, str(seed)]
             lengths = ["--seconds", str(arguments.seconds), "--episodes", str(arguments.episodes)]
             if not (directory / "memory_task.json").is_file():
-                command = [sys.executable, "-m", "benchmarks.memory_tasks", *own, *lengths]
+                command = [sys.executable, "-m", "benchmarks.studies.memory_tasks", *own, *lengths]
                 subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=3600)
             result = json.loads((directory / "memory_task.json").read_text())
             of_core.append(result["mean"])

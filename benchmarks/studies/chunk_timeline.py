@@ -1,6 +1,6 @@
 """Draw the time line of chunks: what each decision reads, which of its entries are too late, which are executed.
 
-python -m benchmarks.chunk_timeline docs/chunk_timeline.png
+python -m benchmarks.studies.chunk_timeline docs/chunk_timeline.png
 
 All that is drawn comes from `RealtimeDelay`: starts, delays and executed entries of its info, and from
 `CommittedPrefix` what a policy is told while it thinks.

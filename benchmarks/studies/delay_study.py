@@ -5,13 +5,13 @@ policy, besides the observation: nothing; the last `delay` applied actions (`App
 that are known when it starts (`CommittedActions`); all committed actions (its oracle, for delays that come from
 transport). Writes its part of docs/results/delay_study.md, and the picture docs/delay_study.png.
 
-    python -m benchmarks.delay_study [--frames 20000] [--seeds 5] [--jobs 2]
+    python -m benchmarks.studies.delay_study [--frames 20000] [--seeds 5] [--jobs 2]
 
 V-trace, in so many CPU seconds: told nothing; with an LSTM at release; with one worker that never rests, which gives
-chunks and is told their committed prefix (`benchmarks.realtime_memory.STUDY`). Writes the page's other part, and goes
-on where it was interrupted.
+chunks and is told their committed prefix (`benchmarks.studies.realtime_memory.STUDY`). Writes the page's other part,
+and goes on where it was interrupted.
 
-    python -m benchmarks.delay_study --vtrace results/delay_study --seeds 3 [--seconds 15]
+    python -m benchmarks.studies.delay_study --vtrace results/delay_study --seeds 3 [--seconds 15]
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.policy import identity_epsilon
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
-from benchmarks.realtime_memory import ENVIRONMENTS, STUDY, played
+from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, played
 
 DEFAULT_ACTIONS: dict[str, Any] = {"CartPole-v1": "repeat", "Acrobot-v1": 1}
 DELAYS = (0, 2, 4, 8)
 SHOWN = ("nothing", "applied", "committed, known", "committed, all (oracle)")
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 VTRACE = "## V-trace"  # begins the second part of the page
 NOTE = """\
 *Told nothing* and the *LSTM at release* act on every frame, which takes as many workers as an action is frames late.
@@ -118,7 +118,7 @@ def write_table(scores: dict[Case, float], seeds: int, frames: int) -> None:
         "",
         f"DQN, an action on every frame, {frames:,} training frames, {seeds} seeds; mean return of 20 evaluation",
         "episodes per seed, with the 95 % bootstrap interval over seeds. Made by",
-        f"`python -m benchmarks.delay_study --frames {frames} --seeds {seeds}`, which trains all of it.",
+        f"`python -m benchmarks.studies.delay_study --frames {frames} --seeds {seeds}`, which trains all of it.",
         "",
         "![Return against delay](../delay_study.png)",
         "",
@@ -170,7 +170,8 @@ def vtrace_part(base_dir: Path, seeds: int, seconds: float) -> str:
         "",
         f"V-trace, at most {seconds:g} CPU seconds of training, counted from the start of a process; then the mean",
         f"return of {EPISODES} greedy episodes with the final weights, for each of {seeds} seeds. Made by",
-        f"`python -m benchmarks.delay_study --vtrace results/delay_study --seeds {seeds} --seconds {seconds:g}`.",
+        "`python -m benchmarks.studies.delay_study"
+        f" --vtrace results/delay_study --seeds {seeds} --seconds {seconds:g}`.",
     ]
     for env, tasks in STUDY.items():
         names = tuple(dict.fromkeys(name for ways in tasks.values() for name in ways))

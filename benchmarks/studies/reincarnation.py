@@ -1,7 +1,7 @@
 """What a teacher is worth: the methods of reincarnation side by side, and the two labels under delay.
 
-    python -m benchmarks.reincarnation --base_dir DIR [--only methods delay_5 delays main_job] [--seeds 5] [--draw]
-        [--methods pretrained rehearsal]
+    python -m benchmarks.studies.reincarnation --base_dir DIR [--only methods delay_5 delays main_job] [--seeds 5]
+        [--methods pretrained rehearsal] [--draw]
 
 Each run is train.py's, with a shipped file and the bindings that its table names, in a directory of its own below DIR;
 a run that is finished is not played again, and one that was cut off goes on. Lengths are frames and updates, so a
@@ -34,7 +34,7 @@ import numpy as np
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, interquartile_mean
 from async_wrappers.agents.experiment.metrics import read_iterations
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 ENVIRONMENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {  # DQN's file, and what a student's file lacks

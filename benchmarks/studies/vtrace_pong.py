@@ -19,7 +19,7 @@ contestant has a process to itself; they take turns of some updates. Printed are
 time, and of its main process's processor time where that is all. With two threads ours makes its updates beside the
 games (``Runner.overlap``), and a peer has two threads of PyTorch. Hold: on two, fp32 >= 1.5 times the best peer.
 
-    python -m benchmarks.vtrace_pong [bare] [peer]
+    python -m benchmarks.studies.vtrace_pong [bare] [peer]
 
 Where cores are shared, put ``OMP_WAIT_POLICY=passive`` before the command, as for `benchmarks.dqn_speed`.
 """
@@ -299,7 +299,8 @@ def measure_peer(names: list[str], threads: int, rounds: int, updates: int) -> N
     players: dict[str, Player] = {}
     try:
         for name in names:  # one after the other: warming up together would only make each wait
-            command = [sys.executable, "-m", "benchmarks.vtrace_pong", "--player", name, "--threads", str(threads)]
+            script = "benchmarks.studies.vtrace_pong"
+            command = [sys.executable, "-m", script, "--player", name, "--threads", str(threads)]
             players[name] = Player(command, updates * STEPS)
             players[name].play(2 * STEPS)
         walls = interleave(players, rounds, warmup=0)

@@ -3,7 +3,7 @@
 Both read the same 84 x 84 frames (uint8, a stack of 4 by default) and answer an action, as a worker of `AsyncRunner`
 asks for it. Hold: ONNX Runtime takes no longer.
 
-    python -m benchmarks.onnx_policy [--stack 4] [--size nature] [--rounds 30]
+    python -m benchmarks.studies.onnx_policy [--stack 4] [--size nature] [--rounds 30]
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 The first part compares an update of a batch's priorities, followed by the draw of the next batch with its weights,
 at a capacity of a million, with cpprb's and TorchRL's, which are written in C++. The contestants are those of
-`benchmarks.prioritized_players`; each has a process of its own, and all take turns. The peers live in virtual
+`benchmarks.studies.prioritized_players`; each has a process of its own, and all take turns. The peers live in virtual
 environments of their own:
 
     python -m venv cpprb && cpprb/bin/pip install cpprb==11.0.0
     python -m venv torchrl && torchrl/bin/pip install torch==2.13.0 torchrl==0.14.1
-    python -m benchmarks.prioritized_replay --cpprb cpprb/bin/python --torchrl torchrl/bin/python
+    python -m benchmarks.studies.prioritized_replay --cpprb cpprb/bin/python --torchrl torchrl/bin/python
 
 A peer whose Python is not given is left out; one whose C++ was built for another PyTorch must be compiled again. The
 second part measures our replay alone, on 84 x 84 frames in stacks of four: its memory, and the same update and draw
@@ -38,13 +38,13 @@ class Player:
     """A contestant in a process of its own.
 
     Args:
-        name: Of `benchmarks.prioritized_players.PLAYERS`.
+        name: Of `benchmarks.studies.prioritized_players.PLAYERS`.
         python: The interpreter that its library is installed for.
         calls: Updates and draws per burst.
     """
 
     def __init__(self, name: str, python: str, calls: int) -> None:
-        command = [python, "-m", "benchmarks.prioritized_players", name]
+        command = [python, "-m", "benchmarks.studies.prioritized_players", name]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
         self._name, self._command, self._calls = name, command, calls

@@ -1,6 +1,6 @@
 """What the pool of a sweep costs: idle time between trials, and the parent's own CPU. Hold: together <= 5 %.
 
-python -m benchmarks.sweep_pool [--trials 12] [--seconds 3] [--jobs 2]
+python -m benchmarks.studies.sweep_pool [--trials 12] [--seconds 3] [--jobs 2]
 """
 
 from __future__ import annotations
