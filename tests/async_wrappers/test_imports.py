@@ -146,6 +146,6 @@ def test_acting_imports_no_replay() -> None:
 
 
 def test_agents_without_memory_do_not_import_the_policy_of_those_with_memory() -> None:
-    code = "import sys, async_wrappers.agents.value_based.dqn; print([n for n in sys.modules if "recurrent" in n])"
+    code = "import sys, async_wrappers.agents.value_based.dqn; print([n for n in sys.modules if 'recurrent' in n])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
