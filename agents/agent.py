@@ -11,7 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
-from async_wrappers.agents.policy import Decision, DecisionRandom, EpisodeClock
+from async_wrappers.agents.acting.decisions import Decision, EpisodeClock
+from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.spec import chunk_actions
 
 __all__ = ["Agent", "Demonstrable", "NoopAgent", "RandomAgent", "Report"]

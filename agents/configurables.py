@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from async_wrappers.agents.acting.exploration import (
+    identity_epsilon,
+    linearly_decaying_epsilon,
+    per_actor_epsilon,
+    zero_epsilon,
+)
 from async_wrappers.agents.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
 from async_wrappers.agents.experiment.live import LiveRunner, create_runner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
@@ -23,7 +29,6 @@ from async_wrappers.agents.networks.torsos import (
     NatureTorso,
     variance_scaling,
 )
-from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.registry import AGENTS, create_agent
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher

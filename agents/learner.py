@@ -29,10 +29,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.files import check_snapshot, write_atomically
 from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
-from async_wrappers.agents.policy import DecisionRandom
 from async_wrappers.agents.schema import Compute, are_equal, batch_tensors, each_array, in_brackets, leaves
 from async_wrappers.agents.timing import PartTimes
 

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from async_wrappers.agents.learner import Learner, create_optimizer, polynomial_decay
-from async_wrappers.agents.policy import one_row
 from async_wrappers.agents.schema import Compute, Reader, each_array
 from async_wrappers.agents.settings import (
     POSITIVE,
@@ -34,7 +33,7 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
 
-__all__ = ["NetworkAgent", "Remembering", "of_several"]
+__all__ = ["NetworkAgent", "of_several"]
 
 
 def _check_path(name: str, value: Any) -> None:
@@ -250,35 +249,6 @@ class NetworkAgent(Spec):
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs, where gin is empty: plain values, and the network as it was made."""
         return {**super().__getstate__(), "network": ReadyMade(self.make_network().cpu())}
-
-
-class Remembering(Spec):
-    """What agents with a `SequenceNetwork` share; a base to stand before `NetworkAgent`."""
-
-    make_network: Callable[[], nn.Module]
-    make_policy: Callable[..., Any]
-    reader: Reader
-
-    @cached_property
-    def state_size(self) -> int:
-        """Numbers that the network's core remembers; 0 without one."""
-        network: Any = self.make_network()
-        return int(network.state_size)
-
-    @cached_property
-    def remembers(self) -> bool:
-        """Whether the network reads more than observations: what it remembers, or the action and reward before."""
-        network: Any = self.make_network()
-        return bool(network.feed_previous or network.state_size)
-
-    @cached_property
-    def features(self) -> gym.Space[Any] | None:  # type: ignore[override]
-        """What a worker's policy hands on in the place of actions, where the network remembers."""
-        return getattr(self.make_policy(), "features", None) if self.remembers else None
-
-    def in_worker(self, policy: Any) -> Any:
-        """Return a policy of rows as a worker calls it: with `act`, or in two halves where the network remembers."""
-        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples, self.whole_stacks)
 
 
 def of_several(number: int, learners: int) -> None:

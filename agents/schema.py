@@ -46,6 +46,11 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from torch import Tensor, nn
 
 __all__ = [
+    "MAX_VALUE",
+    "STATE",
+    "TORSO_VERSION",
+    "VALUE",
+    "VERSION",
     "ArrayTree",
     "Column",
     "Compute",
@@ -60,6 +65,12 @@ __all__ = [
     "stacked",
     "whole_stacks",
 ]
+
+# Names of what a policy leaves beside its action, among the extras of a transition.
+STATE = "state"  # what a policy with memory remembers after its decision
+VERSION = "version"  # the number of updates that the policy's weights have
+TORSO_VERSION = "torso_version"  # that of the weights of its torso, which under delay are older than its core's
+VALUE, MAX_VALUE = "value", "max_value"  # of the chosen action, and the largest one, which the policy has computed
 
 
 # Values in nested dicts, as those of a Gymnasium Dict space are; one value alone is the smallest such tree.

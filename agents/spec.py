@@ -32,7 +32,8 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector.utils import batch_space
 from torch import nn
 
-from async_wrappers.agents.policy import Decision, OneRow, Policy
+from async_wrappers.agents.acting.decisions import Decision, Policy
+from async_wrappers.agents.acting.in_workers import OneRow
 from async_wrappers.agents.schema import Compute, Reader, blank_observation
 
 __all__ = [

@@ -25,9 +25,9 @@ import gymnasium as gym
 import numpy as np
 from torch import Tensor
 
+from async_wrappers.agents.acting.decisions import Decision, EpisodeClock, Memory, Outcome, Policy, frames_per_decision
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.policy import Decision, EpisodeClock, Memory, Outcome, Policy, frames_per_decision
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import batch_of_one, copied, stacked
 from async_wrappers.agents.spec import Spec

@@ -29,9 +29,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from async_wrappers.agents.acting.decisions import Decisions, Memory, Policy
+from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.policy import Decisions, Memory, Policy, PolicyCopies
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_at_least

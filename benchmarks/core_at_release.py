@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 from async_wrappers import AsyncRunner
+from async_wrappers.agents.acting.decisions import Memory as Remembered
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.policy import Memory as Remembered
 from async_wrappers.policy import Decision, Memory
 
 LATENCY = 0.060  # seconds that a worker's inference takes

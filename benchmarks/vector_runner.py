@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.policy import identity_epsilon
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.vector import VectorAgent
 from async_wrappers.batched.vector import VectorEnvs

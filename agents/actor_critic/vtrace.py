@@ -11,6 +11,8 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
+from async_wrappers.agents.acting.decisions import Decisions
+from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.actor_critic.terms import MOVED, Rows, Term, check_terms
 from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import (
@@ -21,12 +23,11 @@ from async_wrappers.agents.losses.actor_critic import (
     over_executed,
     vtrace,
 )
-from async_wrappers.agents.network_agent import NetworkAgent, Remembering, of_several
+from async_wrappers.agents.network_agent import NetworkAgent, of_several
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
-from async_wrappers.agents.policy import Decisions, RecurrentPolicy
-from async_wrappers.agents.replay.sequences import STATE, TORSO_VERSION, VERSION, sequence_tensors
+from async_wrappers.agents.replay.sequences import sequence_tensors
 from async_wrappers.agents.replay.unroll_settings import UnrollSettings
-from async_wrappers.agents.schema import Reader
+from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
     POSITIVE,

@@ -11,7 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_wrappers.agents.policy import Decision, DecisionRandom, linearly_decaying_epsilon
+from async_wrappers.agents.acting.decisions import Decision
+from async_wrappers.agents.acting.exploration import DecisionRandom, linearly_decaying_epsilon
 from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import Student
 from async_wrappers.agents.settings import SHARE, agent, factory, flag, number, whole

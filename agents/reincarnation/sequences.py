@@ -19,7 +19,7 @@ from async_wrappers.agents.losses.teaching import policy_distillation
 from async_wrappers.agents.reincarnation.qdagger import QDagger
 from async_wrappers.agents.reincarnation.student import LABEL, Student
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.replay.sequences import STATE
+from async_wrappers.agents.schema import STATE
 from async_wrappers.agents.settings import NOT_NEGATIVE, POSITIVE, agent, must, number, whole
 from async_wrappers.agents.value_based.r2d2 import R2D2
 

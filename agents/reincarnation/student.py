@@ -32,9 +32,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from async_wrappers.agents.acting.decisions import Decision, Outcome
+from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.learner import Batch, Learner, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
-from async_wrappers.agents.policy import Decision, DecisionRandom, Outcome
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.settings import choice, must, settings

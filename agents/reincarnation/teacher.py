@@ -26,6 +26,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
@@ -34,7 +35,6 @@ from async_wrappers.agents.experiment.episode import episode_seed, play_episode
 from async_wrappers.agents.experiment.runner import newest_bundle
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.policy import EpsilonGreedyPolicy
 from async_wrappers.agents.reincarnation.student import VIEW
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import TERMINAL

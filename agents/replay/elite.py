@@ -27,10 +27,10 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.replay.selectors import Positions, Selector
-from async_wrappers.agents.replay.sequences import STATE, sequence_tensors
+from async_wrappers.agents.replay.sequences import sequence_tensors
 from async_wrappers.agents.replay.sources import SourceSpec
 from async_wrappers.agents.replay.unrolls import UnrollReplay, UnrollRing
-from async_wrappers.agents.schema import Column, Compute, Reader, each_array, whole_stacks
+from async_wrappers.agents.schema import STATE, Column, Compute, Reader, each_array, whole_stacks
 from async_wrappers.agents.spec import check_at_least, check_numbers
 
 __all__ = [

@@ -31,10 +31,10 @@ from async_wrappers.agents.files import prune, read_index, read_snapshot, write_
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.queue import UnrollQueue
-from async_wrappers.agents.replay.sequences import STATE, Assembly
+from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.sources import Encoder, SourceFactory, SourceSpec, UnrollSource
 from async_wrappers.agents.replay.unrolls import StandardReplay
-from async_wrappers.agents.schema import each_array
+from async_wrappers.agents.schema import STATE, each_array
 
 __all__ = ["SOURCES", "Mixture", "checked_sources"]
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from async_wrappers.agents.files import prune, read_index, read_snapshot, write_index, write_segment
 from async_wrappers.agents.replay.memory import check_memory
-from async_wrappers.agents.replay.sequences import STATE
 from async_wrappers.agents.replay.sources import SourceSpec
+from async_wrappers.agents.schema import STATE
 
 __all__ = ["WHEN_FULL", "UnrollQueue", "most_waiting", "whole_at_once"]
 

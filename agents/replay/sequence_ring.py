@@ -16,7 +16,8 @@ from gymnasium.spaces import Dict
 
 from async_wrappers.agents.files import Arrays, Segment
 from async_wrappers.agents.replay.selectors import Positions, Selector
-from async_wrappers.agents.replay.sequences import MAX_VALUE, STATE, VALUE, Assembly
+from async_wrappers.agents.replay.sequences import Assembly
+from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE
 
 __all__ = ["SequenceRing"]
 

@@ -63,23 +63,13 @@ from gymnasium.spaces import Dict
 from torch import Tensor
 
 from async_wrappers.agents.files import Arrays
-from async_wrappers.agents.schema import Column, TransitionSchema, each_array
+from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Column, TransitionSchema, each_array
 
 __all__ = [
-    "MAX_VALUE",
-    "STATE",
-    "TORSO_VERSION",
-    "VALUE",
-    "VERSION",
     "Assembly",
     "sequence_tensors",
     "without_state",
 ]
-
-STATE = "state"  # the name of what a policy with memory remembers after its decision, among its extras
-VERSION = "version"  # the name of the number of updates that its weights have, among these too
-TORSO_VERSION = "torso_version"  # the same of the weights of its torso, which under delay are older than its core's
-VALUE, MAX_VALUE = "value", "max_value"  # the names of the values that it has computed to act
 
 Rows = npt.NDArray[Any]
 

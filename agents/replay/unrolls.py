@@ -14,9 +14,9 @@ from async_wrappers.agents.files import Arrays, Segment
 from async_wrappers.agents.replay.packed import Packed
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.selectors import Distinct, Positions, Selector, Uniform
-from async_wrappers.agents.replay.sequences import STATE, Assembly
+from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.replay.sources import SourceSpec
-from async_wrappers.agents.schema import Column
+from async_wrappers.agents.schema import STATE, Column
 from async_wrappers.agents.spec import check_at_least, check_flags, check_numbers, check_shares
 
 __all__ = ["StandardReplay", "UnrollReplay", "UnrollRing"]

@@ -11,11 +11,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from async_wrappers.agents.acting.decisions import Policy
+from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
+from async_wrappers.agents.acting.exploration import Epsilon, EpsilonSettings
+from async_wrappers.agents.acting.in_workers import WorkerPolicy
 from async_wrappers.agents.learner import Batch, Learner, LossOutput, Monitor, Networks
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.network_agent import NetworkAgent, of_several
 from async_wrappers.agents.networks.q_network import check_fit, create_network
-from async_wrappers.agents.policy import Epsilon, EpsilonGreedyPolicy, EpsilonSettings, Policy, WorkerPolicy
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.schema import Reader, whole_stacks

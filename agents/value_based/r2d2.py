@@ -12,15 +12,16 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
+from async_wrappers.agents.acting.decisions import Decisions
+from async_wrappers.agents.acting.exploration import Epsilon, per_actor_epsilon
+from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.learner import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.losses.values import huber
-from async_wrappers.agents.network_agent import Remembering
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
-from async_wrappers.agents.policy import Decisions, Epsilon, RecurrentPolicy, per_actor_epsilon
 from async_wrappers.agents.replay.sequence_settings import SequenceSettings, refuse_priority
-from async_wrappers.agents.replay.sequences import MAX_VALUE, STATE, VALUE, sequence_tensors
-from async_wrappers.agents.schema import Reader, each_array
+from async_wrappers.agents.replay.sequences import sequence_tensors
+from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Reader, each_array
 from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, number, whole
 from async_wrappers.agents.value_based.dqn import DQN, LOSSES
 

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
+from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.export import export
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.policy import Decision
 from async_wrappers.agents.schema import batch_of_one
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN

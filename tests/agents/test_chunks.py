@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
+from async_wrappers.agents.acting.decisions import Decision
+from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.actor_critic.terms import KLMask, TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.learner import LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import log_prob, over_executed
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.policy import Decision, DecisionRandom
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.r2d2 import R2D2

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from async_wrappers.agents import schema
-from async_wrappers.agents.policy import Decision
+from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.schema import Compute
 from tests.worlds.agents import make_agent, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
+from async_wrappers.agents.acting.decisions import Decision, Memory, PolicyOutput
 from async_wrappers.agents.actor_critic.terms import ValueCloning
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import (
@@ -21,7 +22,6 @@ from async_wrappers.agents.networks.sequence_network import (
     create_recurrent_q_network,
 )
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.policy import Decision, Memory, PolicyOutput
 from async_wrappers.agents.schema import batch_of_one, stacked
 from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.policy import Decision as AskedDecision

@@ -19,10 +19,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.acting.exploration import (
+    identity_epsilon,
+    linearly_decaying_epsilon,
+    per_actor_epsilon,
+    zero_epsilon,
+)
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.episode import play_episode
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.latency import LogNormal
 from tests.contracts.agent_contract import AgentContract, Environment, play

@@ -14,13 +14,13 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
+from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.export import ActsDifferently, Agreement, export
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.policy import Decision
 from async_wrappers.agents.schema import batch_of_one, stacked
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from async_wrappers.agents.acting.decisions import PolicyOutput
 from async_wrappers.agents.learner import Learner, LossOutput
-from async_wrappers.agents.policy import PolicyOutput
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent

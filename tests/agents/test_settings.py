@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
-from async_wrappers.agents.policy import identity_epsilon
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.reincarnation.qdagger import QDagger
 from async_wrappers.agents.settings import SHARE, again, agent, must, number, whole

@@ -137,3 +137,15 @@ def test_nothing_but_the_console_command_imports_the_commands() -> None:
 def test_the_search_for_imports_finds_them_wherever_they_hide(source: str) -> None:
     assert imported_packages(source) - {"numpy"} == {"agents"}
     assert imported_packages(source.replace("agents", "live")) - {"numpy"} == {"async_wrappers"}
+
+
+def test_acting_imports_no_replay() -> None:
+    modules = sorted((ROOT / "agents" / "acting").glob("*.py"))
+    assert len(modules) > 4
+    assert [path for path in modules if "async_wrappers.agents.replay" in path.read_text(encoding="utf-8")] == []
+
+
+def test_agents_without_memory_do_not_import_the_policy_of_those_with_memory() -> None:
+    code = "import sys, async_wrappers.agents.value_based.dqn; print([n for n in sys.modules if 'recurrent' in n])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

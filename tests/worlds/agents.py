@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from async_wrappers.agents.acting.exploration import identity_epsilon
+from async_wrappers.agents.acting.in_workers import OneRow
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.policy import OneRow, identity_epsilon
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN

@@ -16,6 +16,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.actor_critic.terms import TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
@@ -26,7 +27,6 @@ from async_wrappers.agents.experiment.vector import VectorRunner
 from async_wrappers.agents.learner import DivergedError, Learner
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.policy import Decision
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.turn_based import TurnBasedAgent

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.experiment import ending
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
@@ -31,7 +32,6 @@ from async_wrappers.agents.files import OtherFormat, read_index
 from async_wrappers.agents.learner import DivergedError
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
-from async_wrappers.agents.policy import identity_epsilon
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.envs import ClipReward, create_atari_environment
 from tests.worlds.agents import tiny_network

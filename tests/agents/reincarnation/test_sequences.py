@@ -22,7 +22,7 @@ from async_wrappers.agents.networks.sequence_network import LSTMCore, create_act
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.reincarnation.sequences import KickstartingVTrace, QDaggerR2D2
 from async_wrappers.agents.reincarnation.student import LABEL, Phase
-from async_wrappers.agents.replay.sequences import STATE
+from async_wrappers.agents.schema import STATE
 from async_wrappers.agents.value_based.r2d2 import R2D2
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.experiments import state

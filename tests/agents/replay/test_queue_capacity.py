@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.policy import PolicyOutput
+from async_wrappers.agents.acting.decisions import PolicyOutput
 from async_wrappers.agents.replay import memory
 from async_wrappers.agents.replay.mixture import Mixture
 from async_wrappers.agents.replay.queue import UnrollQueue, most_waiting, whole_at_once

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import async_wrappers.agents.value_based.dqn  # noqa: F401 - the gin names
-from async_wrappers.agents.policy import (
-    Decision,
+from async_wrappers.agents.acting.decisions import Decision, Decisions
+from async_wrappers.agents.acting.exploration import (
     DecisionRandom,
-    Decisions,
     Epsilon,
     has_warmup,
     identity_epsilon,

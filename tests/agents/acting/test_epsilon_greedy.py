@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from async_wrappers.agents.acting.decisions import Decision, Decisions
+from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.policy import Decision, Decisions, EpsilonGreedyPolicy, OneRow, PolicyOutput, WorkerPolicy
 from async_wrappers.agents.schema import Compute
 
 ACTIONS = 5
@@ -141,33 +141,3 @@ def test_rows_of_several_environments_are_answered_as_one_by_one(epsilon: float)
     assert list(in_arrays) == decisions
     answers = acting.act(np.stack(stacks), (), in_arrays).action.tolist()
     assert answers == [acting.answer(*question) for question in asked]
-
-
-def test_a_worker_asks_for_one_observation_and_receives_a_plain_number() -> None:
-    torch.manual_seed(0)
-    network = create_network((1, 3), ACTIONS)
-    rows = OneByOne(network, greedy_values, ACTIONS, lambda decision: 0.5, 0, Compute("cpu"), first_action=3)
-    worker = WorkerPolicy(rows)
-    for observation, decision in questions(20):
-        answer = worker.act(observation[0], decision)
-        assert type(answer) is int and answer == rows.answer(observation[:1], decision)
-
-
-def test_extras_come_with_the_workers_action() -> None:
-    class Leaving(OneByOne):
-        def act(self, inputs: Any, state: Any, decisions: Any) -> PolicyOutput:
-            return super().act(inputs, state, decisions)._replace(extras={"value": np.array([0.25], np.float32)})
-
-    network = create_network((1, 3), ACTIONS)
-    worker = WorkerPolicy(Leaving(network, greedy_values, ACTIONS, lambda decision: 0.0, 0, Compute("cpu")))
-    output = worker.act(np.ones(3, np.float32), Decision(0, 0, 0, False))
-    assert output.action in range(ACTIONS) and output.extras == {"value": np.float32(0.25)}
-
-
-def test_one_row_passes_a_workers_answer_on_with_its_extras() -> None:
-    class Leaving:
-        def act(self, observation: Any, decision: Decision) -> Any:
-            return PolicyOutput(np.int64(observation.sum()), (), {"value": np.float32(0.5)})
-
-    output = OneRow(Leaving()).act(np.full((1, 1, 3), 2), (), (Decision(0, 0, 0, False),))
-    assert output.action.tolist() == [6] and output.extras == {"value": np.array([0.5], np.float32)}

@@ -1,0 +1,1 @@
+"""Acting: from rows of observations to rows of actions, and what an action may depend on."""

@@ -1,0 +1,134 @@
+"""Policies of rows for callers that do not have all rows at once: a worker has one, each of several devices a share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from async_wrappers.agents.acting.decisions import Decision, Decisions, Policy, PolicyOutput
+from async_wrappers.agents.schema import batch_of_one, each_array, stacked
+
+__all__ = ["OneRow", "PolicyCopies", "WorkerPolicy"]
+
+
+class WorkerPolicy:
+    """A policy of rows as a worker of an asynchronous runner calls it: one observation in, one action out.
+
+    Args:
+        policy: Reads stacks of one observation, and has no memory.
+        without_tuples: Turns an observation into an array or dicts of arrays; None for one that always is.
+        whole_stacks: Whether an observation is a stack already, [k, *shape].
+
+    Attributes:
+        policy: As given.
+    """
+
+    def __init__(
+        self, policy: Policy, without_tuples: Callable[[Any], Any] | None = None, whole_stacks: bool = False
+    ) -> None:
+        """See the class."""
+        self.policy = policy
+        self._without_tuples, self._whole_stacks = without_tuples, whole_stacks
+
+    def act(self, observation: Any, decision: Decision) -> Any:
+        """Return the environment's action for one observation, [*shape] or a dict of such.
+
+        Where the policy leaves extras, the action comes with them: an object with ``action`` and ``extras``.
+        `decision` is any object with the attributes of `async_wrappers.agents.acting.decisions.Decision`.
+        """
+        if self._without_tuples is not None:
+            observation = self._without_tuples(observation)
+        stack = observation if self._whole_stacks else stacked([observation])
+        output = self.policy.act(batch_of_one(stack), (), (decision,))
+        if output.extras is None:
+            return output.action[0].item() if output.action.ndim == 1 else output.action[0]
+        extras = {name: values[0] for name, values in output.extras.items()}
+        return PolicyOutput(output.action[0], (), extras)
+
+    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        """Read these tensors in place from now on; those on another device are copied."""
+        self.policy.load_weights(weights, version)
+
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have; see `RecurrentPolicy.note_updates`."""
+        if hasattr(self.policy, "note_updates"):
+            self.policy.note_updates(updates)
+
+    def weights(self) -> Mapping[str, Any]:
+        """Return the weights in the layout that inference reads; not a copy."""
+        return self.policy.weights()
+
+
+class OneRow:
+    """The reverse of `WorkerPolicy`: a worker's policy, which reads one observation, as a policy of one row.
+
+    Args:
+        policy: With ``act(observation, decision)`` and, if it learns, ``load_weights(weights, version)``.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        """See the class."""
+        self._policy = policy
+
+    def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
+        """Return the action of one stack of one observation [1, 1, *shape]."""
+        (decision,) = decisions
+        answer = self._policy.act(each_array(lambda array: array[0, 0], inputs), decision)
+        if not hasattr(answer, "extras"):
+            return PolicyOutput(np.asarray([answer]))
+        extras = {name: np.asarray(value)[None] for name, value in answer.extras.items()}
+        return PolicyOutput(np.asarray([answer.action]), (), extras)
+
+    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        """See `Policy.load_weights`."""
+        self._policy.load_weights(weights, version)
+
+    def weights(self) -> Mapping[str, Any]:
+        """See `Policy.weights`."""
+        weights: Mapping[str, Any] = self._policy.weights()
+        return weights
+
+
+class PolicyCopies:
+    """Copies of a policy, such as one on each of some devices, each of which acts on a share of the rows at a time.
+
+    The rows are cut into shares of equal size, one row more or less, in their order; all copies compute at once.
+
+    Args:
+        policies: At least one; their weights are their own.
+    """
+
+    def __init__(self, policies: Sequence[Policy]) -> None:
+        """See the class."""
+        self._policies = policies
+        self._threads = ThreadPoolExecutor(len(policies), thread_name_prefix="act")
+
+    def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
+        """See `Policy.act`; the policies are without memory."""
+        rows = Decisions.of(decisions)
+        begins = [len(rows) * part // len(self._policies) for part in range(len(self._policies) + 1)]
+        shares = [(policy, slice(*cut)) for policy, cut in zip(self._policies, pairwise(begins), strict=True)]
+
+        def act_on(share: tuple[Policy, slice]) -> PolicyOutput:
+            policy, part = share
+            return policy.act(each_array(lambda array: array[part], inputs), (), rows[part])
+
+        # Where there are fewer rows than copies, some have nothing to do.
+        outputs = list(self._threads.map(act_on, [(policy, part) for policy, part in shares if part.start < part.stop]))
+        left = [output.extras or {} for output in outputs]
+        extras = {name: np.concatenate([each[name] for each in left]) for name in left[0]}
+        return PolicyOutput(np.concatenate([output.action for output in outputs]), extras=extras or None)
+
+    def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Act on copies of these tensors from now on."""
+        for policy in self._policies:
+            policy.load_weights({name: tensor.detach().clone() for name, tensor in weights.items()}, version)
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights that act; not a copy."""
+        return self._policies[0].weights()

@@ -1,0 +1,297 @@
+"""The policy of agents whose networks remember, and its two halves, which live runs call at different moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.spaces import Box, Dict
+from torch import Tensor, nn
+
+from async_wrappers.agents.acting.decisions import Decision, Decisions, Memory, PolicyOutput
+from async_wrappers.agents.acting.exploration import DecisionRandom
+from async_wrappers.agents.acting.in_workers import WorkerPolicy
+from async_wrappers.agents.schema import (
+    STATE,
+    TORSO_VERSION,
+    VERSION,
+    Compute,
+    Reader,
+    batch_of_one,
+    each_array,
+    stacked,
+)
+from async_wrappers.agents.spec import Spec
+
+__all__ = ["RecurrentPolicy", "Remembering", "SplitWorkerPolicy", "one_row"]
+
+Choose = Callable[..., tuple[Any, dict[str, Any]]]
+"""From what the network gives [R, ...], the decisions, and a uniform number and action [R] of each decision's own
+stream, to actions [R], counted from 0, and extras [R, ...]. Of chunks: from uniform numbers [R, H] to actions
+[R, H]."""
+
+
+class RecurrentPolicy:
+    """Acts by a network over sequences, a row at a time: with its core's state, the previous action and reward.
+
+    Beside the extras of `choose` it leaves ``state``, what the core remembers after the decision, if there is a core.
+
+    Args:
+        network: Read in place; a `networks.sequence_network.SequenceNetwork`.
+        choose: Makes actions of what the network gives.
+        num_actions: A.
+        seed: Of the exploration.
+        compute: Where the forward pass runs; the network must have been placed there.
+        first_action: Number of the first action.
+        read: Turns batches of stacks into what the network reads.
+        version: Returns how many updates the weights have, which is left as ``version``, and where the network
+            remembers as ``torso_version`` too, which differs where `release` comes later; None leaves nothing.
+        chunk: Actions that a decision gives at once, H, for which `choose` is given uniform numbers [R, H]; None for
+            one action.
+
+    Attributes:
+        remembers: Whether the network reads more than the observation.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        choose: Choose,
+        num_actions: int,
+        seed: int,
+        compute: Compute,
+        first_action: int,
+        read: Callable[[Any], Any],
+        version: Callable[[], int] | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        """See the class."""
+        self.network, self.compute, self._version, self._chunk = network, compute, version, chunk
+        self.remembers: bool = network.feed_previous or network.state_size > 0
+        self._choose, self._num_actions, self._first_action, self._read = choose, num_actions, first_action, read
+        self._random = DecisionRandom(seed)
+
+    def initial_state(self, rows: int) -> Tensor:
+        """Return what episodes begin with, [rows, S]."""
+        state: Tensor = self.network.initial_state(rows)
+        return state
+
+    def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
+        """Return the chosen actions [R] for stacks [R, k, *shape], the core's states [R, S] and the extras."""
+        rows = Decisions.of(decisions)
+        stacks = each_array(lambda tensor: tensor.unsqueeze(0), self._read(inputs))
+        memory = state if self.remembers else self._blank(len(rows))
+        return self._chosen(*self._forward(self.network, stacks, memory), rows, self.version)
+
+    @torch.inference_mode()
+    def encode(self, inputs: Any) -> Tensor:
+        """Return the network's features [R, F] of stacks [R, k, *shape], which `release` decides by."""
+        with self.compute.autocast():
+            features: Tensor = self.network.encode(self._read(inputs))
+        return features
+
+    def release(
+        self, features: Tensor, memory: Memory, decisions: Sequence[Decision], torso_version: int | None = None
+    ) -> PolicyOutput:
+        """Return what `act` does, of features [R, F] that `encode` gave then, perhaps in another process.
+
+        Args:
+            features: Of R rows.
+            memory: What is remembered now.
+            decisions: R of them.
+            torso_version: How many updates the weights had that made the features; those of now if not given.
+        """
+        outputs, core = self._forward(self.network.decide, features.unsqueeze(0), memory)
+        version = self.version if torso_version is None else torso_version
+        return self._chosen(outputs, core, Decisions.of(decisions), version)
+
+    @property
+    def version(self) -> int | None:
+        """How many updates the weights have; None where that is not left beside actions."""
+        return None if self._version is None else self._version()
+
+    def _chosen(self, outputs: Any, core: Tensor, rows: Decisions, torso_version: int | None) -> PolicyOutput:
+        actions, extras = self._choose(outputs, rows, *self._drawn(rows))
+        if self.network.state_size:
+            extras[STATE] = core.cpu().numpy()
+        if self._version is not None:
+            extras[VERSION] = np.full(len(rows), self._version())
+            if self.remembers:
+                extras[TORSO_VERSION] = np.full(len(rows), torso_version)
+        return PolicyOutput(actions + self._first_action, core if self.remembers else (), extras)
+
+    def _drawn(self, rows: Decisions) -> tuple[npt.NDArray[Any], ...]:
+        """Return a uniform number and an action of each decision's own stream; for chunks uniform numbers alone."""
+        if self._chunk is not None:
+            return (self._random.uniforms(self._chunk, rows),)
+        # A worker's warm-up inference belongs to no episode and has the number -1.
+        episodes = np.maximum(rows.episode, 0)
+        return self._random.uniforms_and_actions(self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id)
+
+    @torch.inference_mode()
+    def _forward(self, decide: Callable[..., Any], rows: Any, memory: Memory) -> tuple[Any, Tensor]:
+        """Call the network, or what of it decides by features, on one step of R sequences [1, R, ...]."""
+        first = memory.first
+        action = memory.previous_action - self._first_action
+        action = np.where(first if action.ndim == 1 else first[:, None], -1, action)
+        reward = np.where(first, np.float32(0), memory.previous_reward)
+        tensors = [self.compute.tensor(array[None]) for array in (action, reward, first)]
+        with self.compute.autocast():
+            outputs, core = decide(rows, *tensors, memory.core)
+        if isinstance(outputs, tuple):
+            return tuple(each[0] for each in outputs), core
+        return outputs[0], core
+
+    def _blank(self, rows: int) -> Memory:
+        action = np.zeros(rows if self._chunk is None else (rows, self._chunk), np.int64)
+        return Memory(self.initial_state(rows), action, np.zeros(rows, np.float32), np.ones(rows, bool))
+
+    def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""
+        if self._version is not None:
+            self._version = lambda: version
+        device = self.compute.torch_device
+        here = {name: tensor.to(device) for name, tensor in weights.items()}
+        self.network.requires_grad_(False).load_state_dict(here, assign=True)
+
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have, where versions count something else."""
+        if self._version is not None:
+            self._version = lambda: updates
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the weights in the layout that inference reads; not a copy."""
+        weights: Mapping[str, Tensor] = self.network.state_dict()
+        return weights
+
+
+class SplitWorkerPolicy:
+    """A policy with memory as an asynchronous runner calls it: workers encode, the environment loop releases.
+
+    What goes from one to the other are the features of one observation, float32 [F], whatever the network computes in;
+    where versions are left, a dict of ``features`` and ``version``, how many updates the torso's weights have.
+
+    Args:
+        policy: Whose network has `encode` and `decide`, as a `networks.sequence_network.SequenceNetwork`.
+        blank: An observation as the policy reads it, [1, 1, *shape] or a dict of such.
+        without_tuples: As in `WorkerPolicy`.
+        whole_stacks: As in `WorkerPolicy`.
+
+    Attributes:
+        policy: As given.
+        features: The space of what `encode` returns.
+
+    Raises:
+        ValueError: The network is not in two halves.
+    """
+
+    def __init__(
+        self,
+        policy: RecurrentPolicy,
+        blank: Any,
+        without_tuples: Callable[[Any], Any] | None = None,
+        whole_stacks: bool = False,
+    ) -> None:
+        """See the class."""
+        if not (hasattr(policy.network, "encode") and hasattr(policy.network, "decide")):
+            raise ValueError(
+                "network must have encode(observation) and decide(features, previous_action, previous_reward, first, "
+                f"state) to play live with memory, as SequenceNetwork has, got {type(policy.network).__name__}"
+            )
+        self.policy = policy
+        self._without_tuples, self._whole_stacks = without_tuples, whole_stacks
+        encoded = policy.encode(blank)
+        self._dtype = encoded.dtype  # of the network's features, float32 or narrower
+        self.features: gym.Space[Any] = Box(-np.inf, np.inf, tuple(encoded.shape[1:]), np.float32)
+        if policy.version is not None:
+            version = Box(0, np.iinfo(np.int64).max, (), np.int64)
+            self.features = Dict({"features": self.features, "version": version})
+
+    def encode(self, observation: Any, decision: Decision) -> Any:
+        """Return the features of one observation, [*shape] or a dict of such."""
+        if self._without_tuples is not None:
+            observation = self._without_tuples(observation)
+        stack = observation if self._whole_stacks else stacked([observation])
+        features = self.policy.encode(batch_of_one(stack))[0].float().cpu().numpy()
+        version = self.policy.version
+        return features if version is None else {"features": features, "version": np.array(version)}
+
+    def release(self, features: Any, memory: Any, decision: Decision) -> PolicyOutput:
+        """Return the environment's action, what the core remembers [1, S] and the extras.
+
+        Args:
+            features: What `encode` returned.
+            memory: Any object with the attributes of `async_wrappers.policy.Memory`.
+            decision: Any object with the attributes of `Decision`.
+        """
+        version = None
+        if self.policy.version is not None:
+            features, version = features["features"], int(features["version"])
+        # A copy, as `encode` gave it: where an array begins in memory may decide on how it is computed with.
+        row = torch.tensor(features, device=self.policy.compute.torch_device).to(self._dtype).unsqueeze(0)
+        core = self.policy.initial_state(1) if memory.first else memory.state
+        action = np.array([0 if memory.first else memory.previous_action])
+        reward = np.array([memory.previous_reward], np.float32)
+        of_one = Memory(core, action, reward, np.array([memory.first]))
+        output = self.policy.release(row, of_one, (decision,), version)
+        extras = {name: values[0] for name, values in (output.extras or {}).items()}
+        return PolicyOutput(output.action[0], output.state, extras)
+
+    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
+        """Read these tensors in place from now on; those on another device are copied."""
+        self.policy.load_weights(weights, version)
+
+    def note_updates(self, updates: int) -> None:
+        """Take note of how many updates the weights have; see `RecurrentPolicy.note_updates`."""
+        if hasattr(self.policy, "note_updates"):
+            self.policy.note_updates(updates)
+
+    def weights(self) -> Mapping[str, Any]:
+        """Return the weights in the layout that inference reads; not a copy."""
+        return self.policy.weights()
+
+
+def one_row(
+    policy: RecurrentPolicy,
+    blank: Any,
+    without_tuples: Callable[[Any], Any] | None = None,
+    whole_stacks: bool = False,
+) -> WorkerPolicy | SplitWorkerPolicy:
+    """Return a policy over sequences as a worker calls it: in two halves where it remembers, else as it is."""
+    if policy.remembers:
+        return SplitWorkerPolicy(policy, blank, without_tuples, whole_stacks)
+    return WorkerPolicy(policy, without_tuples, whole_stacks)
+
+
+class Remembering(Spec):
+    """What agents with a `SequenceNetwork` share; a base to stand before `NetworkAgent`."""
+
+    make_network: Callable[[], nn.Module]
+    make_policy: Callable[..., Any]
+    reader: Reader
+
+    @cached_property
+    def state_size(self) -> int:
+        """Numbers that the network's core remembers; 0 without one."""
+        network: Any = self.make_network()
+        return int(network.state_size)
+
+    @cached_property
+    def remembers(self) -> bool:
+        """Whether the network reads more than observations: what it remembers, or the action and reward before."""
+        network: Any = self.make_network()
+        return bool(network.feed_previous or network.state_size)
+
+    @cached_property
+    def features(self) -> gym.Space[Any] | None:  # type: ignore[override]
+        """What a worker's policy hands on in the place of actions, where the network remembers."""
+        return getattr(self.make_policy(), "features", None) if self.remembers else None
+
+    def in_worker(self, policy: Any) -> Any:
+        """Return a policy of rows as a worker calls it: with `act`, or in two halves where the network remembers."""
+        return one_row(policy, self.reader.blank_stacks(), self.reader.without_tuples, self.whole_stacks)
