@@ -6,7 +6,6 @@ from async_wrappers.agents.actor_critic.terms import KLCost, KLMask, PolicyCloni
 from async_wrappers.agents.experiment.live import LiveRunner, create_runner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector import VectorRunner
-from async_wrappers.agents.learner import create_optimizer
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
@@ -23,6 +22,7 @@ from async_wrappers.agents.networks.torsos import (
     NatureTorso,
     variance_scaling,
 )
+from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.policy import identity_epsilon, linearly_decaying_epsilon, per_actor_epsilon, zero_epsilon
 from async_wrappers.agents.registry import AGENTS, create_agent
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher

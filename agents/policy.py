@@ -24,7 +24,7 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
+from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
 from async_wrappers.agents.replay.sequences import STATE, TORSO_VERSION, VERSION
 from async_wrappers.agents.schema import Compute, batch_of_one, each_array, stacked
 from async_wrappers.agents.settings import SHARE, factory, must, number, settings, whole

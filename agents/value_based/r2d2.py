@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.losses.values import huber
 from async_wrappers.agents.network_agent import Remembering

@@ -18,7 +18,8 @@ import torch
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.learner import Batch, DivergedError, LossOutput, Networks
+from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.policy import Decision, identity_epsilon
 from async_wrappers.agents.registry import AGENTS, create_spec

@@ -14,7 +14,7 @@ import torch
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers.agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
-from async_wrappers.agents.learner import create_optimizer
+from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.policy import linearly_decaying_epsilon
 
 ROOT = Path(__file__).parents[3]
