@@ -12,7 +12,6 @@ from async_wrappers.agents.actor_critic.terms import KLCost, KLMask, PolicyCloni
 from async_wrappers.agents.experiment.live import LiveRunner, create_runner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector import VectorRunner
-from async_wrappers.agents.learner import create_optimizer
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
@@ -29,6 +28,7 @@ from async_wrappers.agents.networks.torsos import (
     NatureTorso,
     variance_scaling,
 )
+from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.registry import AGENTS, create_agent
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher

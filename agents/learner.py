@@ -15,155 +15,27 @@ momentum, since its gradient was replaced by zero.
 from __future__ import annotations
 
 import copy
-import math
-import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, final
 
-import gin
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.exploration import DecisionRandom
-from async_wrappers.agents.files import check_snapshot, write_atomically
+from async_wrappers.agents.diverged import check_loss, check_weights
+from async_wrappers.agents.files import check_snapshot
+from async_wrappers.agents.learning import Batch, Learning, Loss, LossOutput, Monitor, Networks
 from async_wrappers.agents.losses.values import importance_weighted
-from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
-from async_wrappers.agents.schema import Compute, are_equal, batch_tensors, each_array, in_brackets, leaves
+from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
+from async_wrappers.agents.schema import Compute, are_equal, batch_tensors
 from async_wrappers.agents.timing import PartTimes
 
-__all__ = [
-    "OPTIMIZERS",
-    "Batch",
-    "DivergedError",
-    "Learner",
-    "Loss",
-    "LossOutput",
-    "Monitor",
-    "Networks",
-    "SampledBatch",
-    "Source",
-    "Store",
-    "create_optimizer",
-    "linear_decay",
-    "polynomial_decay",
-]
-
-Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
-Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-
-
-# Optimisers by name, with Dopamine's parameter names.
-
-OPTIMIZERS = ("adam", "rmsprop", "sgd")
-
-
-@gin.configurable(module="agents")
-def create_optimizer(
-    parameters: Iterable[nn.Parameter],
-    name: str = "adam",
-    learning_rate: float = 6.25e-5,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    eps: float = 1.5e-4,
-    decay: float = 0.95,
-    momentum: float = 0.0,
-    centered: bool = False,
-) -> torch.optim.Optimizer:
-    """Make an optimiser.
-
-    Args:
-        parameters: What it updates.
-        name: ``"adam"`` (Kingma and Ba 2015), ``"rmsprop"`` or ``"sgd"``.
-        learning_rate: Step size.
-        beta1: Adam's decay of the gradient's mean.
-        beta2: Adam's decay of the gradient's mean square.
-        eps: Added to the denominator of Adam and RMSProp; PyTorch adds it outside the root, TensorFlow's RMSProp (the
-            Nature DQN's in Dopamine) inside.
-        decay: RMSProp's decay of the gradient's mean square.
-        momentum: Of RMSProp and SGD.
-        centered: RMSProp divides by the standard deviation instead of the root mean square (Mnih et al. 2015).
-
-    Raises:
-        ValueError: An unknown name, or a value that the optimiser cannot use.
-    """
-    if name not in OPTIMIZERS:
-        raise ValueError(f"create_optimizer.name must be one of {', '.join(map(repr, OPTIMIZERS))}, got {name!r}")
-    rates = {"learning_rate": learning_rate, "eps": eps, "momentum": momentum}
-    shares = {"beta1": beta1, "beta2": beta2, "decay": decay}
-    for key, value in (rates | shares).items():
-        limit = "a finite number >= 0" if key in rates else "a number >= 0 and < 1"
-        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not number or not 0 <= value < (math.inf if key in rates else 1):
-            raise ValueError(f"create_optimizer.{key} must be {limit}, got {value!r}")
-    if name == "adam":
-        # One pass over all parameters instead of one operation after another.
-        return torch.optim.Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=eps, fused=True)
-    if name == "rmsprop":
-        return torch.optim.RMSprop(
-            parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
-        )
-    return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
-
-
-def linear_decay(updates: int, over: int) -> float:
-    """Return the factor of a learning rate that falls linearly to 0 over so many updates."""
-    return max(0.0, 1.0 - updates / over)
-
-
-def polynomial_decay(updates: int, over: int, power: float = 1.0, end: float = 0.0) -> float:
-    """Return the factor of a learning rate that falls from 1 to `end` as end + (1 - end) (1 - updates / over)^power.
-
-    TensorFlow's ``PolynomialDecay`` is the same; its ``end_learning_rate`` is `end` times the first rate.
-
-    Args:
-        updates: Done so far.
-        over: Updates after which the factor is `end`.
-        power: 1 for a line, 2 for a parabola.
-        end: What is left, in [0, 1].
-    """
-    factor: float = end + (1.0 - end) * linear_decay(updates, over) ** power
-    return factor
-
-
-# What an agent gives its learner, and what passes between the steps of an update.
-
-
-class Networks(NamedTuple):
-    """The networks that a loss may call, under the learner's precision.
-
-    Attributes:
-        online: Whose weights are updated.
-        target: The same with older weights; without gradient.
-    """
-
-    online: Callable[..., Tensor]
-    target: Callable[..., Tensor]
-
-
-class LossOutput(NamedTuple):
-    """What a loss gives for the B transitions of a batch.
-
-    Attributes:
-        loss: [B], whose mean (weighted, where the batch has weights) is descended.
-        priority: [B], how much each transition is worth, for a replay with priorities; None for one without.
-        metrics: Scalars to report, by name.
-        mean_over: How many the mean of `loss` is a mean over, where they are not B: the gradients of several learners
-            are averaged by it.
-    """
-
-    loss: Tensor
-    priority: Tensor | None = None
-    metrics: Mapping[str, Tensor] = {}
-    mean_over: Tensor | None = None
-
-
-Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
-"""From networks, a batch of tensors on the device and a generator, another one for each batch, to `LossOutput`."""
+__all__ = ["Learner", "SampledBatch", "Source", "Store"]
 
 
 class Source(Protocol):
@@ -227,19 +99,6 @@ class Store(Source, Protocol):
 _MONITORED = ("reward", "interval", "terminal", "truncated")
 
 
-class Monitor(Protocol):
-    """Watches the transitions that a learner observes of one environment.
-
-    Where there are many environments a transition holds its reward, interval, terminal and truncated alone.
-    """
-
-    def observe(self, transition: Mapping[str, Any]) -> None:
-        """Look at a transition; within an episode each follows the one before."""
-
-    def cut(self) -> None:
-        """Forget the running episode, the rest of which is missing."""
-
-
 class SampledBatch(NamedTuple):
     """A batch as the replay gave it.
 
@@ -270,37 +129,28 @@ class Learner:
         network: Updated in place.
         loss: The agent's.
         replay: Where transitions go and batches come from.
+        settings: Of the updates.
         kind: Names the loss; a state of another kind is refused.
-        target_update_period: Updates between two copies of the weights into the target network; those of all learners
-            that share the weights, where there are several. None for a loss that asks for no target.
-        optimizer: Makes the optimiser from the parameters.
-        max_gradient_norm: Clip the gradient to this norm; None leaves it as it is.
         compute: Where updates run; the network must have been placed there.
-        min_replay_history: Transitions observed before it is ready to update.
-        one_step_loss: Add to the loss of each n-step return that of its first step alone.
-        priority_epsilon: Added to a transition's priority.
+        tensors: Turns a batch's arrays into what the loss reads; None is for batches of transitions whose observations
+            the network reads as they are.
         first_action: Number of the first action.
         seed: Of what a loss draws: noise, quantiles.
-        diverged_dir: Where the batch goes whose loss is not finite; None for the working directory.
-        read: Turns batches of stacks into what the network reads; None is for arrays that it reads as they are.
-        tensors: Turns a batch's arrays into what the loss reads; None is for batches of transitions, whose stacks are
-            turned by `read`.
-        learning_rate_scale: From the number of updates done to a factor of the optimiser's learning rate; None for 1.
         monitors: Watch what is observed, one for each environment; none if nobody watches.
 
     Attributes:
-        diverged_dir: As given.
+        settings: As given.
+        tensors: As given.
+        diverged_dir: That of the settings, or what is put in its place.
         source: Where batches are drawn, and priorities go: the replay, or another `Source` that is put in its place.
         average: From a gradient, which it may write into, and what its loss is a mean over (`LossOutput.mean_over`), to
             the average over several learners that keep in step; None for one.
         updates: Updates done by this learner.
+        updates_of_all: Updates done by all learners that share the weights.
         scalars: What the last batch gave, by name, as tensors: reading one waits for the device.
         times: How long the parts of updates take, and what whoever plays adds to them.
         networks: What the loss calls.
         keeps_batch: Whether `batch` is the last one learnt from; otherwise it is None.
-
-    Raises:
-        ValueError: A period below one update.
     """
 
     def __init__(
@@ -308,61 +158,43 @@ class Learner:
         network: nn.Module,
         loss: Loss,
         replay: Store,
+        settings: Learning | None = None,
         *,
         kind: str = "Learner",
-        target_update_period: int | None = 2000,
-        optimizer: Optimizer = create_optimizer,
-        max_gradient_norm: float | None = None,
         compute: Compute | None = None,
-        min_replay_history: int = 0,
-        one_step_loss: bool = False,
-        priority_epsilon: float = 1e-10,
+        tensors: Callable[[Mapping[str, Any]], Batch] | None = None,
         first_action: int = 0,
         seed: int = 0,
-        diverged_dir: str | Path | None = None,
-        read: Callable[[Any], Any] | None = None,
-        tensors: Callable[[Mapping[str, Any]], Batch] | None = None,
-        learning_rate_scale: Callable[[int], float] | None = None,
         monitors: Sequence[Monitor] = (),
     ) -> None:
         """See the class."""
-        if target_update_period is not None and target_update_period < 1:
-            raise ValueError(f"target_update_period must be >= 1 update, got {target_update_period}")
+        self.settings = settings or Learning()
         self.kind = kind
         self.compute = compute or Compute()
         self.network = network
         # A loss that asks for no target gets none: of a billion weights it would be four gigabytes.
         self.target: nn.Module | None = None
-        if target_update_period is not None:
+        if self.settings.target_update_period is not None:
             self.target = self.compute.place(copy.deepcopy(network)).requires_grad_(False)
         self.replay = replay
         self.source: Source = replay
         self._loss = loss
-        self.networks = Networks(self._forward_of(network), self._forward_of(self.target))
+        self.networks = Networks(self._forward_of(network), self._forward_of(self.target), network)
         self._noisy_layers = [layer for each in (network, self.target) if each for layer in noisy_layers(each)]
         self._parameters = dict(network.named_parameters())
-        self._make_optimizer = optimizer
-        self._optimizer = optimizer(network.parameters())
-        self._max_gradient_norm = max_gradient_norm
-        self._target_update_period = target_update_period
-        self._min_replay_history = min_replay_history
-        self._one_step_loss = one_step_loss
-        self._priority_epsilon = priority_epsilon
+        self._optimizer = self.settings.optimizer(network.parameters())
+        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
         self._first_action = first_action
         self._random = DecisionRandom(seed)
-        self.diverged_dir = diverged_dir
-        read = read or self.compute.tensor
-        self._tensors = tensors or partial(batch_tensors, read=read, tensor=self.compute.tensor)
-        self._learning_rates = [group["lr"] for group in self._optimizer.param_groups]
-        self._learning_rate_scale = learning_rate_scale
+        self.diverged_dir = self.settings.diverged_dir
+        self.tensors = tensors or partial(batch_tensors, read=self.compute.tensor, tensor=self.compute.tensor)
         self._monitors = monitors
         self.average: Callable[[Mapping[str, Tensor], Tensor | int], Mapping[str, Tensor]] | None = None
         self._mean_over: Tensor | int = 0
         self._batches = 0
         self._unfinished: _Unfinished | None = None
         self._following: Any = None  # what the last transition led to, where that is known
-        self.updates = 0
-        self._updates_of_all = 0  # of all learners that share the weights
+        self.updates = self.updates_of_all = 0
         self.scalars: Mapping[str, Tensor] = {}
         self.times = PartTimes()
         self.keeps_batch = False
@@ -434,7 +266,7 @@ class Learner:
     @property
     def ready(self) -> bool:
         """Whether the replay holds enough to learn from."""
-        return self.replay.drawable and self.replay.add_count > self._min_replay_history
+        return self.replay.drawable and self.replay.add_count > self.settings.min_replay_history
 
     # An update.
 
@@ -461,7 +293,7 @@ class Learner:
         self.finish_update()
         begin = perf_counter()
         arrays = self.source.sample()
-        first_steps = self.source.transitions(arrays["index"], 1) if self._one_step_loss else None
+        first_steps = self.source.transitions(arrays["index"], 1) if self.settings.one_step_loss else None
         self._batches += 1
         self.times.add("Sample", begin)
         return SampledBatch(self._batches - 1, arrays, first_steps)
@@ -484,15 +316,15 @@ class Learner:
 
     def _gradients(self, sampled: SampledBatch) -> Mapping[str, Tensor]:
         begin = perf_counter()
-        batch = self._tensors(sampled.arrays)
+        batch = self.tensors(sampled.arrays)
         if self.keeps_batch:
             self.batch = batch
         rng = self._random.draw(0, sampled.number, eval_mode=False)
         resample_noise(self._noisy_layers, rng)
-        output = self._loss(self.networks, batch, rng)
+        networks = self.networks._replace(updates=self.updates_of_all)
+        output = self._loss(networks, batch, rng)
         if sampled.first_steps is not None:
-            first = self._tensors(sampled.first_steps)
-            output = _sum(output, self._loss(self.networks, first, rng))
+            output = _sum(output, self._loss(networks, self.tensors(sampled.first_steps), rng))
         weighted = "weight" in batch
         if weighted and output.priority is None:
             raise ValueError(
@@ -519,15 +351,15 @@ class Learner:
         begin = perf_counter()
         for name, parameter in self._parameters.items():
             parameter.grad = gradients.get(name)
-        if self._max_gradient_norm is not None:
-            self._gradient_norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._max_gradient_norm)
-        if self._learning_rate_scale is not None:
-            scale = self._learning_rate_scale(self.updates)
+        if (norm := self.settings.max_gradient_norm) is not None:
+            self._gradient_norm = nn.utils.clip_grad_norm_(self.network.parameters(), norm)
+        if self.settings.learning_rate_decay is not None:
+            scale = self.settings.learning_rate_scale(self.updates)
             for group, rate in zip(self._optimizer.param_groups, self._learning_rates, strict=True):
                 group["lr"] = rate * scale
         self._optimizer.step()
         self.updates += 1
-        self._count(self._updates_of_all + 1)
+        self._count(self.updates_of_all + 1)
         self.times.add("Optimizer", begin)
         return self.scalars
 
@@ -572,30 +404,14 @@ class Learner:
             self._check(unfinished)
         if "weight" in unfinished.batch.arrays:
             begin = perf_counter()
-            priority = unfinished.on_host()[1:].astype(np.float64) + self._priority_epsilon
+            priority = unfinished.on_host()[1:].astype(np.float64) + self.settings.priority_epsilon
             self.source.set_priorities(unfinished.batch.arrays["index"], priority)
             self.times.add("Priorities", begin)
 
     def _check(self, unfinished: _Unfinished) -> None:
-        """Refuse a loss that is not finite, and write down the batch and the state that led to it."""
-        loss = unfinished.on_host().item(0)
-        if math.isfinite(loss):
-            return
-        arrays, update = unfinished.batch.arrays, unfinished.update
-        path = (Path(self.diverged_dir or ".") / f"diverged_batch_{update}.pt").resolve()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tensors = each_array(lambda array: torch.from_numpy(np.ascontiguousarray(array)), arrays)
-        write_atomically(path, lambda file: torch.save({"batch": tensors, "learner": self._state()}, file))
-        stops = "learning stops before it spoils the weights: they and the batch are in"
-        if (culprit := _not_finite_of_the_environment(arrays)) is not None:
-            raise DivergedError(
-                f"the environment returned {culprit}, which makes the loss of update {update} {loss}, and "
-                f"{stops} {path}; mend the environment, or clip what it returns"
-            )
-        raise DivergedError(
-            f"the loss of update {update} is {loss}, and {stops} {path}; a smaller learning rate or a "
-            "max_gradient_norm may help"
-        )
+        """Refuse a loss that is not finite."""
+        loss, arrays = unfinished.on_host().item(0), unfinished.batch.arrays
+        check_loss(loss, unfinished.update, arrays, self._state, self.diverged_dir)
 
     # The target network.
 
@@ -609,9 +425,9 @@ class Learner:
 
     def _count(self, of_all: int) -> None:
         """Count the updates of all learners, and copy the weights into the target network once if that is due."""
-        period = self._target_update_period
-        due = period is not None and of_all // period > self._updates_of_all // period
-        self._updates_of_all = of_all
+        period = self.settings.target_update_period
+        due = period is not None and of_all // period > self.updates_of_all // period
+        self.updates_of_all = of_all
         if due:
             self.synchronize_target()
 
@@ -634,14 +450,9 @@ class Learner:
             DivergedError: The last update's loss is not finite.
         """
         self.finish_update()
-        self._optimizer = self._make_optimizer(self.network.parameters())
+        self._optimizer = self.settings.optimizer(self.network.parameters())
 
     # Weights and state.
-
-    @property
-    def updates_of_all(self) -> int:
-        """Updates done by all learners that share the weights."""
-        return self._updates_of_all
 
     @property
     def version(self) -> int:
@@ -690,13 +501,7 @@ class Learner:
             DivergedError: The last update's loss is not finite, or a weight, after a gradient that was not.
         """
         self.finish_update()
-        for name, parameter in self._parameters.items():
-            # An infinite gradient of a finite loss spoils a weight.
-            if not parameter.isfinite().all():
-                raise DivergedError(
-                    f"{name} is not finite after update {self.updates}, though the loss was: a smaller learning rate "
-                    "or a max_gradient_norm may help"
-                )
+        check_weights(self._parameters, self.updates)
         return self._state()
 
     def _state(self) -> dict[str, Any]:
@@ -706,7 +511,7 @@ class Learner:
             **({} if self.target is None else {"target": self.target.state_dict()}),
             "optimizer": self._optimizer.state_dict(),
             "updates": self.updates,
-            "updates_of_all": self._updates_of_all,
+            "updates_of_all": self.updates_of_all,
             "batches": self._batches,
             **({"bf16": bool(self.compute.bf16)} if self.compute.automatic else {}),
         }
@@ -724,7 +529,7 @@ class Learner:
         self.load_optimizer(state)
         self.compute.keep_precision(state)
         self.updates = state["updates"]
-        self._updates_of_all = state.get("updates_of_all", self.updates)  # states of older versions lack it
+        self.updates_of_all = state.get("updates_of_all", self.updates)  # states of older versions lack it
         self._batches = state["batches"]
         self._unfinished = None
 
@@ -805,33 +610,3 @@ def _sum(one: LossOutput, other: LossOutput) -> LossOutput:
 
 def _no_target(*inputs: Any) -> Tensor:
     raise RuntimeError("the loss asks for a target network, and the agent declares none: give a target_update_period")
-
-
-# What ends a run before its weights are spoilt: a loss, a weight or an observation that is not finite.
-
-
-class DivergedError(RuntimeError):
-    """The loss is not finite, and the message names the file that holds the batch; or a weight is not.
-
-    Where the environment's own reward or observation is not, the message says so.
-    """
-
-    ends_run = True  # live too: a learner that is started again would lose its replay, and diverge again
-
-
-def _not_finite_of_the_environment(arrays: Mapping[str, Any]) -> str | None:
-    """Name the reward or observation of a batch that is not finite; None where all are."""
-    observed = {name.replace("_", " "): arrays[name] for name in ("observation", "next_observation") if name in arrays}
-    named = {f"{name}{in_brackets(path)}": array for name, tree in observed.items() for path, array in leaves(tree)}
-    for name, array in {"reward": arrays["reward"], **named}.items():
-        if array.dtype.kind != "f" or np.isfinite(array).all():
-            continue
-        at = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
-        place = list(at[2:]) or ""  # of the observation, not of batch and stack
-        slot = ""
-        if "index" in arrays:
-            in_sequences = "first" in arrays
-            of_what, number = ("sequence", at[1]) if in_sequences else ("transition", at[0])
-            slot = f" ({of_what} {arrays['index'][number]} of the replay)"
-        return f"{array[at]} as its {name}{place}{slot}"
-    return None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,29 +14,24 @@ import numpy as np
 import torch
 from torch import nn
 
-from async_wrappers.agents.learner import Learner, create_optimizer, polynomial_decay
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning import Learning
 from async_wrappers.agents.schema import Compute, Reader, each_array
 from async_wrappers.agents.settings import (
-    POSITIVE,
     SHARE,
-    Range,
+    again,
     choice,
-    factory,
     flag,
     must,
     number,
     setting,
     settings,
+    shared,
     whole,
 )
 from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
 
 __all__ = ["NetworkAgent", "of_several"]
-
-
-def _check_path(name: str, value: Any) -> None:
-    if value is not None and not isinstance(value, str | Path):
-        raise ValueError(f"{name} must be a path, or None for the run's base_dir, got {value!r}")
 
 
 def _check_device(name: str, value: Any) -> None:
@@ -70,25 +63,11 @@ class NetworkAgent(Spec):
         "decision", '``"decision"``: gamma per decision, as in the papers; ``"frame"``: gamma ** interval.',
         "decision", "frame",
     )  # fmt: skip
-    optimizer: Callable[..., torch.optim.Optimizer] = factory(
-        create_optimizer, "From parameters to an optimiser.", "@create_optimizer"
-    )
-    learning_rate_decay: int | None = whole(
-        None,
-        "Updates over which the learning rate falls, to 0 unless `learning_rate_end` is given.",
-        1,
-        "update",
-        none="a fixed rate",
-    )
-    learning_rate_power: float = number(
-        1.0,
-        "Of the fall: 1 for a line, 2 for a parabola, as in TensorFlow's ``PolynomialDecay``.",
-        Range("be > 0 and finite", lambda value: 0 < value < math.inf),
-    )
-    learning_rate_end: float = number(
-        0.0, "Share of the learning rate that is left after `learning_rate_decay` updates.", SHARE
-    )
-    max_gradient_norm: float | None = number(None, "Clip the gradient to this norm.", POSITIVE, none="no clipping")
+    optimizer: Callable[..., torch.optim.Optimizer] = again(Learning, "optimizer")
+    learning_rate_decay: int | None = again(Learning, "learning_rate_decay")
+    learning_rate_power: float = again(Learning, "learning_rate_power")
+    learning_rate_end: float = again(Learning, "learning_rate_end")
+    max_gradient_norm: float | None = again(Learning, "max_gradient_norm")
     device: str = setting("auto", '``"auto"``, ``"cpu"`` or ``"cuda"``.', _check_device)
     channels_last: bool = flag(
         True, "Keep images in the channels-last memory format (faster on a CPU: benchmarks/README.md)."
@@ -104,12 +83,7 @@ class NetworkAgent(Spec):
         "Compile the networks with ``torch.compile``; needs a C++ compiler (docs/how_to/faster_learning.md).",
     )
     summary_writing_frequency: int = whole(500, "Updates between two reports of the loss.", 1, "update")
-    diverged_dir: str | Path | None = setting(
-        None,
-        "Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir, the working "
-        "directory where there is none.",
-        _check_path,
-    )
+    diverged_dir: str | Path | None = again(Learning, "diverged_dir")
     decision_interval: int | None = whole(
         1,
         "Frames from one decision to the next, the environment's. gin does not bind it.",
@@ -155,12 +129,9 @@ class NetworkAgent(Spec):
         )
 
     @property
-    def learning_rate_scale(self) -> Callable[[int], float] | None:
-        """From updates done to a factor of the learning rate; None where it stays."""
-        over = self.learning_rate_decay
-        if over is None:
-            return None
-        return partial(polynomial_decay, over=over, power=self.learning_rate_power, end=self.learning_rate_end)
+    def learning(self) -> Learning:
+        """The settings of the agent's learners."""
+        return shared(Learning, self)
 
     def with_settings(self, **changed: Any) -> Self:
         """Return the same agent with other values of some settings; they are taken as they are."""

@@ -13,7 +13,9 @@ entry in the class's documentation, and the row on the reference page of gin par
 * `agent`: makes the constructor and the documentation of a class, and lets gin bind it by a name.
 * `settings`: for a class that only others inherit from, which has no name in gin.
 * `part`: for a small object that an agent is given, such as a term of its loss.
-* `again`: a setting of a base with another default. `must`: what has to hold between several settings.
+* `record`: for settings that travel together, which gin does not bind. `shared`: takes them from an agent.
+* `again`: a setting of another class, such as one of a base with another default.
+* `must`: what has to hold between several settings.
 
 The constructors of agents form a chain, since gin binds the arguments of each. What is bound to ``DQNAgent`` holds for
 the classes below it, unless they bind it under their own name or declare it anew. So the constructor of an agent knows
@@ -48,8 +50,10 @@ __all__ = [
     "must",
     "number",
     "part",
+    "record",
     "setting",
     "settings",
+    "shared",
     "whole",
 ]
 
@@ -191,9 +195,10 @@ def factory(default: Callable[..., Any] | None, meaning: str, example: str) -> A
     return setting(default, meaning, check, qualified=True)
 
 
-def again(kind: type, name: str, default: Any) -> Any:
-    """Declare a setting of a base with another default."""
+def again(kind: type, name: str, default: Any = attrs.NOTHING) -> Any:
+    """Declare a setting of another class again, such as one of a base with another default."""
     field = getattr(attrs.fields(kind), name)
+    default = field.default if default is attrs.NOTHING else default
     return attrs.field(default=default, kw_only=True, validator=field.validator, metadata=field.metadata)
 
 
@@ -206,6 +211,7 @@ def must(holds: bool, sentence: str) -> None:
 # What is made of them.
 
 Kind = TypeVar("Kind", bound=type)
+Record = TypeVar("Record")
 
 
 def settings(kind: Kind) -> Kind:
@@ -243,12 +249,31 @@ def agent(name: str, refuse: Callable[[str, Mapping[str, Any]], None] | None = N
 
 def part(kind: Kind) -> Kind:
     """Make a class of immutable objects that an agent is given: constructor, documentation, the class's name in gin."""
+    made = record(kind)
+    made.is_part = True  # type: ignore[attr-defined]
+    configurable: Kind = gin.configurable(kind.__name__, module="agents")(made)
+    return configurable
+
+
+def record(kind: Kind) -> Kind:
+    """Make a class of immutable objects of settings that travel together: constructor and documentation."""
     made = attrs.define(kind, frozen=True, slots=False, repr=True, auto_attribs=False)
     entries = [_entry(field) for field in attrs.fields(made)]
     made.__doc__ = _with_arguments(kind, entries)
-    made.gin_name, made.is_part = kind.__name__, True  # type: ignore[attr-defined]
-    configurable: Kind = gin.configurable(kind.__name__, module="agents")(made)
-    return configurable
+    made.gin_name = kind.__name__  # type: ignore[attr-defined]
+    return made
+
+
+def shared(kind: type[Record], other: Any, **further: Any) -> Record:
+    """Return a record with the settings that another object has by the same names, and further ones.
+
+    Args:
+        kind: The record's class.
+        other: Has some of its settings as attributes.
+        further: Take the place of these.
+    """
+    names = [field.name for field in attrs.fields(kind) if hasattr(other, field.name)]  # type: ignore[arg-type]
+    return kind(**{**{name: getattr(other, name) for name in names}, **further})
 
 
 def _own(kind: type) -> list[Any]:

@@ -59,7 +59,7 @@ class Turnstile(gym.Wrapper[Any, Any, Any, Any]):
 
 def play_ours(channels_last: bool = False, bf16: bool = False, overlap: bool = False, compile: bool = False) -> None:
     """Train our agent for ever, episode by episode, as the runner does."""
-    from async_wrappers.agents.learner import create_optimizer
+    from async_wrappers.agents.optimizers import create_optimizer
     from async_wrappers.agents.turn_based import TurnBasedAgent
     from async_wrappers.agents.value_based.dqn import DQN
     from async_wrappers.envs import create_atari_environment

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.decisions import Decision, Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import DecisionRandom, Epsilon
-from async_wrappers.agents.networks.torsos import noisy_layers, resample_noise
+from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
 from async_wrappers.agents.schema import MAX_VALUE, VALUE, Compute, each_array
 
 __all__ = ["EpsilonGreedyPolicy"]

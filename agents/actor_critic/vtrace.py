@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.actor_critic.terms import MOVED, Rows, Term, check_terms
-from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import (
     effective_sample_size,
     entropy,
@@ -39,6 +40,7 @@ from async_wrappers.agents.settings import (
     flag,
     number,
     setting,
+    shared,
 )
 from async_wrappers.agents.spec import chunk_actions, own_seed
 
@@ -88,23 +90,19 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         eval_mode = rows.eval_mode if self.chunk is None else rows.eval_mode[:, None]
         return np.where(eval_mode, logits.argmax(axis=-1), drawn), extras
 
-    def loss(
-        self, networks: Networks, batch: Batch, rng: np.random.Generator, network: Any = None, updates: int = 0
-    ) -> LossOutput:
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the sum of the policy's, the value's and the entropy's loss (Espeholt et al. 2018, section 4.2).
 
         The terms add theirs.
 
         Args:
-            networks: The one that is learnt.
+            networks: The one that is learnt, also as a module, for terms that learn parameters of it.
             batch: Tensors of a batch of sequences (`replay.sequences`).
             rng: Not needed.
-            network: The module that is learnt, for terms that learn parameters of it.
-            updates: Updates made.
         """
         read = (batch[name] for name in ("observation", "previous_action", "previous_reward", "first", STATE))
         (logits, values), _ = networks.online(*read)
-        rows = self._rows(logits[:-1], values[:-1], batch, network)
+        rows = self._rows(logits[:-1], values[:-1], batch, networks.module)
         log_rhos, mask = (rows.log_pi - rows.log_mu).detach(), rows.mask
         accepted = mask
         for term in self.terms:
@@ -136,7 +134,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         metrics |= {"Value": masked_mean(rows.values, mask), **self._off_policyness(rows, log_rhos)}
         for tag, column in {"Lag": VERSION, "TorsoLag": TORSO_VERSION}.items():
             if column in batch["extras"]:
-                metrics[tag] = masked_mean(updates - batch["extras"][column].float(), mask)
+                metrics[tag] = masked_mean(networks.updates - batch["extras"][column].float(), mask)
         return LossOutput(loss, metrics={name: each.mean() for name, each in metrics.items()}, mean_over=mask.sum())
 
     def _rows(self, logits: Tensor, values: Tensor, batch: Batch, network: Any) -> Rows:
@@ -302,26 +300,22 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
 
     def _make_learner(self, number: int, num_envs: int, learners: int = 1) -> Learner:
         network = self.make_network()
-
-        def loss(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-            return self.loss(networks, batch, rng, network, learner.updates_of_all)
-
-        learner = Learner(
+        return Learner(
             network,
-            loss,
+            self.loss,
             self.make_sources(network, num_envs, own_seed(self.sources_seed, number), learners),
+            self.learning,
             kind="VTraceLearner",
-            target_update_period=None,
-            optimizer=self.optimizer,
             compute=self.compute,
+            tensors=self._tensors,
             first_action=self.first_action,
             seed=own_seed(self.learning_seed, number),
-            tensors=self._tensors,
-            max_gradient_norm=self.max_gradient_norm,
-            learning_rate_scale=self.learning_rate_scale,
-            diverged_dir=self.diverged_dir,
         )
-        return learner
+
+    @property
+    def learning(self) -> Learning:
+        """The settings of the agent's learners, who have no target network."""
+        return shared(Learning, self, target_update_period=None)
 
     def build_network(self, network: Callable[..., nn.Module]) -> nn.Module:
         """See `NetworkAgent`."""

@@ -157,13 +157,13 @@ def _explain(error: Exception, base_dir: str | None) -> tuple[int, str] | None:
     """
     # Imported here: the command that raised one of these has imported its module, and no other command needs it.
     from async_wrappers.agents.cli.sweep import TrialsFailed
+    from async_wrappers.agents.diverged import DivergedError
     from async_wrappers.agents.experiment.checkpoint import NoCheckpointLoads
     from async_wrappers.agents.experiment.config import ConfigError
     from async_wrappers.agents.experiment.learners import LearnerFailed
     from async_wrappers.agents.experiment.live import RunStopped
     from async_wrappers.agents.experiment.lock import NOT_WRITABLE, DirectoryInUse
     from async_wrappers.agents.export import ActsDifferently
-    from async_wrappers.agents.learner import DivergedError
     from async_wrappers.live.run_spec import RunFailed
 
     if isinstance(error, ConfigError | DirectoryInUse | NoCheckpointLoads | gym.error.DependencyNotInstalled):

@@ -37,7 +37,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from async_wrappers.agents.learner import DivergedError
+from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.vector import Ended, Meters, ShownRows, VectorAgent
 
 __all__ = ["Group", "LearnerFailed", "OtherLearners", "Share", "Trained"]

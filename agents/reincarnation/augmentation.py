@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.settings import flag, must, settings
 from async_wrappers.agents.spec import Spec
 
@@ -33,12 +31,12 @@ class Augmented(Spec):
             f"data_augmentation must be False for observations that are no images [H, W], got {self.observation_space}",
         )
 
-    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator, *further: Any) -> LossOutput:
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
         """Return the student's loss of a batch, whose images are shifted if that is asked for."""
         if self.data_augmentation:
             shifted = {name: random_shift(batch[name], rng) for name in ("observation", "next_observation")}
             batch = {**batch, **shifted}
-        output: LossOutput = super().loss(networks, batch, rng, *further)  # type: ignore[misc]
+        output: LossOutput = super().loss(networks, batch, rng)  # type: ignore[misc]
         return output
 
 

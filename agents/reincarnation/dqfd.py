@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import large_margin
 from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import LABEL, Student, create_linear_schedule

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from async_wrappers.agents.learner import Batch, Learner, LossOutput, Networks
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import conservative
 from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import Phase, Student

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import best_action_distillation, distillation, value_error
 from async_wrappers.agents.reincarnation.augmentation import Augmented
 from async_wrappers.agents.reincarnation.student import LABEL, Student, create_linear_schedule

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import masked_mean
 from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import policy_distillation

@@ -34,7 +34,8 @@ from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import Decision, Outcome
 from async_wrappers.agents.acting.exploration import DecisionRandom
-from async_wrappers.agents.learner import Batch, Learner, Loss, LossOutput, Networks
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning import Batch, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import each_array
@@ -140,7 +141,7 @@ def with_teacher(
         amount = weight()
         if not amount:
             return loss(networks, batch, rng)
-        shared = Networks(_Once(networks.online), networks.target)
+        shared = networks._replace(online=_Once(networks.online))
         learnt, taught = loss(shared, batch, rng), term(shared, batch, rng)
         metrics = {"StudentLoss": learnt.loss.mean(), "TeacherLoss": taught.loss.mean()}
         return LossOutput(
@@ -301,21 +302,9 @@ class Student(Spec):
             offline: Iterations of offline updates.
         """
 
-    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator, *further: Any) -> LossOutput:
-        """Return the agent's own loss, with the teacher's term while its weight is above 0.
-
-        Args:
-            networks: As of any loss.
-            batch: As of any loss.
-            rng: As of any loss.
-            further: What the agent's own loss is given besides.
-        """
-        agents_loss = super().loss  # type: ignore[misc]
-
-        def own(networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
-            output: LossOutput = agents_loss(networks, batch, rng, *further)
-            return output
-
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the agent's own loss, with the teacher's term while its weight is above 0."""
+        own: Loss = super().loss  # type: ignore[misc]
         return with_teacher(own, self.teacher_term, self.teacher_weight, self.own_weight)(networks, batch, rng)
 
     def teacher_term(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from async_wrappers.agents.learning import Learning
 from async_wrappers.agents.replay.replay import Replay, create_replay
 from async_wrappers.agents.replay.selectors import SELECTORS, Selector
-from async_wrappers.agents.settings import NOT_NEGATIVE, choice, flag, must, number, setting, settings, whole
+from async_wrappers.agents.settings import again, choice, flag, must, number, setting, settings, whole
 from async_wrappers.agents.spec import Spec
 
 __all__ = ["ReplaySettings"]
@@ -26,7 +27,7 @@ class ReplaySettings(Spec):
     """What an agent with a replay declares beside its own settings; a base to stand before `NetworkAgent`."""
 
     update_horizon: int = whole(1, "n of the n-step return.", 1, "decision")
-    min_replay_history: int = whole(20_000, "Transitions observed before the first update.", 0, "transitions")
+    min_replay_history: int = again(Learning, "min_replay_history", 20_000)
     batch_size: int = whole(32, "Transitions per update.", 1, "transition")
     replay_scheme: str | Callable[..., Selector] = setting(
         "uniform",
@@ -44,7 +45,7 @@ class ReplaySettings(Spec):
         "loss",
         "error",
     )
-    priority_epsilon: float = number(1e-10, "Added to that to make the priority.", NOT_NEGATIVE)
+    priority_epsilon: float = again(Learning, "priority_epsilon")
     actor_priorities: bool = flag(
         False,
         "Let transitions enter with the priority that the values show which the policy computed to act (Horgan et al. "

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from async_wrappers.agents.learner import Batch, LossOutput, Monitor, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Monitor, Networks
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.settings import WIDEST, agent, must, number, whole
 from async_wrappers.agents.value_based.dqn import DQN, refuse_loss_type

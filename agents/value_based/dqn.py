@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,14 +16,15 @@ from async_wrappers.agents.acting.decisions import Policy
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.acting.exploration import Epsilon, EpsilonSettings
 from async_wrappers.agents.acting.in_workers import WorkerPolicy
-from async_wrappers.agents.learner import Batch, Learner, LossOutput, Monitor, Networks
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning import Batch, Learning, LossOutput, Monitor, Networks
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.network_agent import NetworkAgent, of_several
 from async_wrappers.agents.networks.q_network import check_fit, create_network
 from async_wrappers.agents.replay.entering import ActorPriorities
 from async_wrappers.agents.replay.settings import ReplaySettings
-from async_wrappers.agents.schema import Reader, whole_stacks
-from async_wrappers.agents.settings import agent, choice, factory, flag, must, whole
+from async_wrappers.agents.schema import Reader, batch_tensors, whole_stacks
+from async_wrappers.agents.settings import again, agent, choice, factory, flag, must, shared, whole
 from async_wrappers.agents.spec import discrete_actions, own_seed
 
 __all__ = ["DQN", "refuse_loss_type"]
@@ -96,7 +98,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
     target_update_period: int = whole(8_000, "Decisions between two copies into the target network.", 1, "decision")
     loss_type: str = choice("huber", "Of the temporal-difference error.", *LOSSES)
     double_dqn: bool = flag(False, "The double Q-learning target (van Hasselt et al. 2016).")
-    one_step_loss: bool = flag(False, "Add to the loss of each n-step return that of its first step alone.")
+    one_step_loss: bool = again(Learning, "one_step_loss")
 
     def settle(self) -> None:
         """See `NetworkAgent`."""
@@ -212,32 +214,26 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
             self.make_network(),
             self.loss,
             self.replay_that_fits(own_seed(self.replay_seed, number), num_envs),
+            self.learning,
             kind=self.learner_kind,
-            target_update_period=self.updates_between_targets,
-            optimizer=self.optimizer,
-            learning_rate_scale=self.learning_rate_scale,
-            max_gradient_norm=self.max_gradient_norm,
-            min_replay_history=self.min_replay_history,
-            one_step_loss=self.one_step_loss,
-            priority_epsilon=self.priority_epsilon,
             compute=self.compute,
-            first_action=self.first_action,
-            read=whole_stacks(self.reader) if self.whole_stacks else self.reader,
             tensors=self.batch_tensors,
-            monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
+            first_action=self.first_action,
             seed=own_seed(self.learning_seed, number),
-            diverged_dir=self.diverged_dir,
+            monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
         )
 
     @property
-    def updates_between_targets(self) -> int:
-        """Updates between two copies into the target network."""
-        return max(1, round(self.target_update_period * self.num_updates_per_train_step / self.update_period))
+    def learning(self) -> Learning:
+        """The settings of the agent's learners, who count updates where the agent counts decisions."""
+        updates = self.target_update_period * self.num_updates_per_train_step / self.update_period
+        return shared(Learning, self, target_update_period=max(1, round(updates)))
 
     @property
-    def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch] | None:
-        """What turns a batch's arrays into tensors; None for batches of transitions."""
-        return None
+    def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch]:
+        """What turns a batch's arrays into tensors."""
+        read = whole_stacks(self.reader) if self.whole_stacks else self.reader
+        return partial(batch_tensors, read=read, tensor=self.compute.tensor)
 
     def make_monitor(self) -> Monitor | None:
         """Make what watches the transitions of one environment."""

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.networks.torsos import as_float32, check_observation, initialize, output_size
 from async_wrappers.agents.replay.selectors import Selector

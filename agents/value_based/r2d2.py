@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.exploration import Epsilon, per_actor_epsilon
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
-from async_wrappers.agents.learner import Batch, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.losses.values import huber
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network

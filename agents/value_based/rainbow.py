@@ -15,8 +15,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon, zero_epsilon
-from async_wrappers.agents.learner import Batch, LossOutput, Monitor, Networks
-from async_wrappers.agents.networks.torsos import make_noisy
+from async_wrappers.agents.learning import Batch, LossOutput, Monitor, Networks
+from async_wrappers.agents.networks.noisy import make_noisy
 from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.settings import NOT_NEGATIVE, again, agent, factory, flag, number
 from async_wrappers.agents.value_based.c51 import C51

@@ -74,8 +74,8 @@ def peers_network(agent: str) -> Any:
 
 def make_agent(player: Told, environment: Any) -> Any:
     """Make an agent for Pong."""
-    from async_wrappers.agents.learner import create_optimizer
     from async_wrappers.agents.networks.q_network import create_network
+    from async_wrappers.agents.optimizers import create_optimizer
     from async_wrappers.agents.turn_based import TurnBasedAgent
     from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow
 

@@ -32,9 +32,9 @@ from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.experiment.episode import Phase, episode_seed, play_episode
 from async_wrappers.agents.experiment.evaluate import bootstrap_interval, evaluate
-from async_wrappers.agents.learner import create_optimizer
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
 from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, played

@@ -20,7 +20,7 @@ from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.actor_critic.terms import KLMask, TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.learner import LossOutput, Networks
+from async_wrappers.agents.learning import LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import log_prob, over_executed
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso

@@ -20,7 +20,8 @@ import async_wrappers.agents.configurables  # noqa: F401 - the gin names
 from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.acting.exploration import identity_epsilon
-from async_wrappers.agents.learner import Batch, DivergedError, LossOutput, Networks
+from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.registry import AGENTS, create_spec
 from async_wrappers.agents.replay.selectors import SELECTORS

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from async_wrappers.agents.learner import OPTIMIZERS, DivergedError, Learner, create_optimizer
+from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.optimizers import OPTIMIZERS, create_optimizer
 from async_wrappers.agents.schema import Compute
 from tests.worlds.agents import FAMILY, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from async_wrappers.agents.learner import Learner, Loss, LossOutput, Networks
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning import Learning, Loss, LossOutput, Networks
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.schema import Compute
 from async_wrappers.agents.value_based.dqn import DQN
@@ -35,7 +36,8 @@ def q_learning(double: bool = False, loss_type: str = "huber") -> Loss:
 
 def make_learner(network: nn.Module, replay: Any, **arguments: Any) -> Learner:
     own = {name: arguments.pop(name) for name in ("double", "loss_type") if name in arguments}
-    return Learner(network, q_learning(**own), replay, **arguments)
+    others = {name: arguments.pop(name) for name in ("compute", "seed", "diverged_dir") if name in arguments}
+    return Learner(network, q_learning(**own), replay, Learning(**arguments), **others)
 
 
 class Table(nn.Module):
@@ -273,7 +275,9 @@ class TestState:
 def test_a_period_below_one_update_is_refused_in_one_sentence() -> None:
     with pytest.raises(ValueError) as caught:
         learner_with_another_target(OneBatch(), target_update_period=0)
-    assert str(caught.value) == "target_update_period must be >= 1 update, got 0"
+    assert str(caught.value) == (
+        "target_update_period must be >= 1 update, or None for a loss that asks for no target, got 0"
+    )
 
 
 def test_an_unknown_loss_is_refused_in_one_sentence() -> None:
@@ -288,15 +292,13 @@ def mean_squared(networks: Networks, batch: Any, rng: np.random.Generator) -> Lo
 
 
 def test_a_loss_may_do_without_a_target_and_reports_metrics_of_its_own() -> None:
-    network = Table([[7.0, 9.0], [4.0, 2.0]])
-    learner = Learner(network, mean_squared, OneBatch(), target_update_period=None, optimizer=sgd(0.5), compute=CPU)
+    network, own = Table([[7.0, 9.0], [4.0, 2.0]]), Learning(target_update_period=None, optimizer=sgd(0.5))
+    learner = Learner(network, mean_squared, OneBatch(), own, compute=CPU)
     scalars = learner.update()
     assert learner.target is None and "target" not in learner.state_dict()
     assert float(scalars["Error"]) == 6.75 and float(scalars["Loss"]) == 6.75**2
     assert network.values[0].tolist() == [0.25, 9.0]
-    alike = Learner(
-        Table([[0.0] * 2] * 2), mean_squared, OneBatch(), target_update_period=None, optimizer=sgd(0.5), compute=CPU
-    )
+    alike = Learner(Table([[0.0] * 2] * 2), mean_squared, OneBatch(), own, compute=CPU)
     alike.load_state_dict(learner.state_dict())
     assert_identical(alike.state_dict(), learner.state_dict())
 
@@ -313,7 +315,7 @@ def test_a_loss_without_priorities_is_an_error_where_the_replay_draws_by_them() 
             return {**super().sample(), "weight": np.ones(1, np.float32)}
 
     network = Table([[7.0, 9.0], [4.0, 2.0]])
-    learner = Learner(network, mean_squared, Weighted(), target_update_period=None, compute=CPU)
+    learner = Learner(network, mean_squared, Weighted(), Learning(target_update_period=None), compute=CPU)
     with pytest.raises(ValueError, match=r"^the loss must return priorities, .*, got None"):
         learner.update()
 

@@ -131,14 +131,14 @@ def live(spec: Any, env: Any, **timing: Any) -> tuple[Any, list[dict[str, Any]],
 def batch_of(learner: Any, kind: Any) -> dict[str, Any]:
     """Return all that a learner has, as tensors of a batch."""
     if kind is VTrace:
-        batches = [learner._tensors(batch) for batch in learner.drawn]
+        batches = [learner.tensors(batch) for batch in learner.drawn]
         names = ("observation", "action", "reward", "discount", "mask", "first", "previous_action", "previous_reward")
         return {name: torch.cat([batch[name] for batch in batches], dim=1) for name in names}
     if kind is R2D2:
         ring = learner.replay._storage
-        return learner._tensors(ring.assemble(np.arange(ring.head)))
+        return learner.tensors(ring.assemble(np.arange(ring.head)))
     storage = learner.replay._storage
-    return learner._tensors(storage.assemble(np.flatnonzero(storage.steps)))
+    return learner.tensors(storage.assemble(np.flatnonzero(storage.steps)))
 
 
 SHORT, SLOTS = {"latency": 0.025, "workers": 3}, {"latency": 0.035, "workers": 2, "slot": 2}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from async_wrappers.agents.learner import OPTIMIZERS, create_optimizer, linear_decay, polynomial_decay
+from async_wrappers.agents.optimizers import OPTIMIZERS, create_optimizer, linear_decay, polynomial_decay
 
 
 def after_steps(gradients: list[float], **arguments: Any) -> float:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.learner import DivergedError
+from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, in_a_file, play
 from tests.worlds.agents import FAMILY, make_agent

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from async_wrappers.agents.acting.decisions import PolicyOutput
-from async_wrappers.agents.learner import Learner, LossOutput
+from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.learning import Learning, LossOutput
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -125,7 +126,7 @@ class Regressing(Own):
 
         network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3, 1))
         replay = create_replay(self.observation_space, capacity=50, stack_size=1, batch_size=4, extras=self.extras)
-        return Learner(network, loss, replay, target_update_period=None, min_replay_history=5)
+        return Learner(network, loss, replay, Learning(target_update_period=None, min_replay_history=5))
 
 
 @pytest.mark.parametrize("overlap", [False, True])

@@ -16,7 +16,7 @@ import async_wrappers.agents.configurables
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.decisions import Decision
-from async_wrappers.agents.learner import create_optimizer
+from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.registry import create_spec
 from async_wrappers.agents.spec import with_gin_values
 from async_wrappers.agents.turn_based import TurnBasedAgent

@@ -21,8 +21,9 @@ import pytest
 import torch
 from torch import nn
 
+from async_wrappers.agents.networks.noisy import make_noisy
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, QNetwork, check_fit, count_parameters
-from async_wrappers.agents.networks.torsos import INITIALIZERS, MLPTorso, make_noisy, output_size
+from async_wrappers.agents.networks.torsos import INITIALIZERS, MLPTorso, output_size
 from async_wrappers.agents.schema import each_array
 from tests.worlds.plain_data import assert_identical
 

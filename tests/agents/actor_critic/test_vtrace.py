@@ -20,11 +20,12 @@ from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.actor_critic.terms import TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.experiment.vector import VectorRunner
-from async_wrappers.agents.learner import DivergedError, Learner
+from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.replay.elite import EliteReplay

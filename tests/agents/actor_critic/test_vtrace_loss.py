@@ -30,7 +30,7 @@ from async_wrappers.agents.actor_critic.terms import (
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.configurables import CONFIGURABLES
 from async_wrappers.agents.experiment.config import ConfigError, load_config
-from async_wrappers.agents.learner import LossOutput, Networks
+from async_wrappers.agents.learning import LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import masked_mean
 from async_wrappers.agents.networks.sequence_network import create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
@@ -54,11 +54,13 @@ def make(*terms: Term, **arguments: Any) -> VTrace:
     return VTrace(Box(-1, 1, (2,), np.float32), Discrete(ACTIONS), **arguments)
 
 
-def loss_of(spec: VTrace, logits: Tensor, values: Tensor, batch: dict[str, Any], **arguments: Any) -> LossOutput:
+def loss_of(
+    spec: VTrace, logits: Tensor, values: Tensor, batch: dict[str, Any], network: torch.nn.Module | None = None
+) -> LossOutput:
     """The loss where the network gives these logits [T + 1, B, A] and values [T + 1, B]."""
     read = dict.fromkeys(("observation", "previous_action", "previous_reward", "first", "state"))
-    networks: Any = Networks(lambda *_: ((logits, values), None), lambda *_: None)  # type: ignore[arg-type, return-value]
-    return spec.loss(networks, {**read, **batch}, np.random.default_rng(0), **arguments)
+    networks: Any = Networks(lambda *_: ((logits, values), None), lambda *_: None, network)  # type: ignore[arg-type, return-value]
+    return spec.loss(networks, {**read, **batch}, np.random.default_rng(0))
 
 
 def scene(seed: int) -> tuple[Tensor, Tensor, dict[str, Any]]:

@@ -15,7 +15,7 @@ import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon
 from async_wrappers.agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
-from async_wrappers.agents.learner import create_optimizer
+from async_wrappers.agents.optimizers import create_optimizer
 
 ROOT = Path(__file__).parents[3]
 CONFIGURABLES = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)

@@ -20,8 +20,9 @@ from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.report import compare_with_baselines, table, why_no_noop
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.networks.noisy import noisy_layers
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
-from async_wrappers.agents.networks.torsos import ImpalaTorso, noisy_layers
+from async_wrappers.agents.networks.torsos import ImpalaTorso
 from async_wrappers.agents.registry import AGENTS, create_spec, spec_of
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.envs.gameboy import find_spec, games
@@ -540,7 +541,7 @@ def test_the_page_and_the_file_say_what_several_learners_keep(name: str) -> None
     parts = create_spec(*spaces, seed=0)
     learner = parts.make_learner(count - 1, count)
     capacity = learner.replay.facts()["capacity"]
-    period = learner._target_update_period
+    period = learner.settings.target_update_period
     bytes_in_all = count * capacity * 84 * 84
     memory = f"{bytes_in_all / 1e6:.0f} MB" if bytes_in_all < 1e9 else f"{bytes_in_all / 1e9:.2g} GB"
     assert learners_of_the_page()[name] == [count, period, round(period / count), memory]

@@ -20,6 +20,7 @@ import torch
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment import ending
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
 from async_wrappers.agents.experiment.ending import Ending
@@ -29,7 +30,6 @@ from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
 from async_wrappers.agents.files import OtherFormat, read_index
-from async_wrappers.agents.learner import DivergedError
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.turn_based import TurnBasedAgent

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from async_wrappers.agents.networks.noisy import make_noisy
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.networks.torsos import INITIALIZERS, MLPTorso, initialize, make_noisy, variance_scaling
+from async_wrappers.agents.networks.torsos import INITIALIZERS, MLPTorso, initialize, variance_scaling
 
 SHAPES = {"linear": (300, 200), "convolution": (64, 32, 4, 4), "one kernel": (120, 100, 3)}
 

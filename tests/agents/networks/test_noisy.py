@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from async_wrappers.agents.networks.noisy import NoisyLinear, make_noisy, noisy_layers, resample_noise
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.networks.torsos import NoisyLinear, make_noisy, noisy_layers, resample_noise
 
 
 def rng(seed: int = 0) -> np.random.Generator:

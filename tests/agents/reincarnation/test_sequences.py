@@ -15,7 +15,7 @@ from async_wrappers import RealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.learner import Networks
+from async_wrappers.agents.learning import Networks
 from async_wrappers.agents.losses.sequences import rescale_inverse
 from async_wrappers.agents.losses.teaching import distillation, policy_distillation
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
@@ -162,7 +162,7 @@ def a_batch(kind: Any) -> tuple[Any, Any, Any]:
     arrays["mask"][3, 0] = 0
     labels = arrays["extras"][LABEL] = arrays["extras"][LABEL].copy()
     labels[4, 1] = np.nan
-    batch = agent.learner._tensors(arrays)
+    batch = agent.learner.tensors(arrays)
     return agent.spec, agent.learner.network, batch
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.learner import LossOutput, Networks
+from async_wrappers.agents.learning import LossOutput, Networks
 from async_wrappers.agents.losses.teaching import distillation
 from async_wrappers.agents.reincarnation.augmentation import random_shift
 from async_wrappers.agents.reincarnation.dqfd import DQfD

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from async_wrappers.agents.networks.noisy import make_noisy
 from async_wrappers.agents.networks.q_network import create_network
-from async_wrappers.agents.networks.torsos import MLPTorso, make_noisy
+from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.value_based.quantile import CosineEmbedding, ImplicitQuantileNetwork
 
 

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.learner import Networks
+from async_wrappers.agents.learning import Networks
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
@@ -142,7 +142,7 @@ def test_the_burn_in_is_not_learnt_from_and_warms_both_networks() -> None:
     agent = played(3, 60)
     spec, learner = agent.spec, agent.learner
     assert isinstance(spec, R2D2)
-    batch = learner._tensors(learner.replay.sample())
+    batch = learner.tensors(learner.replay.sample())
     networks, rng = Networks(learner.network, learner.target), np.random.default_rng(0)
     output = spec.loss(networks, batch, rng)
     for name in ("action", "reward", "discount"):
@@ -162,7 +162,7 @@ def test_a_sequences_loss_is_the_sum_of_those_of_its_errors(loss_type: str) -> N
     agent = played(3, 60, loss_type=loss_type, value_rescaling=None)
     spec, learner = agent.spec, agent.learner
     assert isinstance(spec, R2D2)
-    batch = learner._tensors(learner.replay.sample())
+    batch = learner.tensors(learner.replay.sample())
     batch = {**batch, "reward": batch["reward"] * 3}  # some errors are above 1, some below
     networks = Networks(learner.network, learner.target)
     output = spec.loss(networks, batch, np.random.default_rng(0))
@@ -201,7 +201,7 @@ def test_sequences_enter_with_the_priority_that_the_learner_would_give_them(netw
     assert isinstance(spec, R2D2)
     replay = learner.replay
     slots = replay.valid_slots()
-    batch = learner._tensors(replay.transitions(slots))
+    batch = learner.tensors(replay.transitions(slots))
     learnt = spec.loss(Networks(learner.network, learner.target), batch, np.random.default_rng(0)).priority
     assert learnt is not None
     entered = replay._selector._tree.leaves[slots % replay.facts()["capacity"]]  # type: ignore[attr-defined]

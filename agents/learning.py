@@ -1,0 +1,135 @@
+"""What an agent states of its learning: a loss, and the settings of the learner that carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from async_wrappers.agents.optimizers import create_optimizer, polynomial_decay
+from async_wrappers.agents.settings import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    Range,
+    factory,
+    flag,
+    number,
+    record,
+    setting,
+    whole,
+)
+
+__all__ = ["Batch", "Learning", "Loss", "LossOutput", "Monitor", "Networks"]
+
+Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
+
+
+class Networks(NamedTuple):
+    """The networks that a loss may call, under the learner's precision.
+
+    Attributes:
+        online: Whose weights are updated.
+        target: The same with older weights; without gradient.
+        module: `online` as a module, for a term of a loss that has parameters of its own in it.
+        updates: Updates made so far, by all learners that share the weights.
+    """
+
+    online: Callable[..., Tensor]
+    target: Callable[..., Tensor]
+    module: nn.Module | None = None
+    updates: int = 0
+
+
+class LossOutput(NamedTuple):
+    """What a loss gives for the B transitions of a batch.
+
+    Attributes:
+        loss: [B], whose mean (weighted, where the batch has weights) is descended.
+        priority: [B], how much each transition is worth, for a replay with priorities; None for one without.
+        metrics: Scalars to report, by name.
+        mean_over: How many the mean of `loss` is a mean over, where they are not B: the gradients of several learners
+            are averaged by it.
+    """
+
+    loss: Tensor
+    priority: Tensor | None = None
+    metrics: Mapping[str, Tensor] = {}
+    mean_over: Tensor | None = None
+
+
+Loss = Callable[[Networks, Batch, np.random.Generator], LossOutput]
+"""From networks, a batch of tensors on the device and a generator, another one for each batch, to `LossOutput`."""
+
+
+class Monitor(Protocol):
+    """Watches the transitions that a learner observes of one environment.
+
+    Where there are many environments a transition holds its reward, interval, terminal and truncated alone.
+    """
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        """Look at a transition; within an episode each follows the one before."""
+
+    def cut(self) -> None:
+        """Forget the running episode, the rest of which is missing."""
+
+
+def _check_path(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, str | Path):
+        raise ValueError(f"{name} must be a path, or None for the run's base_dir, got {value!r}")
+
+
+@record
+class Learning:
+    """The settings of a `Learner`. Agents declare most of them again, so that gin binds them."""
+
+    target_update_period: int | None = whole(
+        2000,
+        "Updates between two copies of the weights into the target network; those of all learners that share the "
+        "weights, where there are several.",
+        1,
+        "update",
+        none="a loss that asks for no target",
+    )
+    optimizer: Callable[..., torch.optim.Optimizer] = factory(
+        create_optimizer, "From parameters to an optimiser.", "@create_optimizer"
+    )
+    learning_rate_decay: int | None = whole(
+        None,
+        "Updates over which the learning rate falls, to 0 unless `learning_rate_end` is given.",
+        1,
+        "update",
+        none="a fixed rate",
+    )
+    learning_rate_power: float = number(
+        1.0,
+        "Of the fall: 1 for a line, 2 for a parabola, as in TensorFlow's ``PolynomialDecay``.",
+        Range("be > 0 and finite", lambda value: 0 < value < float("inf")),
+    )
+    learning_rate_end: float = number(
+        0.0, "Share of the learning rate that is left after `learning_rate_decay` updates.", SHARE
+    )
+    max_gradient_norm: float | None = number(None, "Clip the gradient to this norm.", POSITIVE, none="no clipping")
+    min_replay_history: int = whole(0, "Transitions observed before the first update.", 0, "transitions")
+    one_step_loss: bool = flag(False, "Add to the loss of each n-step return that of its first step alone.")
+    priority_epsilon: float = number(
+        1e-10, "Added to the loss or the error to make a transition's priority.", NOT_NEGATIVE
+    )
+    diverged_dir: str | Path | None = setting(
+        None,
+        "Where the batch goes whose loss is not finite, which ends the run; None for the run's base_dir, the working "
+        "directory where there is none.",
+        _check_path,
+    )
+
+    def learning_rate_scale(self, updates: int) -> float:
+        """Return the factor of the optimiser's learning rate after so many updates."""
+        over = self.learning_rate_decay
+        return (
+            1.0 if over is None else polynomial_decay(updates, over, self.learning_rate_power, self.learning_rate_end)
+        )

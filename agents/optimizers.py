@@ -1,0 +1,83 @@
+"""Optimisers by name, with Dopamine's parameter names, and how a learning rate falls."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable
+
+import gin
+import torch
+from torch import nn
+
+__all__ = ["OPTIMIZERS", "create_optimizer", "linear_decay", "polynomial_decay"]
+
+OPTIMIZERS = ("adam", "rmsprop", "sgd")
+
+
+@gin.configurable(module="agents")
+def create_optimizer(
+    parameters: Iterable[nn.Parameter],
+    name: str = "adam",
+    learning_rate: float = 6.25e-5,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    eps: float = 1.5e-4,
+    decay: float = 0.95,
+    momentum: float = 0.0,
+    centered: bool = False,
+) -> torch.optim.Optimizer:
+    """Make an optimiser.
+
+    Args:
+        parameters: What it updates.
+        name: ``"adam"`` (Kingma and Ba 2015), ``"rmsprop"`` or ``"sgd"``.
+        learning_rate: Step size.
+        beta1: Adam's decay of the gradient's mean.
+        beta2: Adam's decay of the gradient's mean square.
+        eps: Added to the denominator of Adam and RMSProp; PyTorch adds it outside the root, TensorFlow's RMSProp (the
+            Nature DQN's in Dopamine) inside.
+        decay: RMSProp's decay of the gradient's mean square.
+        momentum: Of RMSProp and SGD.
+        centered: RMSProp divides by the standard deviation instead of the root mean square (Mnih et al. 2015).
+
+    Raises:
+        ValueError: An unknown name, or a value that the optimiser cannot use.
+    """
+    if name not in OPTIMIZERS:
+        raise ValueError(f"create_optimizer.name must be one of {', '.join(map(repr, OPTIMIZERS))}, got {name!r}")
+    rates = {"learning_rate": learning_rate, "eps": eps, "momentum": momentum}
+    shares = {"beta1": beta1, "beta2": beta2, "decay": decay}
+    for key, value in (rates | shares).items():
+        limit = "a finite number >= 0" if key in rates else "a number >= 0 and < 1"
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not number or not 0 <= value < (math.inf if key in rates else 1):
+            raise ValueError(f"create_optimizer.{key} must be {limit}, got {value!r}")
+    if name == "adam":
+        # One pass over all parameters instead of one operation after another.
+        return torch.optim.Adam(parameters, lr=learning_rate, betas=(beta1, beta2), eps=eps, fused=True)
+    if name == "rmsprop":
+        return torch.optim.RMSprop(
+            parameters, lr=learning_rate, alpha=decay, eps=eps, momentum=momentum, centered=centered
+        )
+    return torch.optim.SGD(parameters, lr=learning_rate, momentum=momentum)
+
+
+def linear_decay(updates: int, over: int) -> float:
+    """Return the factor of a learning rate that falls linearly to 0 over so many updates."""
+    return max(0.0, 1.0 - updates / over)
+
+
+def polynomial_decay(updates: int, over: int, power: float = 1.0, end: float = 0.0) -> float:
+    """Return the factor of a learning rate that falls from 1 to `end` as end + (1 - end) (1 - updates / over)^power.
+
+    TensorFlow's ``PolynomialDecay`` is the same; its ``end_learning_rate`` is `end` times the first rate.
+
+    Args:
+        updates: Done so far.
+        over: Updates after which the factor is `end`.
+        power: 1 for a line, 2 for a parabola.
+        end: What is left, in [0, 1].
+    """
+    factor: float = end + (1.0 - end) * linear_decay(updates, over) ** power
+    return factor
