@@ -9,9 +9,10 @@ from async_wrappers.agents.acting.exploration import (
     zero_epsilon,
 )
 from async_wrappers.agents.actor_critic.terms import KLCost, KLMask, PolicyCloning, TargetEntropy, ValueCloning
-from async_wrappers.agents.experiment.live import LiveRunner, create_runner
+from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
-from async_wrappers.agents.experiment.vector import VectorRunner
+from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from async_wrappers.batched.double_buffered import DoubleBuffered
     from async_wrappers.batched.processes import ProcessEnvs
     from async_wrappers.batched.protocol import BatchedEnvs, Shown
-    from async_wrappers.batched.vector import VectorEnvs
+    from async_wrappers.batched.vector_envs import VectorEnvs
     from async_wrappers.envs.factories import (
         ClipReward,
         KeepEntries,
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
         Tickets,
         make_stagger,
     )
-    from async_wrappers.wrappers.vector import VectorRealtimeDelay
+    from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
 __all__ = [
     "AppliedActions",
@@ -167,7 +167,7 @@ _LAZY = {
         "BatchedEnvs",
         "Shown",
     ),
-    "batched.vector": ("VectorEnvs",),
+    "batched.vector_envs": ("VectorEnvs",),
     "envs.factories": (
         "ClipReward",
         "KeepEntries",
@@ -210,7 +210,7 @@ _LAZY = {
         "Tickets",
         "make_stagger",
     ),
-    "wrappers.vector": ("VectorRealtimeDelay",),
+    "wrappers.vector_delay": ("VectorRealtimeDelay",),
 }
 _WHERE = {name: module for module, names in _LAZY.items() for name in names}
 _PACKAGES = ("analysis", "batched", "envs", "latency", "live", "schedule", "testing", "wrappers")

@@ -22,10 +22,10 @@ from async_wrappers.analysis import scaling
 from async_wrappers.analysis.planning import Plan, plan, workers_against_latency
 from async_wrappers.analysis.probing import probe_delay
 from async_wrappers.analysis.timeline import timeline
-from async_wrappers.console import in_pipeline, let_all_be_printed
 from async_wrappers.envs.factories import create_gym_environment
 from async_wrappers.extras import extra
 from async_wrappers.latency import Constant, Latency, LogNormal, Spikes, Trace
+from async_wrappers.printing import in_pipeline, let_all_be_printed
 from async_wrappers.schedule.simulated import SimulatedSchedule
 
 TABLE_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)

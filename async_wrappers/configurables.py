@@ -25,7 +25,7 @@ from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 from async_wrappers.wrappers.committed_prefix import CommittedPrefix
 from async_wrappers.wrappers.default_action import RampDown
 from async_wrappers.wrappers.delay import RealtimeDelay
-from async_wrappers.wrappers.vector import VectorRealtimeDelay
+from async_wrappers.wrappers.vector_delay import VectorRealtimeDelay
 
 __all__ = ["CONFIGURABLES", "WRAPPERS"]
 
@@ -66,5 +66,5 @@ WRAPPERS = tuple(sorted((*_WRAPPERS, *_GYMNASIUMS), key=attrgetter("__name__")))
 for _configurable in CONFIGURABLES:
     gin.external_configurable(_configurable, module="async_wrappers")
 
-# The vector runner's parameters are its arguments, so that nothing of it is bound.
-gin.external_configurable(create_batched_envs, module="async_wrappers")
+# The vector runner's parameters are its arguments, so that nothing of it is bound: its module is another one.
+gin.external_configurable(create_batched_envs, module="async_wrappers.batched")

@@ -43,10 +43,11 @@ import numpy as np
 import torch
 from absl import logging
 
-import async_wrappers.agents.configurables
-import async_wrappers.configurables
+import async_wrappers.agents.configurables  # registers what gin files name
+import async_wrappers.configurables  # noqa: F401
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import load_config
-from async_wrappers.agents.experiment.live import LiveRunner, create_runner
+from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.networks.q_network import create_network
@@ -104,8 +105,7 @@ def live(base_dir: Path, keep: int) -> Runner:
         "DQNAgent.replay_scheme = 'prioritized'",
         "MLPTorso.hidden = (8,)",
     )
-    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(["configs/live/cartpole.gin"], bindings, names, search_paths=[ROOT])
+    load_config(["configs/live/cartpole.gin"], bindings, search_paths=[ROOT])
     runner: Runner = create_runner(base_dir)
     return runner
 

@@ -153,9 +153,13 @@ REPLAYED = """
 import json, sys
 from pathlib import Path
 try:
-    from async_wrappers.agents.experiment import load_agent, play_episode
-except ModuleNotFoundError:  # a commit of before 0.1.0
-    from agents.experiment import load_agent, play_episode
+    from async_wrappers.agents.experiment import play_episode
+    from async_wrappers.agents.load import load_agent
+except ModuleNotFoundError:  # an earlier commit
+    try:
+        from async_wrappers.agents.experiment import load_agent, play_episode
+    except ModuleNotFoundError:  # one of before 0.1.0
+        from agents.experiment import load_agent, play_episode
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import Trace
 

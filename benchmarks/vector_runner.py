@@ -30,8 +30,8 @@ from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.vector import VectorAgent
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.envs import create_atari_vector, create_gym_vector
 from benchmarks.interleave import interleave, print_hold, print_load
 

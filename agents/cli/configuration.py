@@ -14,6 +14,7 @@ from pathlib import Path
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, usage_errors, whole_number
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import (
     CONFIG,
     ConfigError,
@@ -23,7 +24,6 @@ from async_wrappers.agents.experiment.config import (
     own_places,
 )
 from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
-from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.experiment.unread import LoadedConfig, Unread
 
@@ -103,12 +103,10 @@ def load_gin(options: Namespace, own_bindings: Sequence[str] = (), saved: Path |
     """
     files = options.gin_files or ([] if saved is not None and saved.is_file() else ["configs/default.gin"])
     modules = (async_wrappers.agents.configurables, async_wrappers.configurables)
-    names = [name for module in modules for name in module.CONFIGURABLES]
     imports = [f"import {module.__name__}" for module in modules]  # so that config.gin can be read without train.py
     loaded = load_config(
         files,
         options.gin_bindings,
-        names,
         own_bindings=[*imports, *own_bindings],
         saved=saved,
         search_paths=[PACKAGE],

@@ -18,9 +18,9 @@ from async_wrappers.agents.cli.configuration import (
     refuse_unread,
 )
 from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, program, usage_errors, whole_number
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import ConfigError, bound_settings, code_named, refuse_strangers
 from async_wrappers.agents.experiment.gin_text import PACKAGE
-from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.unread import Unread
 from async_wrappers.agents.sweep.grid import draw_bindings, make_points, parse_axis
 from async_wrappers.agents.sweep.plan import PLAN, Sweep, SweepPlan, check_engine, read_plan

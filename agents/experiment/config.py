@@ -32,7 +32,7 @@ from async_wrappers.agents.experiment.gin_text import (
     read_text,
     strangers,
 )
-from async_wrappers.agents.experiment.unread import LoadedConfig, gin_name, given_in, known_to_gin
+from async_wrappers.agents.experiment.unread import LoadedConfig, given_in, known_to_gin, ours_by_name
 from async_wrappers.agents.files import write_text_atomically
 
 __all__ = [
@@ -60,7 +60,6 @@ class ConfigError(ValueError):
 def load_config(
     gin_files: Sequence[str],
     gin_bindings: Sequence[str],
-    configurables: Iterable[Callable[..., Any]],
     *,
     own_bindings: Sequence[str] = (),
     saved: Path | None = None,
@@ -73,7 +72,6 @@ def load_config(
         gin_files: Names of files, later ones winning; found from the working directory, then from `search_paths`. The
             paper's simulations have names too, such as ``"asynchronous_8"`` (`gin_text`).
         gin_bindings: Such as ``"RealtimeDelay.delay = 8"``, later ones winning.
-        configurables: What may be bound, to name the nearest known names.
         own_bindings: The program's, which win over the user's.
         saved: The configuration that the run began with, which everything else overrides; None or a missing file is
             none.
@@ -88,9 +86,8 @@ def load_config(
         ConfigError: A file, binding, name or value is wrong, or `saved` asks for code that nobody has named; then
             nothing of it has run.
     """
-    things = {gin_name(thing): thing for thing in configurables}
-    known = {name: _parameters(thing) for name, thing in things.items()}
-    loaded = LoadedConfig(things)
+    known = {name: _parameters(thing) for name, thing in ours_by_name().items()}
+    loaded = LoadedConfig()
     gin.clear_config()
     found = [_find_file(name, search_paths) for name in gin_files]
     if saved is not None and saved.is_file():

@@ -1,6 +1,6 @@
 """Training and evaluation against a real clock: the runner's phases, played by workers and learners beside the game.
 
-`create_runner` chooses between this runner and those that play in turn.
+`create_runner.create_runner` chooses between this runner and those that play in turn.
 """
 
 from __future__ import annotations
@@ -23,21 +23,18 @@ from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.episode import Episode, Phase, Played, note_standing
 from async_wrappers.agents.experiment.metrics import EpisodeRow
 from async_wrappers.agents.experiment.runner import (
-    _SUMMED_UP,
+    SUMMED_UP,
     DifferentExperiment,
     Length,
     Runner,
-    TrainRunner,
     factory,
     newest_bundle,
     portable,
 )
-from async_wrappers.agents.experiment.vector import VectorRunner
-from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
 from async_wrappers.agents.spec import Spec, with_gin_values
 from async_wrappers.agents.timing import PARTS
 
-__all__ = ["SCHEDULES", "LiveRunner", "RunStopped", "create_runner"]
+__all__ = ["LiveRunner", "RunStopped"]
 
 TIMING = "timing"
 
@@ -379,7 +376,7 @@ class LiveRunner(Runner):
         times = {name: report.scalars[f"Time/{name}"] for name in PARTS if f"Time/{name}" in report.scalars}
         self._take_times(phase, times, seconds, {})
         if phase == Phase.TRAIN:
-            self._summed_up = {name: report.scalars[name] for name in _SUMMED_UP if name in report.scalars}
+            self._summed_up = {name: report.scalars[name] for name in SUMMED_UP if name in report.scalars}
         logging.info("%s phase, %.1f s:\n%s", name, seconds, report)
 
     def _newest(self) -> Iterable[tuple[str, float]]:
@@ -447,30 +444,3 @@ def _ages(report: Any) -> dict[str, float]:
     known = {name: value for name, value in ages.items() if math.isfinite(value)}  # JSON has no nan
     names = {"Rho": "rho", "EffectiveSampleSize": "effective_sample_size", "KL": "kl"}
     return known | {names[name]: value for name, value in report.off_policy.items() if math.isfinite(value)}
-
-
-SCHEDULES: Mapping[str, Callable[[str | Path], Runner]] = {
-    "continuous_train_and_eval": Runner,
-    "continuous_train": TrainRunner,
-    "realtime": LiveRunner,
-    "vector": VectorRunner,
-    "reincarnation": RunnerWithTeacher,
-}
-
-
-@gin.configurable(module="agents")
-def create_runner(base_dir: str | Path, schedule: str = "continuous_train_and_eval") -> Runner:
-    """Make the runner of a schedule.
-
-    Args:
-        base_dir: Where checkpoints and metrics go.
-        schedule: ``"continuous_train_and_eval"`` (`Runner`), ``"continuous_train"`` (`TrainRunner`), ``"realtime"``
-            (`LiveRunner`), ``"vector"`` (`VectorRunner`) or ``"reincarnation"`` (`RunnerWithTeacher`).
-
-    Raises:
-        ValueError: An unknown schedule.
-    """
-    if not isinstance(schedule, str) or schedule not in SCHEDULES:
-        known = ", ".join(map(repr, SCHEDULES))
-        raise ValueError(f"create_runner.schedule must be one of {known}, got {schedule!r}")
-    return SCHEDULES[schedule](base_dir)

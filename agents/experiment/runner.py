@@ -47,16 +47,27 @@ from async_wrappers.agents.experiment.gin_text import code_in, strangers
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.metrics import EpisodeRow, EpisodeTable, Metrics, write_facts
 from async_wrappers.agents.experiment.progress import Progress
+from async_wrappers.agents.experiment.unread import ByName
 from async_wrappers.agents.experiment.video import check_recordable, recorded
 from async_wrappers.agents.files import DamagedReplay
-from async_wrappers.agents.registry import create_agent
 from async_wrappers.agents.spec import check_flags, with_gin_values
 from async_wrappers.agents.timing import PARTS, PartTimes
 
-__all__ = ["DifferentExperiment", "Length", "Runner", "TrainRunner", "newest_bundle", "own_modules", "portable"]
+__all__ = [
+    "SUMMED_UP",
+    "DifferentExperiment",
+    "Length",
+    "Runner",
+    "TrainRunner",
+    "check_whole",
+    "newest_bundle",
+    "own_modules",
+    "portable",
+]
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]
+_create_agent = ByName("agents.create_agent")
 
 
 class DifferentExperiment(ValueError):
@@ -113,7 +124,7 @@ class Runner:
         self,
         base_dir: str | Path,
         create_environment_fn: CreateEnvironment = gin.REQUIRED,
-        create_agent_fn: CreateAgent = create_agent,
+        create_agent_fn: CreateAgent = _create_agent,
         seed: int = 0,
         num_iterations: int = 200,
         training_steps: int = 250_000,
@@ -133,13 +144,13 @@ class Runner:
         checkpoint_minutes: float | None = None,
     ) -> None:
         """See the class."""
-        _check_whole(0, seed=seed, num_iterations=num_iterations, evaluation_steps=evaluation_steps)
-        _check_whole(0, report_episodes=report_episodes, pretrain_updates=pretrain_updates)
-        _check_whole(1, training_steps=training_steps, threads=threads)
+        check_whole(0, seed=seed, num_iterations=num_iterations, evaluation_steps=evaluation_steps)
+        check_whole(0, report_episodes=report_episodes, pretrain_updates=pretrain_updates)
+        check_whole(1, training_steps=training_steps, threads=threads)
         if evaluation_episodes is not None:
-            _check_whole(0, evaluation_episodes=evaluation_episodes)
+            check_whole(0, evaluation_episodes=evaluation_episodes)
         optional = {"training_episodes": training_episodes, "max_steps_per_episode": max_steps_per_episode}
-        _check_whole(1, **{name: value for name, value in optional.items() if value is not None})
+        check_whole(1, **{name: value for name, value in optional.items() if value is not None})
         check_flags(initial_optimizer=initial_optimizer, exact_resume=exact_resume)
         if checkpoint_minutes is not None and (
             not isinstance(checkpoint_minutes, int | float)
@@ -472,7 +483,7 @@ class Runner:
             for name in PARTS
             if name in self._times
         ]
-        return "\n".join(lines + [f"{_SUMMED_UP.get(name, name):<38}{value:>12,.6g}" for name, value in self._newest()])
+        return "\n".join(lines + [f"{SUMMED_UP.get(name, name):<38}{value:>12,.6g}" for name, value in self._newest()])
 
     def _newest(self) -> Iterable[tuple[str, float]]:
         """Return what is reported beside the scalars of updates, as it is after the last one."""
@@ -652,7 +663,7 @@ class TrainRunner(Runner):
         del self._lengths[Phase.EVAL]
 
 
-_SUMMED_UP = {  # in words
+SUMMED_UP = {  # in words
     "LearningRate": "learning rate",
     "GradientNorm": "norm of the last gradient",
     "ReplaySize": "what can be drawn from replays",
@@ -740,7 +751,8 @@ def _one_line(line: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _check_whole(least: int, **values: Any) -> None:
+def check_whole(least: int, **values: Any) -> None:
+    """Refuse settings of a runner that are no whole numbers, or too small ones, with a ValueError."""
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ValueError(f"Runner.{name} must be a whole number >= {least}, got {value!r}")

@@ -26,13 +26,14 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import gin
 
 from async_wrappers.agents.experiment.gin_text import OURS, Macro, Reference, bindings_in, leaves
 
-__all__ = ["Given", "LoadedConfig", "Unread", "gin_name", "given_in", "known_to_gin"]
+__all__ = ["ByName", "Given", "LoadedConfig", "Unread", "given_in", "known_to_gin", "ours_by_name"]
 
 ROOTS = ("create_runner", "Sweep")
 # Parameters whose text chooses an entry of a table. Their callers never pass them, so what gin binds is what counts;
@@ -86,12 +87,10 @@ class LoadedConfig:
     """What a command line has made of gin's configuration.
 
     Attributes:
-        known: This project's configurables by name.
         given: The bindings that the user has given himself.
         texts: The configuration after each gin file, and last with all bindings.
     """
 
-    known: Mapping[str, Callable[..., Any]]
     given: list[Given] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
 
@@ -101,7 +100,7 @@ class LoadedConfig:
         A binding of a file counts as read if the files alone read it: ``create_agent.agent_name = 'random'`` on the
         command line does not make a file wrong that has DQN's settings.
         """
-        ours = _Configurables(self.known)
+        ours = _Configurables(ours_by_name())
         graphs = [_Graph(text, ours) for text in dict.fromkeys(self.texts)]
         found: dict[str, Unread] = {}
         for each in self.given:
@@ -134,10 +133,11 @@ class _Configurables:
     """This project's configurables: their classes, their defaults, and what their code names."""
 
     def __init__(self, known: Mapping[str, Callable[..., Any]]) -> None:
-        found = {name: _registered(name) for name in known}
-        self._things = {name: thing for name, thing in found.items() if thing is not None}
-        # Another package's class is registered as a subclass, so both may stand for a name.
-        self._known = {**known}  # keeps the things alive, and with them their ids
+        self._known = {**known}
+        # What a reference of gin means is another function, or a subclass of another package's class.
+        self._things = {
+            name: known_to_gin(f"agents.{name}") or known_to_gin(f"async_wrappers.{name}") for name in known
+        }
         self._names = {id(thing): name for things in (self._known, self._things) for name, thing in things.items()}
 
     def __contains__(self, name: str) -> bool:
@@ -145,7 +145,7 @@ class _Configurables:
 
     def name_of(self, thing: Any) -> str | None:
         """Return the name of a configurable; None for other things."""
-        return self._names.get(id(thing))
+        return thing.__name__ if isinstance(thing, ByName) else self._names.get(id(thing))
 
     def referred_to(self, selector: str) -> str | None:
         """Return the name of what a gin reference means; None where it is not this project's."""
@@ -197,14 +197,16 @@ class _Configurables:
         return found
 
 
-def gin_name(thing: Callable[..., Any]) -> str:
-    """Return the name that gin knows one of this project's configurables by: `DQN` is ``DQNAgent`` there."""
-    names = (thing.__name__, f"{thing.__name__}Agent")
-    return next((name for name in names if _registered(name) is not None), thing.__name__)
+def ours_by_name() -> dict[str, Callable[..., Any]]:
+    """Return what gin files may bind of this project, in the order of the alphabet; `DQN` has the name ``DQNAgent``.
 
-
-def _registered(name: str) -> Any:
-    return known_to_gin(f"agents.{name}") or known_to_gin(f"async_wrappers.{name}")
+    A class of a user's own may be registered as one of agents: it is his, by its module.
+    """
+    registered = (each for _, each in gin.config._REGISTRY.items())  # gin has no public list of it
+    ours = [each for each in registered if each.module in ("agents", "async_wrappers")]
+    found = {each.name: each.wrapped for each in sorted(ours, key=attrgetter("name"))}
+    packages = {*OURS, "gymnasium"}
+    return {name: thing for name, thing in found.items() if thing.__module__.partition(".")[0] in packages}
 
 
 def known_to_gin(selector: str) -> Any:
@@ -213,6 +215,31 @@ def known_to_gin(selector: str) -> Any:
         return gin.get_configurable(selector)
     except ValueError:  # which gin refuses in its own words where it is used
         return None
+
+
+class ByName:
+    """A function of a floor above, which gin finds by its name when it is called.
+
+    So `Runner` makes an agent by default, and imports none.
+
+    Args:
+        name: In gin, with the module that it is registered under, such as ``"agents.create_agent"``.
+    """
+
+    def __init__(self, name: str) -> None:
+        """See the class."""
+        self._selector, self.__name__ = name, name.rpartition(".")[2]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it.
+
+        Raises:
+            ValueError: Nothing has registered it.
+        """
+        function = known_to_gin(self._selector)
+        if function is None:
+            raise ValueError(f"gin must know @{self.__name__}: import async_wrappers.agents.configurables")
+        return function(*args, **kwargs)
 
 
 def _entries(value: Any, choices: Mapping[str, set[str]]) -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from async_wrappers.agents.reincarnation.augmentation import Augmented
-from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student
+from async_wrappers.agents.reincarnation.student import ReincarnatedAgent, Student, Teaches
 from async_wrappers.agents.settings import agent, flag
 from async_wrappers.agents.value_based.dqn import DQN
-
-if TYPE_CHECKING:
-    from async_wrappers.agents.reincarnation.teacher import Teacher
 
 __all__ = ["ReloadedDQN"]
 
@@ -36,7 +33,7 @@ class ReloadedDQN(Augmented, Student, DQN):
         """Return 0: the loss is that of DQN."""
         return 0.0
 
-    def reload(self, agent: ReincarnatedAgent, teacher: Teacher) -> None:
+    def reload(self, agent: ReincarnatedAgent, teacher: Teaches) -> None:
         """Take over the teacher's learner.
 
         Raises:

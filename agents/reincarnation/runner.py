@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import gin
-import torch
 from absl import logging
 from tqdm import trange
 
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
-from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, save_config
+from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.episode import Phase as Plays
 from async_wrappers.agents.experiment.episode import Played, encounter_of
-from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
-from async_wrappers.agents.experiment.runner import Length, Runner, _check_whole
+from async_wrappers.agents.experiment.other_run import other_run
+from async_wrappers.agents.experiment.runner import Length, Runner, check_whole
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent, seed_of
 from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
@@ -87,10 +85,10 @@ class RunnerWithTeacher(Runner):
     ) -> None:
         """See the class."""
         super().__init__(base_dir)
-        _check_whole(0, teacher_steps=teacher_steps, num_pretraining_iterations=num_pretraining_iterations)
-        _check_whole(0, num_pretraining_steps=num_pretraining_steps)
+        check_whole(0, teacher_steps=teacher_steps, num_pretraining_iterations=num_pretraining_iterations)
+        check_whole(0, num_pretraining_steps=num_pretraining_steps)
         if teacher_checkpoint_number is not None:
-            _check_whole(0, teacher_checkpoint_number=teacher_checkpoint_number)
+            check_whole(0, teacher_checkpoint_number=teacher_checkpoint_number)
         check_choice("RunnerWithTeacher.label_at", label_at, ("start", "effect"))
         if not isinstance(self.agent, ReincarnatedAgent):
             raise ValueError(
@@ -325,24 +323,9 @@ def train_teacher(base_dir: Path, gin_file: str) -> None:
 
 
 def _train(base_dir: Path, gin_file: str) -> None:
-    # These import all runners, this one too.
-    from async_wrappers.agents.configurables import CONFIGURABLES
-    from async_wrappers.agents.experiment.live import create_runner
-
-    threads = torch.get_num_threads()
-    try:
-        with empty_gin():
-            saved = base_dir / CONFIG
-            files = [] if saved.is_file() else [gin_file]
-            # What the student's own configuration has imported already may be imported by its teacher's too.
-            trusted = tuple(sys.modules)
-            load_config(
-                files, (), CONFIGURABLES, own_bindings=_IMPORTS, saved=saved, search_paths=[PACKAGE], trusted=trusted
-            )
-            runner = create_runner(base_dir)
-            if runner.iterations_done < runner.num_iterations:
-                print(f"teacher: {gin_file} is trained in {base_dir}", flush=True)
-                save_config(base_dir)
-                runner.run_experiment()
-    finally:
-        torch.set_num_threads(threads)  # the teacher's hold inside alone
+    # What the student's own configuration has imported already may be imported by its teacher's too.
+    with other_run(base_dir, gin_file, own_bindings=_IMPORTS) as runner:
+        if runner.iterations_done < runner.num_iterations:
+            print(f"teacher: {gin_file} is trained in {base_dir}", flush=True)
+            save_config(base_dir)
+            runner.run_experiment()

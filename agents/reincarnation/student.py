@@ -19,11 +19,11 @@ The weight of the teacher's term, lambda, is constant within an iteration, and f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import gin
 import gymnasium as gym
@@ -43,9 +43,6 @@ from async_wrappers.agents.settings import choice, must, settings
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
 
-if TYPE_CHECKING:
-    from async_wrappers.agents.reincarnation.teacher import Teacher
-
 __all__ = [
     "LABEL",
     "VIEW",
@@ -53,6 +50,7 @@ __all__ = [
     "Rehearsal",
     "ReincarnatedAgent",
     "Student",
+    "Teaches",
     "Teaching",
     "create_linear_schedule",
     "only_in_turn",
@@ -62,6 +60,26 @@ __all__ = [
 
 LABEL = "teacher_values"  # the extra that holds a transition's label
 VIEW = "teacher_observation"  # where an info holds the stack that the teacher reads
+
+
+class Teaches(Protocol):
+    """What a student asks of its teacher (`teacher.Teacher`)."""
+
+    source: str
+    """In messages, where the teacher comes from."""
+
+    def values(self, stacks: Any) -> npt.NDArray[np.float32]:
+        """Return the Q-values [R, A] of stacks of the teacher's observations [R, k, *shape]."""
+
+    @property
+    def optimizer_name(self) -> str:
+        """Name of its optimiser's class."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what its agent's checkpoint holds: weights, target, optimiser and counts."""
+
+    def demonstrations(self) -> Iterator[Any]:
+        """Yield the episodes of its replay, oldest first, as `teacher.TeachersDemonstration`."""
 
 
 class Phase(Enum):
@@ -333,7 +351,7 @@ class Student(Spec):
         """Whether the teacher chooses the action of a decision of the online phase, number 0, 1 .. of its episode."""
         return False
 
-    def reload(self, agent: ReincarnatedAgent, teacher: Teacher) -> None:
+    def reload(self, agent: ReincarnatedAgent, teacher: Teaches) -> None:
         """Let a new student begin with what its teacher has: here with nothing."""
 
     def learning_rate(self) -> float | None:
@@ -382,7 +400,7 @@ class ReincarnatedAgent(TurnBasedAgent):
     def __init__(self, spec: Any) -> None:
         """See the class."""
         super().__init__(spec)
-        self.teacher: Teacher | None = None
+        self.teacher: Teaches | None = None
         self.teacher_replay: Replay | None = None
         self._label_at = "start"
         self._label: npt.NDArray[np.float32] | None = None  # of the present decision, where it is made at the start
@@ -402,7 +420,7 @@ class ReincarnatedAgent(TurnBasedAgent):
         """How far the student has come."""
         return self.student.teaching
 
-    def set_teacher(self, teacher: Teacher, *, keeps_replay: bool, label_at: str = "start") -> None:
+    def set_teacher(self, teacher: Teaches, *, keeps_replay: bool, label_at: str = "start") -> None:
         """Learn from this teacher.
 
         Args:

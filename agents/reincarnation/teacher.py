@@ -32,6 +32,7 @@ from async_wrappers.agents.demonstrations.demonstration import delay_in_words, d
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
 from async_wrappers.agents.experiment.config import empty_gin
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
+from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.experiment.runner import newest_bundle
 from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.learner import Learner
@@ -126,16 +127,13 @@ class Teacher:
         Raises:
             ValueError: There is no run or no such checkpoint, or its agent has no values.
         """
-        # It imports all runners, this package's too.
-        from async_wrappers.agents.experiment.load import load_agent
-
         path = Path(path)
         if number is not None and path.is_dir():
             path = path / CHECKPOINTS / f"ckpt.{number}"
         if not path.exists():
             raise ValueError(f"teacher_checkpoint_dir must be a run's directory or one of its checkpoints, got {path}")
         base_dir = path if path.is_dir() else path.parent.parent
-        agent, environment = load_agent(path)
+        agent, environment = trained_agent(path)
         found = re.fullmatch(r"ckpt\.(\d+)", path.name)
         numbers = [int(found[1])] if found else _numbers_of_replays(base_dir)
         replay = (base_dir / CHECKPOINTS / "replay", max(numbers)) if numbers else None

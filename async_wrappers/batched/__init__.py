@@ -3,6 +3,6 @@
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs
 
 __all__ = ["BatchedEnvs", "DoubleBuffered", "ProcessEnvs", "Shown", "VectorEnvs"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
 from async_wrappers.batched.tree import joined
-from async_wrappers.batched.vector import VectorEnvs, seeds_of
+from async_wrappers.batched.vector_envs import VectorEnvs, seeds_of
 
 __all__ = ["DoubleBuffered"]
 

@@ -35,7 +35,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from async_wrappers.batched.tree import check_space, finals, mapped, put_rows, taken
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.checks import function, positive, whole
 from async_wrappers.live.backends.children import as_child, signals_blocked
 from async_wrappers.live.backends.supervised import Child, assure_room

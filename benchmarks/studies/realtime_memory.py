@@ -209,7 +209,7 @@ def load(way: Way, env: str, seed: int) -> None:
 
 def train(way: Way, env: str, seed: int, seconds: float, episodes: int, directory: Path) -> None:
     """Train one trial until its time is over, evaluate it, and write down what came out."""
-    from async_wrappers.agents.experiment.live import create_runner
+    from async_wrappers.agents.create_runner import create_runner
 
     load(way, env, seed)
     runner = create_runner(directory)
@@ -241,8 +241,8 @@ def evaluated(agent: Any, env: str, episodes: int, drawn: bool = False) -> list[
     import gin
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    from async_wrappers.agents.vector import Rows
-    from async_wrappers.batched.vector import VectorEnvs
+    from async_wrappers.agents.vector_agent import Rows
+    from async_wrappers.batched.vector_envs import VectorEnvs
 
     make = gin.get_configurable("create_atari_environment" if env == "boxing" else "create_gym_environment")
     envs = VectorEnvs(SyncVectorEnv([make] * episodes, autoreset_mode=AutoresetMode.SAME_STEP))

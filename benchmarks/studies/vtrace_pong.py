@@ -56,7 +56,7 @@ def make_agent(vector: Any, bf16: bool = False) -> Any:
     from async_wrappers.agents.actor_critic.vtrace import VTrace
     from async_wrappers.agents.networks.sequence_network import create_actor_critic
     from async_wrappers.agents.networks.torsos import NatureTorso
-    from async_wrappers.agents.vector import VectorAgent
+    from async_wrappers.agents.vector_agent import VectorAgent
 
     spec = VTrace(
         vector.single_observation_space,
@@ -168,7 +168,7 @@ def update(bf16: bool, updates: int) -> Callable[[], float]:
 
 def whole(bf16: bool, updates: int) -> Callable[[], float]:
     """Our agent, which plays, stores and learns."""
-    from async_wrappers.batched.vector import VectorEnvs
+    from async_wrappers.batched.vector_envs import VectorEnvs
 
     vector = make_vector()
     agent = make_agent(vector, bf16)
@@ -243,7 +243,7 @@ def play_ours(threads: int, bf16: bool = False) -> None:
     """Train V-trace for ever; with two threads its updates run beside the games."""
     import torch
 
-    from async_wrappers.batched.vector import VectorEnvs
+    from async_wrappers.batched.vector_envs import VectorEnvs
 
     torch.set_num_threads(1)
     vector = make_vector(threads)

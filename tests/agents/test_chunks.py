@@ -27,10 +27,10 @@ from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.agents.vector import VectorAgent
+from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.wrappers.chunk import Chunk
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv

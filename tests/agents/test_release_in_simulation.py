@@ -21,9 +21,9 @@ from async_wrappers.agents.networks.sequence_network import LSTMCore, create_act
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.agents.vector import VectorAgent
+from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.analysis.regret import decompose
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.latency import LogNormal
 from async_wrappers.wrappers.chunk import Chunk
 from tests.worlds.drifting_env import DriftingEnv

@@ -10,13 +10,12 @@ import gymnasium as gym
 import gymnasium.wrappers
 import pytest
 
-import async_wrappers.agents.configurables
+import async_wrappers.agents.configurables  # noqa: F401  # registers what gin files name
 from async_wrappers.agents.experiment.config import load_config
-from async_wrappers.configurables import CONFIGURABLES, WRAPPERS
+from async_wrappers.configurables import WRAPPERS
 from async_wrappers.envs import ClipReward, create_gym_environment
 from async_wrappers.wrappers.chunk import Chunk, TemporalEnsemble
 
-EVERYTHING = (*async_wrappers.agents.configurables.CONFIGURABLES, *CONFIGURABLES)
 CONVERSIONS = {"ArrayConversion", "JaxToNumpy", "JaxToTorch", "NumpyToTorch"}
 
 
@@ -28,7 +27,7 @@ def _an_empty_configuration() -> Iterator[None]:
 
 
 def made(*bindings: str) -> gym.Env[Any, Any]:
-    load_config([], bindings, EVERYTHING)
+    load_config([], bindings)
     env: gym.Env[Any, Any] = gin.get_configurable("create_gym_environment")("CartPole-v1")
     return env
 
@@ -96,21 +95,21 @@ def test_chunks_means_and_the_committed_prefix_are_bound_in_gin() -> None:
     env.reset(seed=0)
     assert env.step(env.action_space.sample())[-1]["realtime"]["executed"].sum() == 9
     gin.clear_config()
-    load_config([], ["Chunk.length = 3", "Chunk.mean = @TemporalEnsemble()", "TemporalEnsemble.m = 0.5"], EVERYTHING)
+    load_config([], ["Chunk.length = 3", "Chunk.mean = @TemporalEnsemble()", "TemporalEnsemble.m = 0.5"])
     assert gin.get_configurable("Chunk")() == Chunk(3, mean=TemporalEnsemble(0.5))
 
 
 def test_a_binding_of_a_wrapper_that_no_list_names_is_not_read() -> None:
     bindings = ("Runner.create_environment_fn = @create_gym_environment", "create_gym_environment.wrappers = []")
-    unread = load_config([], [*bindings, "TimeLimit.max_episode_steps = 7"], EVERYTHING).unread()
+    unread = load_config([], [*bindings, "TimeLimit.max_episode_steps = 7"]).unread()
     assert unread["TimeLimit.max_episode_steps"].reason.startswith("nothing reads TimeLimit.max_episode_steps")
     named = (bindings[0], "create_gym_environment.wrappers = [@TimeLimit]")
-    assert not load_config([], [*named, "TimeLimit.max_episode_steps = 7"], EVERYTHING).unread()
+    assert not load_config([], [*named, "TimeLimit.max_episode_steps = 7"]).unread()
 
 
 def test_what_the_atari_environment_uses_itself_reads_no_binding() -> None:
     bindings = ("Runner.create_environment_fn = @create_atari_environment", "AtariPreprocessing.noop_max = 30")
-    unread = load_config([], bindings, EVERYTHING).unread()
+    unread = load_config([], bindings).unread()
     assert [*unread] == ["AtariPreprocessing.noop_max"]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from async_wrappers.console import in_pipeline
+from async_wrappers.printing import in_pipeline
 from tests.worlds.made_up_sweep import made_up_sweep
 
 ROOT = Path(__file__).parents[2]

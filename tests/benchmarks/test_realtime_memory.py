@@ -8,7 +8,7 @@ from pathlib import Path
 import gin
 import pytest
 
-from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.create_runner import create_runner
 from benchmarks.studies.realtime_memory import ENVIRONMENTS, STUDY, TASKS, interval_95, load, table
 
 

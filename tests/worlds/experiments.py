@@ -10,11 +10,11 @@ from typing import Any
 import gymnasium as gym
 import torch
 
-import async_wrappers.agents.configurables
-import async_wrappers.configurables
+import async_wrappers.agents.configurables  # registers what gin files name
+import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import load_config
-from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -54,8 +54,7 @@ QUICK_LIVE = (
 
 def load_gin(*files: str, bindings: Sequence[str] = ()) -> None:
     """Replace gin's configuration by that of files of this project and bindings."""
-    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(files, bindings, names, search_paths=[ROOT])
+    load_config(files, bindings, search_paths=[ROOT])
 
 
 def drifting(delay: int = 2, noops: int = 1, name: str = "Drifting-v0", **arguments: Any) -> Environment:

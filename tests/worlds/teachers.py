@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import save_config
-from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.reincarnation.student import VIEW, Phase, ReincarnatedAgent
 from tests.worlds.agents import hyperparameters

@@ -24,15 +24,15 @@ from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
-from async_wrappers.agents.experiment.vector import VectorRunner
+from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.vector import VectorAgent
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
@@ -397,7 +397,7 @@ SMALL = (
 
 
 def make(base_dir: Path, *bindings: str, name: str = "cartpole_no_velocity") -> Any:
-    from async_wrappers.agents.experiment.live import create_runner
+    from async_wrappers.agents.create_runner import create_runner
 
     load_gin(f"configs/vtrace/{name}.gin", bindings=[*SMALL, *bindings])
     return create_runner(base_dir)
@@ -504,7 +504,7 @@ def test_a_run_begins_warm_under_new_settings(tmp_path: Path) -> None:
 
 def live(name: str, base_dir: Path, *bindings: str) -> list[Any]:
     """The learners that a live run of a file ends with."""
-    from async_wrappers.agents.experiment.live import create_runner
+    from async_wrappers.agents.create_runner import create_runner
 
     every = (
         "AsyncRunner.backend = 'virtual'",

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
+import async_wrappers.agents.configurables  # noqa: F401  # registers what gin files name
 from async_wrappers.agents.actor_critic.terms import (
     KLCost,
     KLMask,
@@ -28,7 +29,6 @@ from async_wrappers.agents.actor_critic.terms import (
     ValueCloning,
 )
 from async_wrappers.agents.actor_critic.vtrace import VTrace
-from async_wrappers.agents.configurables import CONFIGURABLES
 from async_wrappers.agents.experiment.config import ConfigError, load_config
 from async_wrappers.agents.learning import LossOutput, Networks
 from async_wrappers.agents.losses.actor_critic import masked_mean
@@ -295,14 +295,14 @@ def test_a_flat_name_of_before_is_refused_with_the_new_binding(
         make(**{name: default})
     sentence = re.escape(f"VTraceAgent has no parameter {name!r} any more: {remedy}")
     with pytest.raises(ConfigError, match=sentence):
-        load_config([], [f"VTraceAgent.{name} = {other}"], CONFIGURABLES)
+        load_config([], [f"VTraceAgent.{name} = {other}"])
     saved = tmp_path / "config.gin"
     saved.write_text(f"VTraceAgent.{name} = {other}\nVTraceAgent.batch_size = 7\n")
     with pytest.raises(ConfigError, match=r"config\.gin \(line 1\): " + sentence):
-        load_config([], [], CONFIGURABLES, saved=saved)
+        load_config([], [], saved=saved)
     # A run that did without the term goes on.
     saved.write_text(f"VTraceAgent.{name} = {default!r}\nVTraceAgent.batch_size = 7\n")
-    load_config([], [], CONFIGURABLES, saved=saved)
+    load_config([], [], saved=saved)
     assert gin.query_parameter("VTraceAgent.batch_size") == 7
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, Graph, MultiBinary, Sequence, Text
 
-import async_wrappers.agents.configurables
-import async_wrappers.configurables
+import async_wrappers.agents.configurables  # registers what gin files name
+import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.experiment.config import ConfigError, load_config
 from async_wrappers.agents.registry import create_agent
@@ -116,8 +116,7 @@ def test_an_id_of_atari_names_what_makes_it(game: str) -> None:
     )
     advised = re.findall(r"\w+\.\w+ = [^ ,]+", message)
     assert len(advised) == 2
-    things = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config([], advised, things)
+    load_config([], advised)
     env = gin.get_bindings("Runner")["create_environment_fn"]()
     assert env.unwrapped.spec.id == f"ALE/{game.removeprefix('ALE/')[:-3].removesuffix('Deterministic')}-v5"
 
@@ -134,14 +133,13 @@ def test_an_id_of_atari_names_what_makes_it(game: str) -> None:
     ],
 )
 def test_the_name_that_gin_is_said_to_mean_is_one(binding: str, pattern: str) -> None:
-    things = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
     with pytest.raises(ConfigError) as caught:
-        load_config([], [binding], things)
+        load_config([], [binding])
     found = re.search(pattern, str(caught.value))
     assert found, str(caught.value)
     wrong = re.search(r"\w+\.delai|RealtimeDeley|FrameStakObservation", binding)
     assert wrong
-    load_config([], [binding.replace(wrong[0], found[1])], things)
+    load_config([], [binding.replace(wrong[0], found[1])])
 
 
 def cart_pole() -> gym.Env[Any, Any]:

@@ -81,7 +81,7 @@ def test_a_run_remembers_where_its_module_was(place: Path, elsewhere: Path, call
 
 def test_a_notebook_loads_the_agent_from_anywhere(place: Path, elsewhere: Path, call: Any) -> None:
     begin(place, call)
-    code = "from async_wrappers.agents.experiment import load_agent\nload_agent('run', {0})\nprint('loaded')"
+    code = "from async_wrappers.agents.load import load_agent\nload_agent('run', {0})\nprint('loaded')"
     arguments = {f"['import {module_of(place)}']": 0, "trust=True": 0, "['RealtimeDelay.delay = 1']": 1}
     for given, expected in arguments.items():
         words = [sys.executable, "-c", code.format(given)]

@@ -11,14 +11,11 @@ import gymnasium as gym
 import pytest
 import torch
 
-import async_wrappers.agents.configurables
-import async_wrappers.configurables
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon
 from async_wrappers.agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from async_wrappers.agents.optimizers import create_optimizer
 
 ROOT = Path(__file__).parents[3]
-CONFIGURABLES = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +27,7 @@ def an_empty_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def load(*bindings: str, files: tuple[str, ...] = (), saved: Path | None = None) -> None:
-    load_config(files, bindings, CONFIGURABLES, saved=saved, search_paths=[ROOT])
+    load_config(files, bindings, saved=saved, search_paths=[ROOT])
 
 
 def learning_rate() -> float:

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import nn
 
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import save_config
-from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.report import compare_with_baselines, table, why_no_noop
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.networks.noisy import noisy_layers

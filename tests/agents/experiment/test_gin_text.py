@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import async_wrappers.agents.configurables
-import async_wrappers.configurables
+import async_wrappers.agents.configurables  # registers what gin files name
+import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.experiment.config import ConfigError, code_named, find_gin_files, load_config
 from async_wrappers.agents.experiment.gin_text import DELAYS, SIMULATIONS, code_in, strangers
-from async_wrappers.agents.experiment.load import load_agent
 from async_wrappers.agents.experiment.runner import Runner
+from async_wrappers.agents.load import load_agent
 from tests.worlds.command_line import call, in_a_process, place, refused
 
 __all__ = ["call", "place"]
@@ -257,8 +257,7 @@ def an_empty_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 def schedule(*gin_files: str, bindings: tuple[str, ...] = ()) -> tuple[int, int]:
     """The delay and the no-ops that gin files bind."""
-    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config(gin_files, bindings, names, search_paths=[ROOT])
+    load_config(gin_files, bindings, search_paths=[ROOT])
     return gin.query_parameter("RealtimeDelay.delay"), gin.query_parameter("RealtimeDelay.noops")
 
 

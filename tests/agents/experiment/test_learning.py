@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import async_wrappers.agents.configurables
-import async_wrappers.configurables
+import async_wrappers.agents.configurables  # registers what gin files name
+import async_wrappers.configurables  # noqa: F401
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import load_config
 from async_wrappers.agents.experiment.evaluate import difference_interval
-from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.report import Row, compare_with_baselines
 from async_wrappers.agents.experiment.runner import Runner
 
@@ -21,8 +21,7 @@ SOLVED = 195.0  # Gymnasium's mark for CartPole, there over 100 episodes of at m
 
 def trained(base_dir: Path, seed: int, *bindings: str, agent: str = "dqn") -> list[float]:
     """The returns of a run's final evaluation."""
-    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config([f"configs/{agent}/cartpole.gin"], [f"Runner.seed = {seed}", *bindings], names, search_paths=[ROOT])
+    load_config([f"configs/{agent}/cartpole.gin"], [f"Runner.seed = {seed}", *bindings], search_paths=[ROOT])
     runner: Runner = create_runner(base_dir)
     runner.run_experiment()
     row: Row = compare_with_baselines(runner)[-1]

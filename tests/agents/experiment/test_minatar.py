@@ -9,7 +9,7 @@ import gin
 import pytest
 import torch
 
-from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.networks.q_network import count_parameters
 from tests.worlds.experiments import load_gin

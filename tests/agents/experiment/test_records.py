@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.metrics import (
     EPISODES,
     EpisodeRow,

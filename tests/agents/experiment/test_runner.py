@@ -20,13 +20,13 @@ import torch
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.agent import RandomAgent
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment import ending
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
 from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.episode import Phase, episode_seed
 from async_wrappers.agents.experiment.evaluate import evaluate
-from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
 from async_wrappers.agents.files import OtherFormat, read_index

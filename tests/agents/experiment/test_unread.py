@@ -12,23 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import async_wrappers.agents.configurables
-import async_wrappers.configurables
+import async_wrappers.agents.configurables  # registers what gin files name
+import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.cli import evaluate, record, sweep, train
 from async_wrappers.agents.cli.command_line import COMMANDS
 from async_wrappers.agents.cli.configuration import load_gin
 from async_wrappers.agents.cli.flags import Parser
+from async_wrappers.agents.create_runner import SCHEDULES
 from async_wrappers.agents.experiment.config import load_config
-from async_wrappers.agents.experiment.live import SCHEDULES
-from async_wrappers.agents.experiment.unread import Given, LoadedConfig, gin_name
+from async_wrappers.agents.experiment.unread import Given, LoadedConfig, ours_by_name
 from async_wrappers.agents.registry import AGENTS, BASELINES
 from async_wrappers.agents.sweep.grid import make_points
 from async_wrappers.agents.sweep.plan import Sweep
 from async_wrappers.configurables import WRAPPERS
 from tests.worlds.experiments import ROOT
 
-KNOWN = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-BY_NAME = {gin_name(thing): thing for thing in KNOWN}
+BY_NAME = ours_by_name()
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").glob("**/*.gin"))
 CARTPOLE, ATARI, LIVE = "configs/dqn/cartpole.gin", "configs/dqn/atari.gin", "configs/live/cartpole.gin"
 AGENT = "create_agent.agent_name = {!r}".format
@@ -36,7 +35,7 @@ ALL_AGENTS = (*AGENTS, *BASELINES)
 
 
 def load(*bindings: str, files: tuple[str, ...] = (CARTPOLE,)) -> LoadedConfig:
-    return load_config(files, bindings, KNOWN, search_paths=[ROOT])
+    return load_config(files, bindings, search_paths=[ROOT])
 
 
 def unread(*bindings: str, files: tuple[str, ...] = (CARTPOLE,)) -> dict[str, str]:
@@ -204,7 +203,7 @@ class TestWhatMayBeRead:
         for choice in choices:
             for file in (CARTPOLE, "configs/default.gin"):
                 every = [each for each in every if each.owner not in read]
-                never_read = LoadedConfig(BY_NAME, every, load(*choice, files=(file,)).texts).unread().keys()
+                never_read = LoadedConfig(every, load(*choice, files=(file,)).texts).unread().keys()
                 read |= {each.owner for each in every if each.name not in never_read}
         assert read == set(BY_NAME)
 

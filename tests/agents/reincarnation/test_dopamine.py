@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, RealtimeDelay
-from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.reincarnation.dopamine_replay import DopamineReplay
 from async_wrappers.agents.reincarnation.tensor_bundle import crc32c, read_tensors

@@ -9,8 +9,8 @@ import gin
 import pytest
 import torch
 
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import save_config
-from async_wrappers.agents.experiment.live import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import compare_with_baselines, table
 from async_wrappers.agents.networks.q_network import count_parameters

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_wrappers.agents.acting.decisions import Decision
-from async_wrappers.agents.experiment.load import load_agent
 from async_wrappers.agents.learning import Networks
+from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.losses.teaching import conservative, large_margin
 from async_wrappers.agents.reincarnation.dqfd import DQfD
 from async_wrappers.agents.reincarnation.jsrl import JSRL

@@ -16,10 +16,10 @@ import torch
 from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
-from async_wrappers.agents.experiment.load import load_agent
 from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length
+from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.reincarnation import runner as runner_module
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher, train_teacher
 from async_wrappers.agents.reincarnation.student import VIEW
@@ -444,7 +444,7 @@ def test_a_random_teacher_teaches_for_tests(tmp_path: Path) -> None:
 
 def test_a_run_without_a_teacher_is_refused(tmp_path: Path) -> None:
     load_gin("configs/reincarnation/qdagger_dqn_cartpole.gin")
-    from async_wrappers.agents.experiment.live import create_runner
+    from async_wrappers.agents.create_runner import create_runner
 
     with pytest.raises(ValueError, match="teacher_checkpoint_dir must be bound to the directory of a run"):
         create_runner(tmp_path).resume()

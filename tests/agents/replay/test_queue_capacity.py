@@ -25,8 +25,8 @@ from async_wrappers.agents.replay.sources import SourceSpec
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.vector import VectorAgent
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.latency import Uniform
 
 SPACE = Box(-1.0, 1.0, (1,), np.float32)

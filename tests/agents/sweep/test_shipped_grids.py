@@ -10,8 +10,8 @@ from pathlib import Path
 import gin
 import pytest
 
-import async_wrappers.agents.configurables
-import async_wrappers.configurables
+import async_wrappers.agents.configurables  # registers what gin files name
+import async_wrappers.configurables  # noqa: F401
 from async_wrappers.agents.experiment.config import load_config
 from async_wrappers.agents.networks.q_network import PRESETS
 from async_wrappers.agents.sweep.grid import Point, make_points
@@ -31,8 +31,7 @@ def no_bindings() -> Iterator[None]:
 
 
 def points(name: str, seeds: int = 3) -> list[Point]:
-    names = (*async_wrappers.agents.configurables.CONFIGURABLES, *async_wrappers.configurables.CONFIGURABLES)
-    load_config([f"configs/sweeps/{name}.gin"], [], names, search_paths=[ROOT])
+    load_config([f"configs/sweeps/{name}.gin"], [], search_paths=[ROOT])
     settings = Sweep()
     assert settings.seeds == seeds
     return make_points(settings.grid, settings.arms, settings.exclude)

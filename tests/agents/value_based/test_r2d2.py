@@ -14,7 +14,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.learning import Networks
 from async_wrappers.agents.networks.q_network import create_network
@@ -22,8 +22,8 @@ from async_wrappers.agents.networks.sequence_network import LSTMCore, create_rec
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.agents.vector import VectorAgent
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.agents.vector_agent import VectorAgent
+from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv

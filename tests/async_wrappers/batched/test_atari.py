@@ -13,7 +13,7 @@ pytest.importorskip("ale_py")
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay, create_atari_environment, create_atari_vector
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.protocol import BatchedEnvs
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.testing.batched import BatchedEnvsContract
 
 SHORT: dict[str, Any] = {"sticky_actions": False, "terminal_on_life_loss": True}  # Breakout: about 30 steps at random

@@ -13,7 +13,7 @@ from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.protocol import BatchedEnvs, Shown
-from async_wrappers.batched.vector import VectorEnvs, seeds_of
+from async_wrappers.batched.vector_envs import VectorEnvs, seeds_of
 from async_wrappers.testing.batched import BatchedEnvsContract
 from tests.worlds.seeded_env import SeededEnv
 

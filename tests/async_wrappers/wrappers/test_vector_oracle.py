@@ -196,7 +196,7 @@ def by_the_wrapper(
 @given(world=WORLDS, name=st.sampled_from(list(DEFAULTS)))
 def test_each_sub_environment_lives_by_the_three_rules_between_common_boundaries(world: World, name: str) -> None:
     default_action, rule = DEFAULTS[name]
-    if world.own_mode is DISABLED:  # the user resets: see test_vector.py, on the identity
+    if world.own_mode is DISABLED:  # the user resets: see test_vector_delay.py, on the identity
         world = World(world.delay, world.noops, world.subs, SAME_STEP, world.steps, world.reuse)
     returned, received = by_the_wrapper(world, default_action)
     for sub, steps, actions in zip(world.subs, returned, received, strict=True):

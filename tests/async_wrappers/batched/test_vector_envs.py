@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.batched.double_buffered import DoubleBuffered
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.seeded_env import SeededEnv
 

@@ -16,15 +16,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.episode import Phase, episode_seed
-from async_wrappers.agents.experiment.live import create_runner
-from async_wrappers.agents.experiment.load import load_agent
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import draw_learning_curve
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
-from async_wrappers.agents.experiment.vector import NumberedEpisodes, VectorRunner
+from async_wrappers.agents.experiment.vector_runner import NumberedEpisodes, VectorRunner
+from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.turn_based import TurnBasedAgent
-from async_wrappers.agents.vector import VectorAgent
+from async_wrappers.agents.vector_agent import VectorAgent
 from tests.worlds.duels_env import Duels
 from tests.worlds.experiments import load_gin, timeless
 from tests.worlds.plain_data import assert_identical, differs

@@ -1,9 +1,10 @@
-"""Several learners of a run on one machine, each a process with a share of the environments (`VectorRunner.learners`).
+"""The training loop on many environments, round by round (`Share.train`): of one learner, or of several of a machine.
 
-Each learner has the weights, a share of the environments and what was stored of them. An update is made when every
-learner owes one: each computes the gradient of its own batch, the gradients are averaged by `torch.distributed` (gloo),
-and each steps its own copy of the weights with the same average, so that the copies stay the same bit for bit. Learners
-wait for one another at updates alone. A learner that owes an update does not play on until it is made.
+Several learners are a process each (`VectorRunner.learners`). Each has the weights, a share of the environments and
+what was stored of them. An update is made when every learner owes one: each computes the gradient of its own batch, the
+gradients are averaged by `torch.distributed` (gloo), and each steps its own copy of the weights with the same average,
+so that the copies stay the same bit for bit. Learners wait for one another at updates alone. A learner that owes an
+update does not play on until it is made.
 
 So a run follows from its seed and the number of learners. The first learner is the process of the run, which evaluates
 and writes checkpoints; the others do as it says::
@@ -38,7 +39,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from async_wrappers.agents.diverged import DivergedError
-from async_wrappers.agents.vector import Ended, Meters, ShownRows, VectorAgent
+from async_wrappers.agents.vector_agent import Ended, Meters, ShownRows, VectorAgent
 
 __all__ = ["Group", "LearnerFailed", "OtherLearners", "Share", "Trained"]
 

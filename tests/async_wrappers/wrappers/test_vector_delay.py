@@ -1,4 +1,4 @@
-"""Tests of async_wrappers/wrappers/vector.py: a table worked by hand, then one behaviour at a time.
+"""Tests of async_wrappers/wrappers/vector_delay.py: a table worked by hand, then one behaviour at a time.
 
 See test_vector_oracle.py for the three rules on random vectors, schedules and ends.
 """
@@ -29,7 +29,7 @@ from gymnasium.wrappers.vector import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import async_wrappers.wrappers.vector
+import async_wrappers.wrappers.vector_delay
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from tests.worlds.hashing_policy import DEFAULTS, policy
 from tests.worlds.recording_env import EPISODE, FRAME, NOOP, RecordingEnv
@@ -794,7 +794,7 @@ def test_the_info_of_an_end_in_mid_step_is_kept() -> None:
 
 
 def test_the_example_of_the_docstring_prints_what_it_says() -> None:
-    results = doctest.testmod(async_wrappers.wrappers.vector)
+    results = doctest.testmod(async_wrappers.wrappers.vector_delay)
     assert results.attempted > 5
     assert results.failed == 0
 

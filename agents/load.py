@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import torch
 
+import async_wrappers.agents.configurables  # noqa: F401  # for its effect: a run's configuration names them
 from async_wrappers.agents.agent import Agent
-from async_wrappers.agents.configurables import CONFIGURABLES
-from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, own_places
-from async_wrappers.agents.experiment.gin_text import add_places
-from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.experiment.other_run import trained_agent
 
 __all__ = ["load_agent"]
 
@@ -27,7 +23,8 @@ def load_agent(
     Neither depends on gin any more, whose configuration is the caller's again afterwards, as it was before.
 
     Example:
-        >>> from async_wrappers.agents.experiment import load_agent, play_episode
+        >>> from async_wrappers.agents.experiment import play_episode
+        >>> from async_wrappers.agents.load import load_agent
         >>> agent, env = load_agent("results/run", ["RealtimeDelay.delay = 4"])  # doctest: +SKIP
         >>> play_episode(agent, env, seed=0).score  # doctest: +SKIP
 
@@ -48,20 +45,4 @@ def load_agent(
         ValueError: There is no run, no good checkpoint, a binding that does not fit, or a configuration that imports
             what nobody has named; nothing of it has run then.
     """
-    base_dir, checkpoint = Path(base_dir), None
-    if base_dir.is_file():
-        base_dir, checkpoint = base_dir.parent.parent, base_dir
-    if not (base_dir / CONFIG).is_file():
-        raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
-    add_places(own_places(base_dir / CONFIG, [], gin_bindings, (), trust=trust))
-    threads = torch.get_num_threads()
-    try:
-        with empty_gin():
-            trusted = None if trust else tuple(sys.modules)
-            load_config([], gin_bindings, CONFIGURABLES, saved=base_dir / CONFIG, trusted=trusted)
-            runner = create_runner(base_dir)
-            agent = runner.trained_agent(checkpoint)
-    finally:
-        torch.set_num_threads(threads)  # the run's hold inside alone
-    agent.eval_mode = True
-    return agent, runner.environment
+    return trained_agent(Path(base_dir), gin_bindings, trust=trust)

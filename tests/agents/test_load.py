@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import torch
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.experiment import load_agent, play_episode
+from async_wrappers.agents.create_runner import create_runner
+from async_wrappers.agents.experiment import play_episode
 from async_wrappers.agents.experiment.config import ConfigError, empty_gin, save_config
 from async_wrappers.agents.experiment.episode import Phase, episode_seed
-from async_wrappers.agents.experiment.live import create_runner
+from async_wrappers.agents.load import load_agent
 from tests.worlds.experiments import load_gin
 
-ROOT = Path(__file__).parents[3]
 MODULES = (async_wrappers.agents.configurables, async_wrappers.configurables)
 QUICK = (
     *(f"import {module.__name__}" for module in MODULES),
@@ -34,6 +35,15 @@ QUICK = (
     "DQNAgent.epsilon_eval = 0.3",
     "MLPTorso.hidden = (8,)",
 )
+
+
+@pytest.fixture(autouse=True)
+def no_bindings() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    gin.clear_config()
+    yield
+    gin.clear_config()
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

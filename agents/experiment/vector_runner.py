@@ -33,8 +33,8 @@ from async_wrappers.agents.experiment.episode import (
     episode_seed,
     is_game_over,
 )
-from async_wrappers.agents.experiment.learners import Group, OtherLearners, Share, Trained
 from async_wrappers.agents.experiment.metrics import EpisodeRow
+from async_wrappers.agents.experiment.rounds import Group, OtherLearners, Share, Trained
 from async_wrappers.agents.experiment.runner import (
     DifferentExperiment,
     Length,
@@ -46,7 +46,7 @@ from async_wrappers.agents.experiment.runner import (
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_flags, with_gin_values
-from async_wrappers.agents.vector import Ended, Meters, Rows, VectorAgent
+from async_wrappers.agents.vector_agent import Ended, Meters, Rows, VectorAgent
 
 __all__ = ["NumberedEpisodes", "VectorRunner"]
 

@@ -17,17 +17,17 @@ from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import Decision, Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon, per_actor_epsilon
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
-from async_wrappers.agents.experiment.vector import NumberedEpisodes
+from async_wrappers.agents.experiment.vector_runner import NumberedEpisodes
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.replay.ring import FINAL, TERMINAL
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import LearnerInterface, Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
-from async_wrappers.agents.vector import Ended, VectorAgent
+from async_wrappers.agents.vector_agent import Ended, VectorAgent
 from async_wrappers.batched import Shown
 from async_wrappers.batched.double_buffered import DoubleBuffered
-from async_wrappers.batched.vector import VectorEnvs
+from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.worlds.agents import FAMILY, hyperparameters, tiny
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv

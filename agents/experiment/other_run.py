@@ -1,0 +1,76 @@
+"""The runner of another run than that which gin is bound for: a run that is loaded, or a teacher that is trained."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+
+from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, own_places
+from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places
+from async_wrappers.agents.experiment.unread import ByName
+
+__all__ = ["other_run", "trained_agent"]
+
+_create_runner = ByName("agents.create_runner")
+
+
+@contextmanager
+def other_run(
+    base_dir: Path,
+    gin_file: str | None = None,
+    gin_bindings: Sequence[str] = (),
+    *,
+    own_bindings: Sequence[str] = (),
+    trust: bool = False,
+) -> Iterator[Any]:
+    """Make the runner of a directory, while gin holds the configuration of its run; the caller's comes back afterwards.
+
+    Args:
+        base_dir: The run's directory, whose configuration is taken if it has one.
+        gin_file: The configuration otherwise.
+        gin_bindings: The user's, which win over both.
+        own_bindings: The program's, which win over all.
+        trust: Let the directory's configuration import any module, and not those alone that are imported already.
+
+    Raises:
+        ConfigError: The configuration cannot be used.
+    """
+    saved, threads = base_dir / CONFIG, torch.get_num_threads()
+    files = [] if gin_file is None or saved.is_file() else [gin_file]
+    try:
+        with empty_gin():
+            load_config(
+                files,
+                gin_bindings,
+                own_bindings=own_bindings,
+                saved=saved,
+                search_paths=[PACKAGE] if files else [],
+                trusted=None if trust else tuple(sys.modules),
+            )
+            yield _create_runner(base_dir)
+    finally:
+        torch.set_num_threads(threads)  # the run's hold inside alone
+
+
+def trained_agent(
+    path: Path,
+    gin_bindings: Sequence[str] = (),
+    *,
+    trust: bool = False,
+) -> tuple[Agent, gym.Env[Any, Any]]:
+    """Return the agent of a run, in evaluation, and its environment; see `async_wrappers.agents.load.load_agent`."""
+    base_dir, checkpoint = (path.parent.parent, path) if path.is_file() else (path, None)
+    if not (base_dir / CONFIG).is_file():
+        raise ValueError(f"base_dir must hold a run (a {CONFIG}), got {str(base_dir)!r}")
+    add_places(own_places(base_dir / CONFIG, [], gin_bindings, (), trust=trust))
+    with other_run(base_dir, None, gin_bindings, trust=trust) as runner:
+        agent: Agent = runner.trained_agent(checkpoint)
+    agent.eval_mode = True
+    return agent, runner.environment

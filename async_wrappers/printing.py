@@ -1,0 +1,58 @@
+"""What a command prints: in any encoding, and into a pipe whose reader may go."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import TextIO
+
+__all__ = ["in_pipeline", "let_all_be_printed"]
+
+
+def let_all_be_printed() -> None:
+    r"""Let output that its encoding does not have, such as a directory's name, be printed as ``\xe9``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            with suppress(OSError):  # it is closed, as in a process without a terminal
+                stream.reconfigure(errors="backslashreplace")
+
+
+def in_pipeline(command: Callable[[], int]) -> int | str | None:
+    """Run a command, and return what to exit with: 141 if the reader of its output has gone, as in ``... | head``.
+
+    A shell gives 141 (128 + SIGPIPE) for a program that SIGPIPE ends. Python ignores that signal, and has to: a worker
+    that dies closes its pipes too, which must not end the run.
+
+    Args:
+        command: Returns the exit code, or raises SystemExit.
+
+    Raises:
+        BrokenPipeError: It was another pipe than standard output and standard error.
+    """
+    try:
+        try:
+            code: int | str | None = command()
+        except SystemExit as ended:
+            code = ended.code
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what is left in the buffer; at Python's own end an error could not be caught
+        return code
+    except BrokenPipeError:
+        unread = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _has_no_reader(stream)]
+        if not unread:
+            raise
+        with open(os.devnull, "w") as nowhere:
+            for stream in unread:  # Python flushes them once more at its end
+                os.dup2(nowhere.fileno(), stream.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    poll = select.poll()
+    poll.register(stream, 0)  # an error and a hang-up are reported unasked
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
