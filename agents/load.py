@@ -1,4 +1,4 @@
-"""What a run has trained, for use outside `train.py`."""
+"""What a run has trained, for use outside `train.py`: `load_agent` loads it, and `play_episode` lets it play."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import gymnasium as gym
 
 import async_wrappers.agents.configurables  # noqa: F401  # for its effect: a run's configuration names them
 from async_wrappers.agents.agent import Agent
+from async_wrappers.agents.experiment.episode import play_episode
 from async_wrappers.agents.experiment.other_run import trained_agent
 
-__all__ = ["load_agent"]
+__all__ = ["load_agent", "play_episode"]
 
 
 def load_agent(
@@ -23,8 +24,7 @@ def load_agent(
     Neither depends on gin any more, whose configuration is the caller's again afterwards, as it was before.
 
     Example:
-        >>> from async_wrappers.agents.experiment import play_episode
-        >>> from async_wrappers.agents.load import load_agent
+        >>> from async_wrappers.agents.load import load_agent, play_episode
         >>> agent, env = load_agent("results/run", ["RealtimeDelay.delay = 4"])  # doctest: +SKIP
         >>> play_episode(agent, env, seed=0).score  # doctest: +SKIP
 

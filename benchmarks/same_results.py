@@ -153,8 +153,7 @@ REPLAYED = """
 import json, sys
 from pathlib import Path
 try:
-    from async_wrappers.agents.experiment import play_episode
-    from async_wrappers.agents.load import load_agent
+    from async_wrappers.agents.load import load_agent, play_episode
 except ModuleNotFoundError:  # an earlier commit
     try:
         from async_wrappers.agents.experiment import load_agent, play_episode

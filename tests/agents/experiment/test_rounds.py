@@ -1,4 +1,4 @@
-"""The training loop of many environments: several learners do what one does, with the same weights; none is left behind."""
+"""Several learners: what they do is what one does, with the same weights, and none of them is left behind."""
 
 from __future__ import annotations
 
