@@ -82,12 +82,11 @@ def main(argv: Sequence[str], imported: Callable[[], object] = lambda: None) -> 
             print("train.py: PyTorch is being imported ...", file=sys.stderr, flush=True)
         command = import_module(COMMANDS[name])
         imported()
-        parser = _parser(name, command)
-        options = _parse(parser, words)
-        if options.help:
-            print(parser.format_help(), end="")
-        else:
-            command.run(options)
+        try:
+            options = _parse(_parser(name, command), words)
+        except SystemExit:  # after --help
+            return 0
+        command.run(options)
     except KeyboardInterrupt as interrupt:
         print(f"\ninterrupted: {interrupt}" if interrupt.args else "\ninterrupted", file=sys.stderr)
         return 130

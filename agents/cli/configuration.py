@@ -13,7 +13,7 @@ from pathlib import Path
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
-from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, usage_errors, whole_number
+from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import (
     CONFIG,
@@ -55,11 +55,11 @@ def add_run_flags(parser: Parser, base_dir: str, *, seed: bool = True) -> None:
     parser.add_argument("--base_dir", metavar="DIR", help=base_dir)
     parser.add_argument("--gin_files", action="append", default=[], metavar="FILE", help=files)
     parser.add_argument("--gin_bindings", action="append", default=[], metavar="BINDING", help=bindings)
-    parser.add_argument("--allow_unread", action=Switch, help="accept bindings that nothing reads")
-    parser.add_argument("--trust", action=Switch, help="let the configuration in --base_dir import any module")
+    parser.add_switch("allow_unread", "accept bindings that nothing reads")
+    parser.add_switch("trust", "let the configuration in --base_dir import any module")
     if seed:
         same = "seed of everything; the same as binding Runner.seed"
-        parser.add_argument("--seed", type=whole_number(0), metavar="N", help=same)
+        parser.add_argument("--seed", type=at_least(0), metavar="N", help=same)
 
 
 def find_modules(options: Namespace, *, always: bool = False) -> None:

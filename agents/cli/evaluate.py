@@ -16,7 +16,7 @@ from async_wrappers.agents.cli.configuration import (
     refuse_without_display,
     render_bindings,
 )
-from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, usage_errors, whole_number
+from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
 from async_wrappers.agents.experiment.evaluate import words_of_equal_episodes
 from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
@@ -33,12 +33,12 @@ _REST = 2.0  # seconds between two looks for a new checkpoint
 def add_flags(parser: Parser) -> None:
     """Add the flags of ``evaluate``."""
     add_run_flags(parser, "directory of the run")
-    parser.add_argument("--episodes", type=whole_number(1), default=20, metavar="N", help="how many episodes (20)")
-    parser.add_argument("--render", action=Switch, help="show the game in a window")
-    parser.add_argument("--video", action=Switch, help="record each episode, in base_dir/videos")
+    parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
+    parser.add_switch("render", "show the game in a window")
+    parser.add_switch("video", "record each episode, in base_dir/videos")
     drawn = "draw actions from the policy (V-trace), where otherwise they are the likeliest"
-    parser.add_argument("--drawn", action=Switch, help=drawn)
-    parser.add_argument("--follow", action=Switch, help="evaluate each new checkpoint until the run that writes ends")
+    parser.add_switch("drawn", drawn)
+    parser.add_switch("follow", "evaluate each new checkpoint until the run that writes ends")
 
 
 def run(options: Namespace) -> None:

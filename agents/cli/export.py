@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.cli.configuration import add_run_flags, build_runner, existing_run, find_modules
-from async_wrappers.agents.cli.flags import Parser, UsageError, usage_errors, whole_number
+from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.export import export
 from async_wrappers.agents.schema import stacked
@@ -21,7 +21,7 @@ def add_flags(parser: Parser) -> None:
     add_run_flags(parser, "directory of the run")
     parser.add_argument("--output", metavar="FILE", help="the ONNX file; with memory, two are named after it")
     shown = "random observations that both are shown, and as many of the environment's (256)"
-    parser.add_argument("--observations", type=whole_number(1), default=256, metavar="N", help=shown)
+    parser.add_argument("--observations", type=at_least(1), default=256, metavar="N", help=shown)
 
 
 def run(options: Namespace) -> None:

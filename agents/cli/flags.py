@@ -17,18 +17,15 @@ from absl import logging
 
 __all__ = [
     "Parser",
-    "Switch",
     "UsageError",
     "add_score_flags",
+    "at_least",
     "first_line",
-    "number",
-    "one_of",
     "program",
     "usage_errors",
-    "whole_number",
 ]
 
-_ON, _OFF = {"true", "t", "1"}, {"false", "f", "0"}
+_TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 class UsageError(Exception):
@@ -87,26 +84,33 @@ class Parser(argparse.ArgumentParser):
     Args:
         command: The first word of the command line.
         description: For ``--help``.
+
+    Attributes:
+        refused: What is said of a flag that a user may expect here, by the flag.
+        flags: The command's flags.
     """
 
     def __init__(self, command: str, description: str) -> None:
         """See the class."""
-        # No abbreviations: one changes its meaning when a flag is added.
-        super().__init__(f"{program()} {command}", description=description, add_help=False, allow_abbrev=False)
         self.command = command
+        self.refused: dict[str, str] = {}
         self.flags: set[str] = set()
-        self._switches: dict[str, Switch] = {}
+        self._switches: set[str] = set()
         self._words: list[argparse.Action] = []
-        self._refused: dict[str, str] = {}
-        self.add_argument("--help", "-h", action="store_true", help="show this help")
+        # No abbreviations: one changes its meaning when a flag is added.
+        super().__init__(f"{program()} {command}", description=description, allow_abbrev=False)
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
         """Add a flag, as argparse does, and remember its spellings."""
         action = super().add_argument(*names, **settings)
         self.flags.update(action.option_strings)
-        if isinstance(action, Switch):
-            self._switches[action.on] = action
         return action
+
+    def add_switch(self, name: str, help: str) -> None:
+        """Add a flag that is on or off: ``--name``, ``--no-name``, ``--noname``, ``--name=true``, ``--name=false``."""
+        self.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=help)
+        self.set_defaults(**{name: False})
+        self._switches.add(name)
 
     def add_word(self, name: str, help: str, many: bool = False) -> None:
         """Add a word that the command needs, such as ``DIR``; after the parsing it is ``options.dir``.
@@ -116,25 +120,23 @@ class Parser(argparse.ArgumentParser):
             help: What it is.
             many: Whether there may be several; ``options.dir`` is then a list.
         """
-        # Optional for argparse, which would name a missing word without saying where it goes.
+        # Optional for argparse, which would name a missing word before a flag that is wrong.
         self._words.append(self.add_argument(name.lower(), metavar=name, nargs="*" if many else "?", help=help))
-
-    def refuse(self, flag: str, sentence: str) -> None:
-        """Refuse a flag that a user may expect here with a sentence of its own."""
-        self._refused[flag] = sentence
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the values of the flags and words.
 
         Raises:
             UsageError: The words are wrong; the error has the flag that the command does not have.
+            SystemExit: ``--help`` was asked for, and is printed.
         """
         options, rest = self.parse_known_intermixed_args([self._spelled(word) for word in words])
-        if options.help:
-            return options
-        for word in rest:
-            if word.startswith("-"):
-                raise self._unknown(word.partition("=")[0])
+        for flag in (word.partition("=")[0] for word in rest if word.startswith("-")):
+            if flag in self.refused:
+                raise UsageError(f"{flag} {self.refused[flag]}")
+            close = get_close_matches(flag, self.flags, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"{self.prog} --help lists its flags"
+            raise UsageError(f"{self.command} has no flag {flag}; {hint}", flag)
         if rest:
             raise UsageError(f"{rest[0]!r} belongs to no flag; gin_files and gin_bindings are repeated for each value")
         if any(getattr(options, action.dest) in (None, []) for action in self._words):
@@ -144,81 +146,37 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def _spelled(self, word: str) -> str:
-        """Return a flag written --like-this as --like_this, and a switch as it was added; other words as they are."""
-        if not re.match(r"--[a-z]", word):
+        """Return a flag as it was added: written --like_this, and a switch without a value; other words as they are."""
+        found = re.match(r"--([a-z][\w-]*)(=?)", word)
+        if found is None:
             return word
-        name, equals, value = word.partition("=")
-        name = name.replace("-", "_").replace("__", "--", 1)
-        if equals and name in self._switches:
-            return self._switches[name].spelling(value)
-        if (negative := name.replace("--no_", "--no", 1)) in self.flags:
-            name = negative
-        return name + equals + value
-
-    def _unknown(self, flag: str) -> UsageError:
-        if flag in self._refused:
-            return UsageError(f"{flag} {self._refused[flag]}")
-        close = get_close_matches(flag, self.flags, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"{self.prog} --help lists its flags"
-        return UsageError(f"{self.command} has no flag {flag}; {hint}", flag)
+        name, value = found[1].replace("-", "_"), word[found.end() :]
+        bare = re.sub("^no_?", "", name)
+        if name in self._switches and found[2]:
+            if value not in _TRUTH:
+                raise UsageError(f"--{name}: must be true or false, got {value!r}")
+            return f"--{name}" if _TRUTH[value] else f"--no-{name}"
+        return f"--{f'no-{bare}' if bare in self._switches and bare != name else name}{found[2]}{value}"
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse finds wrong."""
-        message = message.removeprefix("argument ").replace("expected one argument", "a value is missing")
-        raise UsageError(message)
-
-
-class Switch(argparse.Action):
-    """A flag that is on or off: ``--render``, ``--norender``; `Parser` takes ``--no-render``, ``--render=true`` too."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
-        """See the class."""
-        (self.on,) = option_strings
-        self.off = f"--no{self.on.removeprefix('--')}"
-        super().__init__([self.on, self.off], dest, nargs=0, default=False, **settings)
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
-    ) -> None:
-        """Set the value."""
-        setattr(namespace, self.dest, option_string == self.on)
-
-    def spelling(self, value: str) -> str:
-        """Return the flag that means ``--render=value``."""
-        if value not in _ON | _OFF:
-            raise UsageError(f"{self.on}: must be true or false, got {value!r}")
-        return self.on if value in _ON else self.off
+        raise UsageError(message.removeprefix("argument ").replace("expected one argument", "a value is missing"))
 
 
 def add_score_flags(parser: Parser) -> None:
     """Add the flags that say which scores are shown: of which metric, and which statistic of the seeds."""
     parser.add_argument("--metric", metavar="NAME", help="the metric (the final or training return)")
-    statistic = one_of("mean", "iqm")
-    parser.add_argument("--statistic", type=statistic, default="mean", metavar="mean|iqm", help="over seeds (mean)")
+    parser.add_argument("--statistic", choices=("mean", "iqm"), default="mean", help="over seeds (mean)")
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers from `least` on."""
-    return _parser(int, lambda value: value >= least, f"a whole number >= {least}")
-
-
-def number(least: float) -> Callable[[str], float]:
-    """Return a parser of finite numbers from `least` on."""
-    return _parser(float, lambda value: least <= value < math.inf, f"a number >= {least:g}")
-
-
-def one_of(*words: str) -> Callable[[str], str]:
-    """Return a parser of one of the words."""
-    return _parser(str, lambda text: text in words, f"one of {', '.join(words)}")
-
-
-def _parser(convert: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
-    """Return a parser that refuses a text which cannot be converted, or whose value does not fit."""
+def at_least(least: float) -> Callable[[str], Any]:
+    """Return a parser of finite numbers from `least` on, which are whole where `least` is an int."""
 
     def parse(text: str) -> Any:
         with suppress(ValueError):
-            if fits(value := convert(text)):
+            if least <= (value := type(least)(text)) < math.inf:
                 return value
-        raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
+        kind = "a whole number" if isinstance(least, int) else "a number"
+        raise argparse.ArgumentTypeError(f"must be {kind} >= {least:g}, got {text!r}")
 
     return parse

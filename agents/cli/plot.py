@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, add_score_flags, number, usage_errors
+from async_wrappers.agents.cli.flags import Parser, UsageError, add_score_flags, at_least, usage_errors
 from async_wrappers.agents.sweep.aggregate import aggregate_of, why_no_aggregate, write_aggregate
 from async_wrappers.agents.sweep.figures import (
     draw_aggregate,
@@ -34,13 +34,13 @@ def add_flags(parser: Parser) -> None:
     """Add the flags of ``plot``."""
     parser.add_word("DIR", "directory of a sweep, or of a run; several runs; or a directory that holds runs", many=True)
     add_score_flags(parser)
-    parser.add_argument("--wins", action=Switch, help="draw the share of episodes that were won, not their returns")
+    parser.add_switch("wins", "draw the share of episodes that were won, not their returns")
     parser.add_argument(
         "--output", metavar="DIR", help="where the figures of runs go (figures/ in the directory of all)"
     )
     parser.add_argument("--x", metavar="KEY", help="the key along the axis (the delay)")
     fps = "frames per second of workers against latency (60)"
-    parser.add_argument("--fps", type=number(1), default=60.0, metavar="FPS", help=fps)
+    parser.add_argument("--fps", type=at_least(1.0), default=60.0, metavar="FPS", help=fps)
 
 
 def run(options: Namespace) -> None:

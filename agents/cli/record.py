@@ -16,7 +16,7 @@ from async_wrappers.agents.cli.configuration import (
     refuse_without_display,
     render_bindings,
 )
-from async_wrappers.agents.cli.flags import Parser, UsageError, number, usage_errors, whole_number
+from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, usage_errors
 from async_wrappers.agents.cli.import_dataset import dataset_summary
 from async_wrappers.agents.experiment.demonstrations import Recording, bound_environment, record_agent, record_player
 from async_wrappers.agents.experiment.runner import Runner
@@ -30,9 +30,9 @@ def add_flags(parser: Parser) -> None:
     """Add the flags of ``record``."""
     parser.add_argument("--dataset", metavar="NAME_OR_DIR", help="a new dataset, an id or a directory")
     parser.add_argument("--player", metavar="PLAYER", help="human, random or MODULE:FUNCTION (human)")
-    parser.add_argument("--episodes", type=whole_number(1), default=20, metavar="N", help="how many episodes (20)")
+    parser.add_argument("--episodes", type=at_least(1), default=20, metavar="N", help="how many episodes (20)")
     fps = "frames per second for a person (the environment's)"
-    parser.add_argument("--fps", type=number(1), metavar="FPS", help=fps)
+    parser.add_argument("--fps", type=at_least(1.0), metavar="FPS", help=fps)
     add_run_flags(parser, "directory of a run, whose agent plays")
 
 

@@ -17,7 +17,7 @@ from async_wrappers.agents.cli.configuration import (
     new_or_existing_dir,
     refuse_unread,
 )
-from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, program, usage_errors, whole_number
+from async_wrappers.agents.cli.flags import Parser, UsageError, at_least, program, usage_errors
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import ConfigError, bound_settings, code_named, refuse_strangers
 from async_wrappers.agents.experiment.gin_text import PACKAGE
@@ -39,14 +39,14 @@ def add_flags(parser: Parser) -> None:
     grid = "axis, such as 'RealtimeDelay.delay = 1, 8', repeated; instead of Sweep.grid"
     parser.add_argument("--grid", action="append", default=[], metavar="AXIS", help=grid)
     seeds = "seeds per point; the same as binding Sweep.seeds"
-    parser.add_argument("--seeds", type=whole_number(1), metavar="N", help=seeds)
-    parser.add_argument("--jobs", type=whole_number(1), metavar="N", help="trials at a time (the cores)")
-    parser.add_argument("--retry_failed", action=Switch, help="run trials again that failed before")
+    parser.add_argument("--seeds", type=at_least(1), metavar="N", help=seeds)
+    parser.add_argument("--jobs", type=at_least(1), metavar="N", help="trials at a time (the cores)")
+    parser.add_switch("retry_failed", "run trials again that failed before")
     parser.add_argument("--engine", default="local", metavar="NAME", help="local, or ray (the extra `ray`)")
     parser.add_argument("--address", metavar="ADDRESS", help="address of a Ray cluster (one of this machine's own)")
     new = "directory of the sweep, new or to be continued; without it a new one in results/"
     add_run_flags(parser, new, seed=False)
-    parser.refuse("--seed", "is for one run: a sweep derives its seeds; say how many with --seeds")
+    parser.refused["--seed"] = "is for one run: a sweep derives its seeds; say how many with --seeds"
 
 
 def run(options: Namespace) -> None:

@@ -12,7 +12,6 @@ Nothing in them is code. Every block and every tensor that is read is checked by
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["crc32c", "read_tensors"]
+__all__ = ["read_tensors"]
 
 _FOOTER, _TRAILER, _MAGIC = 48, 5, 0xDB4775248B80FB57
 _TYPES: Mapping[int, str] = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}
@@ -52,6 +51,13 @@ def read_tensors(path: Path, prefix: str = "") -> dict[str, npt.NDArray[Any]]:
         raise ValueError(f"{path} is no whole checkpoint of TensorFlow's ({error}): copy it again") from None
 
 
+def _checksum(content: bytes) -> int:
+    """Return the CRC-32C (Castagnoli) as LevelDB stores it."""
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c  # takes 0.2 s to import
+
+    return int(masked_crc32c(content))
+
+
 class _Damaged(Exception):
     """The file does not hold what its format says."""
 
@@ -65,7 +71,7 @@ def _tensor(name: str, entry: Mapping[int, Any], content: bytes) -> npt.NDArray[
         raise _Damaged(
             f"{name} of shape {shape} must have {kind.itemsize * math.prod(shape)} bytes, got {len(content)}"
         )
-    if _masked(crc32c(content)) != entry.get(6):
+    if _checksum(content) != entry.get(6):
         raise _Damaged(f"the checksum of {name} is wrong")
     return np.frombuffer(content, kind).reshape(shape)
 
@@ -100,7 +106,7 @@ def _block(index: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
     stored = index[offset : offset + size + _TRAILER]
     if len(stored) != size + _TRAILER or size < 4:
         raise _Damaged("its index is cut off")
-    if _masked(crc32c(stored[: size + 1])) != int.from_bytes(stored[-4:], "little"):
+    if _checksum(stored[: size + 1]) != int.from_bytes(stored[-4:], "little"):
         raise _Damaged("the checksum of its index is wrong")
     if stored[size]:
         raise _Damaged("its index is compressed, which TensorFlow's are not")
@@ -150,59 +156,3 @@ def _fields(message: bytes, repeated: int = 0) -> dict[int, Any]:
         else:
             fields[number] = value
     return fields
-
-
-# CRC-32C. A register that begins with zeros is linear in the bytes, so lanes of equal length are computed side by side
-# and joined: register(a + b) = shift(register(a), len(b)) ^ register(b), where shift appends bytes of zeros.
-
-_LANES = 4096
-_Matrix = npt.NDArray[np.uint32]  # [32], of a linear map: the image of each bit
-
-
-def crc32c(content: bytes) -> int:
-    """Return the CRC-32C of bytes (Castagnoli; RFC 3720, appendix B.4)."""
-    length = -(-len(content) // _LANES)
-    lanes = np.zeros(length * _LANES, np.uint8)
-    lanes[length * _LANES - len(content) :] = np.frombuffer(content, np.uint8)
-    columns = np.ascontiguousarray(lanes.reshape(_LANES, length).T)
-    register = np.zeros(_LANES, np.uint32)
-    for column in columns:
-        register = _TABLE[(register ^ column) & 0xFF] ^ (register >> 8)
-    shift = _shift(length)
-    while len(register) > 1:
-        register = _applied(shift, register[0::2]) ^ register[1::2]
-        shift = _applied(shift, shift)
-    ones = _applied(_shift(len(content)), np.array([0xFFFFFFFF], np.uint32))
-    return int(register[0] ^ ones[0]) ^ 0xFFFFFFFF
-
-
-def _masked(crc: int) -> int:
-    """Return a checksum as LevelDB stores it."""
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _table() -> npt.NDArray[np.uint32]:
-    table = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(0x82F63B78)
-    return table
-
-
-_TABLE = _table()
-
-
-def _applied(matrix: _Matrix, values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    bits = (values[:, None] >> np.arange(32, dtype=np.uint32)) & 1
-    images: npt.NDArray[np.uint32] = np.bitwise_xor.reduce(bits * matrix, axis=1)
-    return images
-
-
-@functools.lru_cache(maxsize=64)
-def _shift(length: int) -> _Matrix:
-    """Return what appending `length` bytes of zeros does to a register."""
-    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    if length == 0:
-        return bits
-    half = _shift(length // 2)
-    whole = _applied(half, half)
-    return _TABLE[whole & 0xFF] ^ (whole >> 8) if length % 2 else whole

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers.agents.cli.command_line import COMMANDS
-from async_wrappers.agents.cli.flags import Parser, Switch, UsageError, number, one_of, whole_number
+from async_wrappers.agents.cli.flags import Parser, UsageError, at_least
 from tests.worlds.command_line import ROOT, call, place, refused, start
 
 __all__ = ["call", "place"]
@@ -82,18 +82,16 @@ def parser() -> Parser:
     made = Parser("bake", "Bake bread.")
     made.add_word("A", "one")
     made.add_word("B", "another")
-    made.add_argument("--loaves", type=whole_number(1), default=3)
-    made.add_argument("--heat", type=number(0.5))
-    made.add_argument("--grain", type=one_of("rye", "oat"), default="rye")
+    made.add_argument("--loaves", type=at_least(1), default=3)
+    made.add_argument("--heat", type=at_least(0.5))
+    made.add_argument("--grain", choices=("rye", "oat"), default="rye")
     made.add_argument("--gin_files", action="append", default=[])
-    made.add_argument("--retry_failed", action=Switch)
+    made.add_switch("retry_failed", "bake again what burnt")
     return made
 
 
 def parsed(*words: str) -> Namespace:
-    options = parser().parse(words)
-    del options.help
-    return options
+    return parser().parse(words)
 
 
 class TestHelp:
@@ -199,7 +197,7 @@ class TestParsing:
             (["x", "y", "--heat", "nan"], "--heat: must be a number >= 0.5, got 'nan'"),
             (["x", "y", "--heat", "inf"], "--heat: must be a number >= 0.5, got 'inf'"),
             (["x", "y", "--heat", "hot"], "--heat: must be a number >= 0.5, got 'hot'"),
-            (["x", "y", "--grain", "rice"], "--grain: must be one of rye, oat, got 'rice'"),
+            (["x", "y", "--grain", "rice"], "--grain: invalid choice: 'rice' (choose from 'rye', 'oat')"),
             (["x", "y", "--loaves"], "--loaves: a value is missing"),
             (["x", "y", "--loave", "3"], "bake has no flag --loave; did you mean --loaves?"),
             (
@@ -207,7 +205,7 @@ class TestParsing:
                 "'no' belongs to no flag; gin_files and gin_bindings are repeated for each value",
             ),
             (["x", "y", "--retry_failed=no"], "--retry_failed: must be true or false, got 'no'"),
-            (["x", "y", "--noretry_failed=1"], "--retry_failed/--noretry_failed: ignored explicit argument '1'"),
+            (["x", "y", "--noretry_failed=1"], "--retry_failed/--no-retry_failed: ignored explicit argument '1'"),
         ],
     )
     def test_a_mistake_is_one_sentence(self, words: list[str], sentence: str) -> None:

@@ -30,7 +30,7 @@ from async_wrappers import AppliedActions, RealtimeDelay
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.reincarnation.dopamine_replay import DopamineReplay
-from async_wrappers.agents.reincarnation.tensor_bundle import crc32c, read_tensors
+from async_wrappers.agents.reincarnation.tensor_bundle import read_tensors
 from benchmarks.studies.dopamine_checkpoints import (
     CARTPOLE_HIGH,
     TOLERANCE,
@@ -189,24 +189,6 @@ def test_a_checkpoint_from_before_flaxs_linen_numbers_its_layers_through(tmp_pat
     tree = {**tree, "Dense_0": tree["Dense_3"], "Dense_1": tree["Dense_4"]}
     values = DopamineTeacher(path, Images()).values(np.moveaxis(states, -1, 1))
     np.testing.assert_allclose(values, nature_values(tree, states), atol=TOLERANCE)
-
-
-# The checksum.
-
-
-@given(st.binary(max_size=20_000))
-@settings(max_examples=30, deadline=None)
-def test_the_checksum_is_that_of_the_definition(content: bytes) -> None:
-    register = 0xFFFFFFFF
-    for byte in content:
-        register ^= byte
-        for _ in range(8):
-            register = (register >> 1) ^ (0x82F63B78 if register & 1 else 0)
-    assert crc32c(content) == register ^ 0xFFFFFFFF
-
-
-def test_the_checksum_of_the_standards_example() -> None:
-    assert crc32c(b"123456789") == 0xE3069283  # RFC 3720, appendix B.4, and the catalogue of CRCs
 
 
 # Which checkpoint, of which observations and actions.
