@@ -4,6 +4,15 @@
 if __name__ != "async_wrappers.agents":
     raise ImportError("import this package as async_wrappers.agents, not as agents")
 
-from async_wrappers.agents.extras import need_agents
+from importlib.util import find_spec
 
-need_agents(__name__)
+__all__ = ["LIBRARIES"]
+
+# What is imported, here or there, beyond what async_wrappers itself needs.
+LIBRARIES = ("absl", "attrs", "gin", "jinja2", "matplotlib", "scipy", "tensorboard", "torch", "tqdm")
+# Before a long import ends in the middle.
+if missing := [name for name in LIBRARIES if find_spec(name) is None]:
+    raise ModuleNotFoundError(
+        f"{__name__} needs the extra 'agents' (No module named {missing[0]!r}): pip install 'async-wrappers[agents]'",
+        name=__name__,
+    )

@@ -11,9 +11,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete, MultiDiscrete
 
-from async_wrappers.agents.acting.decisions import Decision, EpisodeClock
+from async_wrappers.agents.acting.decisions import EpisodeClock
 from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.spec import chunk_actions
+from async_wrappers.policy import Decision
 
 __all__ = ["Agent", "Demonstrable", "NoopAgent", "RandomAgent", "Report"]
 

@@ -22,10 +22,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.extras import extra
-from async_wrappers.agents.files import VERSION
 from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
 from async_wrappers.agents.schema import ArrayTree, each_array, space_without_tuples, stacked
+from async_wrappers.extras import extra
+from async_wrappers.version import __version__
 
 __all__ = ["ActsDifferently", "Agreement", "export"]
 
@@ -324,7 +324,7 @@ def _describe(model: Any, agent: Any, kind: str) -> None:
             {"name": name, "path": name.split("/")[1:], "shape": list(column.shape), "dtype": column.dtype.name}
             for name, column in tree.columns.items()
         ],
-        "version": VERSION,
+        "version": __version__,
     }
     if kind == "decide":
         (features,) = (entry for entry in model.graph.input if entry.name == "features")

@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
+from async_wrappers.version import __version__
+
 __all__ = [
     "FORMAT",
-    "VERSION",
     "Arrays",
     "DamagedReplay",
     "OtherFormat",
@@ -155,7 +156,6 @@ def _sync_directory(directory: Path) -> None:
 # Format 1 stated neither. Weights are read from either format; a run is continued from its own format alone.
 
 FORMAT = 2
-VERSION = "0.1.0"  # that of async_wrappers, which agents does not import
 
 
 class OtherFormat(ValueError):
@@ -164,7 +164,7 @@ class OtherFormat(ValueError):
 
 def stamp() -> dict[str, Any]:
     """Return what a file states about its format."""
-    return {"format": FORMAT, "version": VERSION}
+    return {"format": FORMAT, "version": __version__}
 
 
 def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, ...] = (FORMAT,)) -> None:
@@ -181,7 +181,7 @@ def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, .
     there, version = stated.get("format", 1), stated.get("version", "0.1.0 or older")
     if there not in readable:
         raise OtherFormat(
-            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {VERSION} goes on from "
+            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {__version__} goes on from "
             f"format {FORMAT} alone: continue with that version, or choose another --base_dir"
         )
 

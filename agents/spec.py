@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import gin
 import gymnasium as gym
@@ -32,13 +32,13 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector.utils import batch_space
 from torch import nn
 
-from async_wrappers.agents.acting.decisions import Decision, Policy
+from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.acting.in_workers import OneRow
 from async_wrappers.agents.schema import Compute, Reader, blank_observation
+from async_wrappers.policy import Policy
 
 __all__ = [
     "LearnerInterface",
-    "OnePolicy",
     "ReadyMade",
     "Spec",
     "WithGinValues",
@@ -54,16 +54,6 @@ __all__ = [
     "seeded",
     "with_gin_values",
 ]
-
-
-class OnePolicy(Protocol):
-    """A policy as a worker calls it: a pure function of one observation, the decision and the weights."""
-
-    def act(self, observation: Any, decision: Decision) -> Any:
-        """Return the environment's action."""
-
-    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        """Act on these arrays or tensors from now on; they are not copied."""
 
 
 class LearnerInterface:
@@ -185,7 +175,7 @@ class Spec:
         """Transitions that an update learns from."""
         return self.batch_size
 
-    def make_policy(self, number: int = 0, workers: int = 1) -> OnePolicy:
+    def make_policy(self, number: int = 0, workers: int = 1) -> Policy:
         """Make the policy of worker `number` of `workers`, with weights of its own."""
         raise TypeError(f"{type(self).__name__} must have a method make_policy(number, workers)")
 
@@ -193,7 +183,7 @@ class Spec:
         """Make learner `number` of `learners`, a `LearnerInterface`; all begin with the same weights."""
         raise TypeError(f"{type(self).__name__} must have a method make_learner(number, learners)")
 
-    def make_policy_of(self, learner: Any) -> Policy:
+    def make_policy_of(self, learner: Any) -> RowsPolicy:
         """Make the policy of a turn-based agent, which acts on the learner's weights.
 
         Raises:
@@ -244,7 +234,7 @@ class Spec:
         """
         raise ValueError(self._one_environment())
 
-    def make_vector_policy(self, learner: Any, num_envs: int) -> Policy:
+    def make_vector_policy(self, learner: Any, num_envs: int) -> RowsPolicy:
         """Make the policy of `num_envs` environments, which acts on R rows at a time on the learner's weights.
 
         Raises:
@@ -252,7 +242,7 @@ class Spec:
         """
         raise ValueError(self._one_environment())
 
-    def make_device_policy(self, learner: Any, num_envs: int, device: str) -> Policy:
+    def make_device_policy(self, learner: Any, num_envs: int, device: str) -> RowsPolicy:
         """Make the policy of `make_vector_policy` with a copy of the learner's weights on a device, as ``"cuda:1"``.
 
         Raises:
@@ -312,12 +302,12 @@ class Spec:
 class _Following(OneRow):
     """Loads the learner's weights before a decision if the learner has made an update since."""
 
-    def __init__(self, policy: OnePolicy, learner: Any) -> None:
+    def __init__(self, policy: Policy, learner: Any) -> None:
         super().__init__(policy)
         self._learner, self._updates = learner, -1
 
     def act(self, inputs: Any, state: Any, decisions: Any) -> Any:
-        """See `Policy.act`."""
+        """See `RowsPolicy.act`."""
         if self._updates != self._learner.updates:
             self._updates = self._learner.updates
             self._policy.load_weights(self._learner.weights(), self._updates)

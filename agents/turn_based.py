@@ -25,13 +25,14 @@ import gymnasium as gym
 import numpy as np
 from torch import Tensor
 
-from async_wrappers.agents.acting.decisions import Decision, EpisodeClock, Memory, Outcome, Policy, frames_per_decision
+from async_wrappers.agents.acting.decisions import EpisodeClock, Memories, Outcome, RowsPolicy, frames_per_decision
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import batch_of_one, copied, stacked
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
+from async_wrappers.policy import Decision
 
 __all__ = ["Overlap", "TurnBasedAgent"]
 
@@ -62,7 +63,7 @@ class TurnBasedAgent:
         self._stack: deque[Any] = deque(maxlen=spec.stack_size)
         self._blank = spec.blank()
         self.learner = spec.make_learner()
-        self.policy: Policy = spec.make_policy_of(self.learner)
+        self.policy: RowsPolicy = spec.make_policy_of(self.learner)
         self.times: PartTimes = getattr(self.learner, "times", None) or PartTimes()
         self._overlap: Overlap | None = None
         self._report: Report | None = None
@@ -147,7 +148,7 @@ class TurnBasedAgent:
         first = self._core is None
         core = self.policy.initial_state(1) if first else self._core  # type: ignore[attr-defined]
         action, reward = np.array([self._action]), np.array([self._reward], np.float32)
-        return Memory(core, action, reward, np.array([first]))
+        return Memories(core, action, reward, np.array([first]))
 
     def _note_executed(self, realtime: Mapping[str, Any] | None) -> None:
         """Keep which entries of the last decision's chunk were applied, where actions are chunks."""

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from async_wrappers.agents.acting.decisions import Decisions, Memory, Policy
+from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
 from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
@@ -247,7 +247,7 @@ class Rows:
         self.episode[env_ids] += shown.first + realtime["unreported_episodes"]
         return ended
 
-    def decide(self, shown: ShownRows, policy: Policy) -> npt.NDArray[Any]:
+    def decide(self, shown: ShownRows, policy: RowsPolicy) -> npt.NDArray[Any]:
         """Return an action for each row."""
         env_ids, start = shown.env_ids, shown.realtime["start"]
         at, first = _place(env_ids), env_ids[shown.first]
@@ -280,7 +280,7 @@ class Rows:
         action: npt.NDArray[Any] = output.action
         return action
 
-    def _memory(self, shown: ShownRows, at: Any, policy: Policy) -> Any:
+    def _memory(self, shown: ShownRows, at: Any, policy: RowsPolicy) -> Any:
         """Return what a policy with memory is given as its state; () for one without."""
         if not getattr(policy, "remembers", False):
             return ()
@@ -289,7 +289,7 @@ class Rows:
         # Before the first decisions there is none, in the shape of the action space.
         none = np.zeros((len(shown.env_ids), *(self._spec.action_space.shape or ())), np.int64)
         action = none if self._action is None else self._action[at]
-        return Memory(self._core[at], action, shown.reward.astype(np.float32), shown.first)
+        return Memories(self._core[at], action, shown.reward.astype(np.float32), shown.first)
 
     def running(self) -> dict[int, Any]:
         """Return the environments whose episode is under way, with the last observation that was decided on."""
@@ -422,7 +422,7 @@ class VectorAgent:
         self._copies = _copies(spec, self.learner, num_envs * learners, act_devices, act_sync_period)
         self._sync_period = act_sync_period
         self._begun = self._copied = 0  # updates in this process, and those whose weights the copies have
-        self.policy: Policy = self._copies or self._make_policy(self.learner)
+        self.policy: RowsPolicy = self._copies or self._make_policy(self.learner)
         self._priorities: ActorPriorities | None = spec.make_actor_priorities(num_envs)
         self.rows = Rows(spec, num_envs, False, number * num_envs, learners)
         self.meters = Meters()
@@ -668,7 +668,7 @@ class VectorAgent:
         if self._copies is None:
             self.policy = self._make_policy(self._overlap)
 
-    def _make_policy(self, learner: Any) -> Policy:
+    def _make_policy(self, learner: Any) -> RowsPolicy:
         return self.spec.make_vector_policy(learner, self.num_envs * self._learners)
 
 

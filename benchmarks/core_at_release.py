@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from async_wrappers import AsyncRunner
-from async_wrappers.agents.acting.decisions import Memory as Remembered
+from async_wrappers.agents.acting.decisions import Memories
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
@@ -119,7 +119,7 @@ def release(sizes: tuple[int, ...], times: int = 2_000) -> None:
         observation, memory = np.zeros(8, np.float32), Memory(None, 0.0, True, None)
         took: dict[str, list[int]] = {"encode": [], "release": [], "whole": []}
         rows, nothing = observation[None, None], np.zeros(1, np.float32)
-        of_one = Remembered(policy.policy.initial_state(1), nothing.astype(np.int64), nothing, nothing == 0)
+        of_one = Memories(policy.policy.initial_state(1), nothing.astype(np.int64), nothing, nothing == 0)
         with torch.inference_mode():
             for step in range(times):
                 decision = Decision(0, step, step, eval_mode=False)

@@ -15,11 +15,11 @@ import gymnasium as gym
 import pytest
 from gymnasium.error import DependencyNotInstalled
 
+from async_wrappers.agents import LIBRARIES
 from async_wrappers.agents.demonstrations.dataset import DatasetWriter, read_demonstrations
 from async_wrappers.agents.demonstrations.players import Keyboard
 from async_wrappers.agents.experiment.video import check_recordable
 from async_wrappers.agents.export import export
-from async_wrappers.agents.extras import AGENTS
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.sweep.run import sweep
 from async_wrappers.analysis.scaling import processes_needed, scaling_picture
@@ -118,7 +118,7 @@ def hidden(names: tuple[str, ...], code: str, *words: str) -> subprocess.Complet
     return subprocess.run([sys.executable, "-c", hide + code, *words], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("library", AGENTS)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_agents_without_one_of_its_libraries_is_refused_in_one_sentence(library: str) -> None:
     done = hidden((library,), "import async_wrappers.agents")
     sentence = f"async_wrappers.agents needs the extra 'agents' (No module named {library!r})"
@@ -145,7 +145,7 @@ def test_a_contract_without_one_of_its_libraries_is_refused_in_one_sentence(
 @pytest.mark.parametrize("words", [(), ("list",), ("evaluate", "--base_dir", "x"), ("--help",)], ids=str)
 def test_the_commands_on_a_bare_install_are_refused_in_one_line(words: tuple[str, ...]) -> None:
     code = "import runpy; sys.argv[0] = 'train.py'; runpy.run_path(sys.path[0] + '/train.py', run_name='__main__')"
-    done = hidden(AGENTS, code, *words)
+    done = hidden(LIBRARIES, code, *words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert done.stderr.startswith("train.py: async_wrappers.agents needs the extra 'agents' (No module named 'absl')")
 
@@ -161,7 +161,7 @@ def test_train_py_where_nothing_is_installed_is_one_line() -> None:
 
 def test_the_planner_needs_no_extra() -> None:
     code = "from async_wrappers import console; sys.exit(console.main(['async-wrappers', *sys.argv[1:]]))"
-    libraries = (*AGENTS, "ale_py", "cv2", "pyboy", "pygame")
+    libraries = (*LIBRARIES, "ale_py", "cv2", "pyboy", "pygame")
     done = hidden(libraries, code, "plan", "--latency-ms", "50", "--fps", "60", "--seconds", "2")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("latency")

@@ -1,4 +1,4 @@
-"""Decisions, and the contract of a policy: from rows of observations to rows of actions, as a pure function.
+"""Decisions, and the contract of a policy of rows: from rows of observations to rows of actions, as a pure function.
 
 A *row* is one decision's observation. A worker has one row at a time; a batch of environments has many. A policy holds
 weights and nothing that acting changes: what it remembers from decision to decision is its `state`, which it is given
@@ -16,34 +16,17 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from async_wrappers.policy import Decision
+
 __all__ = [
-    "Decision",
     "Decisions",
     "EpisodeClock",
-    "Memory",
+    "Memories",
     "Outcome",
-    "Policy",
     "PolicyOutput",
+    "RowsPolicy",
     "frames_per_decision",
 ]
-
-
-class Decision(NamedTuple):
-    """All that a policy may depend on besides the observation and its weights.
-
-    Attributes:
-        episode: Number of the episode among those of its mode (training or evaluation), from 0.
-        start: Frame of the episode whose observation is read.
-        frame: Training frames played before the decision starts, over all episodes; exploration schedules use it.
-        eval_mode: True in evaluation.
-        env_id: Number of the environment among those that are played side by side.
-    """
-
-    episode: int
-    start: int
-    frame: int
-    eval_mode: bool
-    env_id: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,8 +138,8 @@ class EpisodeClock:
         return Decision(episode, start, frame, self._eval_mode)
 
 
-class Memory(NamedTuple):
-    """What a policy with memory is given as its state, for R rows.
+class Memories(NamedTuple):
+    """What a policy with memory is given as its state, for R rows: `async_wrappers.policy.Memory` in arrays.
 
     Attributes:
         core: What it returned as its state for these environments' last decisions, [R, S].
@@ -185,8 +168,8 @@ class PolicyOutput(NamedTuple):
     extras: Mapping[str, npt.NDArray[Any]] | None = None
 
 
-class Policy(Protocol):
-    """A pure function of (inputs, state, decisions) and the weights.
+class RowsPolicy(Protocol):
+    """A pure function of (inputs, state, decisions) and the weights; a worker has it in a `WorkerPolicy`.
 
     One with memory has two further members: an attribute ``remembers``, True, and a method ``initial_state(rows)``,
     which returns the core that episodes begin with, [rows, S].
@@ -197,7 +180,7 @@ class Policy(Protocol):
 
         Args:
             inputs: Stacks of observations [R, k, *shape], or a dict of them.
-            state: `Memory`, which holds what the policy returned for these rows before; () without memory.
+            state: `Memories`, which holds what the policy returned for these rows before; () without memory.
             decisions: R of them.
         """
 

@@ -15,8 +15,9 @@ import gin
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.acting.decisions import Decision, Decisions
+from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.settings import SHARE, factory, must, number, settings, whole
+from async_wrappers.policy import Decision
 
 __all__ = [
     "DecisionRandom",

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from async_wrappers.agents.acting.decisions import Decision, Decisions, Policy, PolicyOutput
+from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput, RowsPolicy
 from async_wrappers.agents.schema import batch_of_one, each_array, stacked
+from async_wrappers.policy import Decision
 
-__all__ = ["OneRow", "PolicyCopies", "WorkerPolicy"]
+__all__ = ["OfWorker", "OneRow", "PolicyCopies", "WorkerPolicy"]
 
 
-class WorkerPolicy:
-    """A policy of rows as a worker of an asynchronous runner calls it: one observation in, one action out.
+class OfWorker:
+    """A policy of rows as a worker has it, whose observations come one at a time.
 
     Args:
-        policy: Reads stacks of one observation, and has no memory.
+        policy: Reads stacks of observations.
         without_tuples: Turns an observation into an array or dicts of arrays; None for one that always is.
         whole_stacks: Whether an observation is a stack already, [k, *shape].
 
@@ -29,26 +30,17 @@ class WorkerPolicy:
     """
 
     def __init__(
-        self, policy: Policy, without_tuples: Callable[[Any], Any] | None = None, whole_stacks: bool = False
+        self, policy: Any, without_tuples: Callable[[Any], Any] | None = None, whole_stacks: bool = False
     ) -> None:
         """See the class."""
         self.policy = policy
         self._without_tuples, self._whole_stacks = without_tuples, whole_stacks
 
-    def act(self, observation: Any, decision: Decision) -> Any:
-        """Return the environment's action for one observation, [*shape] or a dict of such.
-
-        Where the policy leaves extras, the action comes with them: an object with ``action`` and ``extras``.
-        `decision` is any object with the attributes of `async_wrappers.agents.acting.decisions.Decision`.
-        """
+    def row_of(self, observation: Any) -> Any:
+        """Return an observation, [*shape] or a dict of such, as the policy reads it: [1, k, *shape]."""
         if self._without_tuples is not None:
             observation = self._without_tuples(observation)
-        stack = observation if self._whole_stacks else stacked([observation])
-        output = self.policy.act(batch_of_one(stack), (), (decision,))
-        if output.extras is None:
-            return output.action[0].item() if output.action.ndim == 1 else output.action[0]
-        extras = {name: values[0] for name, values in output.extras.items()}
-        return PolicyOutput(output.action[0], (), extras)
+        return batch_of_one(observation if self._whole_stacks else stacked([observation]))
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
         """Read these tensors in place from now on; those on another device are copied."""
@@ -61,7 +53,23 @@ class WorkerPolicy:
 
     def weights(self) -> Mapping[str, Any]:
         """Return the weights in the layout that inference reads; not a copy."""
-        return self.policy.weights()
+        weights: Mapping[str, Any] = self.policy.weights()
+        return weights
+
+
+class WorkerPolicy(OfWorker):
+    """A policy without memory as a worker calls it: one observation in, one action out. The arguments: `OfWorker`."""
+
+    def act(self, observation: Any, decision: Decision) -> Any:
+        """Return the environment's action for one observation, [*shape] or a dict of such.
+
+        Where the policy leaves extras, the action comes with them: an object with ``action`` and ``extras``.
+        """
+        output = self.policy.act(self.row_of(observation), (), (decision,))
+        if output.extras is None:
+            return output.action[0].item() if output.action.ndim == 1 else output.action[0]
+        extras = {name: values[0] for name, values in output.extras.items()}
+        return PolicyOutput(output.action[0], (), extras)
 
 
 class OneRow:
@@ -85,11 +93,11 @@ class OneRow:
         return PolicyOutput(np.asarray([answer.action]), (), extras)
 
     def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        """See `Policy.load_weights`."""
+        """See `RowsPolicy.load_weights`."""
         self._policy.load_weights(weights, version)
 
     def weights(self) -> Mapping[str, Any]:
-        """See `Policy.weights`."""
+        """See `RowsPolicy.weights`."""
         weights: Mapping[str, Any] = self._policy.weights()
         return weights
 
@@ -103,18 +111,18 @@ class PolicyCopies:
         policies: At least one; their weights are their own.
     """
 
-    def __init__(self, policies: Sequence[Policy]) -> None:
+    def __init__(self, policies: Sequence[RowsPolicy]) -> None:
         """See the class."""
         self._policies = policies
         self._threads = ThreadPoolExecutor(len(policies), thread_name_prefix="act")
 
     def act(self, inputs: Any, state: Any, decisions: Sequence[Decision]) -> PolicyOutput:
-        """See `Policy.act`; the policies are without memory."""
+        """See `RowsPolicy.act`; the policies are without memory."""
         rows = Decisions.of(decisions)
         begins = [len(rows) * part // len(self._policies) for part in range(len(self._policies) + 1)]
         shares = [(policy, slice(*cut)) for policy, cut in zip(self._policies, pairwise(begins), strict=True)]
 
-        def act_on(share: tuple[Policy, slice]) -> PolicyOutput:
+        def act_on(share: tuple[RowsPolicy, slice]) -> PolicyOutput:
             policy, part = share
             return policy.act(each_array(lambda array: array[part], inputs), (), rows[part])
 

@@ -13,20 +13,19 @@ import torch
 from gymnasium.spaces import Box, Dict
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.decisions import Decision, Decisions, Memory, PolicyOutput
+from async_wrappers.agents.acting.decisions import Decisions, Memories, PolicyOutput
 from async_wrappers.agents.acting.exploration import DecisionRandom
-from async_wrappers.agents.acting.in_workers import WorkerPolicy
+from async_wrappers.agents.acting.in_workers import OfWorker, WorkerPolicy
 from async_wrappers.agents.schema import (
     STATE,
     TORSO_VERSION,
     VERSION,
     Compute,
     Reader,
-    batch_of_one,
     each_array,
-    stacked,
 )
 from async_wrappers.agents.spec import Spec
+from async_wrappers.policy import Decision, Memory
 
 __all__ = ["RecurrentPolicy", "Remembering", "SplitWorkerPolicy", "one_row"]
 
@@ -96,7 +95,7 @@ class RecurrentPolicy:
         return features
 
     def release(
-        self, features: Tensor, memory: Memory, decisions: Sequence[Decision], torso_version: int | None = None
+        self, features: Tensor, memory: Memories, decisions: Sequence[Decision], torso_version: int | None = None
     ) -> PolicyOutput:
         """Return what `act` does, of features [R, F] that `encode` gave then, perhaps in another process.
 
@@ -134,7 +133,7 @@ class RecurrentPolicy:
         return self._random.uniforms_and_actions(self._num_actions, episodes, rows.start, rows.eval_mode, rows.env_id)
 
     @torch.inference_mode()
-    def _forward(self, decide: Callable[..., Any], rows: Any, memory: Memory) -> tuple[Any, Tensor]:
+    def _forward(self, decide: Callable[..., Any], rows: Any, memory: Memories) -> tuple[Any, Tensor]:
         """Call the network, or what of it decides by features, on one step of R sequences [1, R, ...]."""
         first = memory.first
         action = memory.previous_action - self._first_action
@@ -147,9 +146,9 @@ class RecurrentPolicy:
             return tuple(each[0] for each in outputs), core
         return outputs[0], core
 
-    def _blank(self, rows: int) -> Memory:
+    def _blank(self, rows: int) -> Memories:
         action = np.zeros(rows if self._chunk is None else (rows, self._chunk), np.int64)
-        return Memory(self.initial_state(rows), action, np.zeros(rows, np.float32), np.ones(rows, bool))
+        return Memories(self.initial_state(rows), action, np.zeros(rows, np.float32), np.ones(rows, bool))
 
     def load_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Read these tensors in place from now on, which have `version` updates; those on another device are copied."""
@@ -170,7 +169,7 @@ class RecurrentPolicy:
         return weights
 
 
-class SplitWorkerPolicy:
+class SplitWorkerPolicy(OfWorker):
     """A policy with memory as an asynchronous runner calls it: workers encode, the environment loop releases.
 
     What goes from one to the other are the features of one observation, float32 [F], whatever the network computes in;
@@ -179,8 +178,8 @@ class SplitWorkerPolicy:
     Args:
         policy: Whose network has `encode` and `decide`, as a `networks.sequence_network.SequenceNetwork`.
         blank: An observation as the policy reads it, [1, 1, *shape] or a dict of such.
-        without_tuples: As in `WorkerPolicy`.
-        whole_stacks: As in `WorkerPolicy`.
+        without_tuples: As in `OfWorker`.
+        whole_stacks: As in `OfWorker`.
 
     Attributes:
         policy: As given.
@@ -189,6 +188,8 @@ class SplitWorkerPolicy:
     Raises:
         ValueError: The network is not in two halves.
     """
+
+    policy: RecurrentPolicy
 
     def __init__(
         self,
@@ -203,8 +204,7 @@ class SplitWorkerPolicy:
                 "network must have encode(observation) and decide(features, previous_action, previous_reward, first, "
                 f"state) to play live with memory, as SequenceNetwork has, got {type(policy.network).__name__}"
             )
-        self.policy = policy
-        self._without_tuples, self._whole_stacks = without_tuples, whole_stacks
+        super().__init__(policy, without_tuples, whole_stacks)
         encoded = policy.encode(blank)
         self._dtype = encoded.dtype  # of the network's features, float32 or narrower
         self.features: gym.Space[Any] = Box(-np.inf, np.inf, tuple(encoded.shape[1:]), np.float32)
@@ -214,20 +214,17 @@ class SplitWorkerPolicy:
 
     def encode(self, observation: Any, decision: Decision) -> Any:
         """Return the features of one observation, [*shape] or a dict of such."""
-        if self._without_tuples is not None:
-            observation = self._without_tuples(observation)
-        stack = observation if self._whole_stacks else stacked([observation])
-        features = self.policy.encode(batch_of_one(stack))[0].float().cpu().numpy()
+        features = self.policy.encode(self.row_of(observation))[0].float().cpu().numpy()
         version = self.policy.version
         return features if version is None else {"features": features, "version": np.array(version)}
 
-    def release(self, features: Any, memory: Any, decision: Decision) -> PolicyOutput:
+    def release(self, features: Any, memory: Memory, decision: Decision) -> PolicyOutput:
         """Return the environment's action, what the core remembers [1, S] and the extras.
 
         Args:
             features: What `encode` returned.
-            memory: Any object with the attributes of `async_wrappers.policy.Memory`.
-            decision: Any object with the attributes of `Decision`.
+            memory: As in `async_wrappers.policy.SplitPolicy`.
+            decision: The one that is released.
         """
         version = None
         if self.policy.version is not None:
@@ -237,23 +234,10 @@ class SplitWorkerPolicy:
         core = self.policy.initial_state(1) if memory.first else memory.state
         action = np.array([0 if memory.first else memory.previous_action])
         reward = np.array([memory.previous_reward], np.float32)
-        of_one = Memory(core, action, reward, np.array([memory.first]))
+        of_one = Memories(core, action, reward, np.array([memory.first]))
         output = self.policy.release(row, of_one, (decision,), version)
         extras = {name: values[0] for name, values in (output.extras or {}).items()}
         return PolicyOutput(output.action[0], output.state, extras)
-
-    def load_weights(self, weights: Mapping[str, Any], version: int) -> None:
-        """Read these tensors in place from now on; those on another device are copied."""
-        self.policy.load_weights(weights, version)
-
-    def note_updates(self, updates: int) -> None:
-        """Take note of how many updates the weights have; see `RecurrentPolicy.note_updates`."""
-        if hasattr(self.policy, "note_updates"):
-            self.policy.note_updates(updates)
-
-    def weights(self) -> Mapping[str, Any]:
-        """Return the weights in the layout that inference reads; not a copy."""
-        return self.policy.weights()
 
 
 def one_row(

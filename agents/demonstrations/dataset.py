@@ -21,7 +21,7 @@ import numpy as np
 from absl import logging
 
 from async_wrappers.agents.demonstrations.demonstration import Demonstration
-from async_wrappers.agents.extras import extra
+from async_wrappers.extras import extra
 
 __all__ = ["FLATTEN", "DatasetWriter", "read_demonstrations"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 
 from async_wrappers.agents.demonstrations.demonstration import Recorder
-from async_wrappers.agents.extras import extra
+from async_wrappers.extras import extra
 
 __all__ = ["Keyboard", "Player", "Script", "make_player"]
 

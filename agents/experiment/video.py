@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import RecordVideo
 
-from async_wrappers.agents.extras import extra
+from async_wrappers.extras import extra
 
 __all__ = ["check_recordable", "recorded"]
 

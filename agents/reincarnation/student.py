@@ -32,7 +32,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from async_wrappers.agents.acting.decisions import Decision, Outcome
+from async_wrappers.agents.acting.decisions import Outcome
 from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.learning import Batch, Loss, LossOutput, Networks
@@ -42,6 +42,7 @@ from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.settings import choice, must, settings
 from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.turn_based import TurnBasedAgent
+from async_wrappers.policy import Decision
 
 __all__ = [
     "LABEL",

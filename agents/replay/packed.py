@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.extras import extra
 from async_wrappers.agents.schema import Column
+from async_wrappers.extras import extra
 
 __all__ = ["Packed"]
 

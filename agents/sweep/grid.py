@@ -29,7 +29,7 @@ import gin
 import numpy as np
 
 from async_wrappers.agents.experiment.config import ConfigError
-from async_wrappers.agents.extras import extra
+from async_wrappers.extras import extra
 
 __all__ = ["Axis", "Grid", "Point", "draw_bindings", "make_points", "parse_axis", "plain", "points_from_values"]
 

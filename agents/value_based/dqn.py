@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.acting.decisions import Policy
+from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.acting.exploration import Epsilon, EpsilonSettings
 from async_wrappers.agents.acting.in_workers import WorkerPolicy
@@ -142,15 +142,15 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         policy = self.policy_of(self.make_network().requires_grad_(False), self.epsilon.of_actor(number, workers))
         return WorkerPolicy(policy, self.reader.without_tuples, self.whole_stacks)
 
-    def make_policy_of(self, learner: Any) -> Policy:
+    def make_policy_of(self, learner: Any) -> RowsPolicy:
         """Make the policy of a turn-based agent, which reads the learner's network in place."""
         return self.policy_of(learner.network, self.epsilon.of_actor(0, 1))
 
-    def make_vector_policy(self, learner: Any, num_envs: int) -> Policy:
+    def make_vector_policy(self, learner: Any, num_envs: int) -> RowsPolicy:
         """Make the policy of many environments, each of which is an actor for an `epsilon_fn` that takes one."""
         return self.policy_of(learner.network, self.epsilon.of_environments(num_envs), self.actor_priorities)
 
-    def make_device_policy(self, learner: Any, num_envs: int, device: str) -> Policy:
+    def make_device_policy(self, learner: Any, num_envs: int, device: str) -> RowsPolicy:
         """Make the policy of many environments with a copy of the learner's network on a device.
 
         Raises:
@@ -160,7 +160,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         network = there.compute.place(copy.deepcopy(learner.network)).requires_grad_(False)
         return there.policy_of(network, there.epsilon.of_environments(num_envs), self.actor_priorities)
 
-    def policy_of(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> Policy:
+    def policy_of(self, network: nn.Module, epsilon: Epsilon, leaves_values: bool = False) -> RowsPolicy:
         """Make a policy that reads `network` in place; it may leave the values of its actions beside them."""
         return EpsilonGreedyPolicy(
             network,

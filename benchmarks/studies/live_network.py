@@ -29,11 +29,11 @@ import psutil
 import torch
 
 from async_wrappers import AsyncRunner, plan
-from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.envs import create_atari_environment
 from async_wrappers.latency import measure
+from async_wrappers.policy import Decision
 
 MEGA = 2**20
 

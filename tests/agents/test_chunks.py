@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
-from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.actor_critic.terms import KLMask, TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
@@ -31,6 +30,7 @@ from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.processes import ProcessEnvs
 from async_wrappers.batched.vector_envs import VectorEnvs
+from async_wrappers.policy import Decision
 from async_wrappers.wrappers.chunk import Chunk
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from async_wrappers.agents import schema
-from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.schema import Compute
+from async_wrappers.policy import Decision
 from tests.worlds.agents import make_agent, make_spec, transitions
 from tests.worlds.drifting_env import DriftingEnv
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
-from async_wrappers.agents.acting.decisions import Decision, Memory, PolicyOutput
+from async_wrappers.agents.acting.decisions import Memories, PolicyOutput
 from async_wrappers.agents.actor_critic.terms import ValueCloning
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.networks.sequence_network import (
@@ -24,8 +24,7 @@ from async_wrappers.agents.networks.sequence_network import (
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.schema import batch_of_one, stacked
 from async_wrappers.agents.value_based.r2d2 import R2D2
-from async_wrappers.policy import Decision as AskedDecision
-from async_wrappers.policy import Memory as AskedMemory
+from async_wrappers.policy import Decision, Memory
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.remembering import around_the_wrapper
@@ -107,8 +106,8 @@ class Whole:
         action = np.array([self._first if memory.first else memory.previous_action])
         reward = np.array([memory.previous_reward], np.float32)
         inputs = batch_of_one(stacked([self._without_tuples(observation)]))
-        given = Memory(core, action, reward, np.array([memory.first]))
-        output = self._policy.act(inputs, given, (Decision(*decision),))
+        given = Memories(core, action, reward, np.array([memory.first]))
+        output = self._policy.act(inputs, given, (decision,))
         extras = {name: values[0] for name, values in output.extras.items()}
         return PolicyOutput(output.action[0], output.state, extras)
 
@@ -139,16 +138,16 @@ def test_the_two_halves_compute_what_the_whole_does_bit_for_bit(name: str) -> No
     encoder, releaser, whole = spec.make_policy(), spec.make_policy(), Whole(spec)  # three processes' policies
     assert not hasattr(encoder, "act")
     spec.observation_space.seed(1)
-    memory = AskedMemory(None, 0.0, True, None)
+    memory = Memory(None, 0.0, True, None)
     for step in range(12):
-        decision = AskedDecision(3, 2 * step, 100 + 2 * step, step % 4 == 0)
+        decision = Decision(3, 2 * step, 100 + 2 * step, step % 4 == 0)
         observation = spec.observation_space.sample()
         features = encoder.encode(observation, decision)
         assert spec.features.contains(features)
         answer = releaser.release(features, memory, decision)
         assert_same(answer, whole.release(observation, memory, decision))
         assert spec.extras is None or set(spec.extras.spaces) == set(answer.extras)
-        memory = AskedMemory(answer.action, 0.3 * step - 1, step == 7, None if step == 7 else answer.state)
+        memory = Memory(answer.action, 0.3 * step - 1, step == 7, None if step == 7 else answer.state)
 
 
 @pytest.mark.parametrize("make", [vtrace, r2d2])
@@ -184,7 +183,7 @@ class Recomputing:
 
     def __init__(self, spec: Any, file: Path) -> None:
         self.learner, self._whole, self._file = spec.make_learner(), Whole(spec), file
-        self._spec, self._memory = spec, AskedMemory(None, 0.0, True, None)
+        self._spec, self._memory = spec, Memory(None, 0.0, True, None)
         for name in ("update", "weights", "state_dict", "close", "note_updates", "save_replay", "take_over"):
             if hasattr(self.learner, name):
                 setattr(self, name, getattr(self.learner, name))
@@ -200,16 +199,16 @@ class Recomputing:
     def observe(self, transition: Mapping[str, Any]) -> None:
         self.learner.observe(transition)
         # With start 0 for all: what is drawn decides on the action alone.
-        again = self._whole.release(transition["observation"], self._memory, AskedDecision(0, 0, 0, False))
+        again = self._whole.release(transition["observation"], self._memory, Decision(0, 0, 0, False))
         left = transition["extras"]
         names = [name for name in left if "version" not in name]
         same = all(np.array_equal(left[name], again.extras[name]) for name in names)
         with self._file.open("a") as file:
             print(int(same), int(self._memory.first), ",".join(names), file=file)
         ended = transition["terminal"] or transition["truncated"]
-        self._memory = AskedMemory(transition["action"], transition["reward"], False, again.state)
+        self._memory = Memory(transition["action"], transition["reward"], False, again.state)
         if ended:
-            self._memory = AskedMemory(None, 0.0, True, None)
+            self._memory = Memory(None, 0.0, True, None)
 
 
 @pytest.mark.filterwarnings("ignore:workers=")

@@ -14,7 +14,6 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
-from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.export import ActsDifferently, Agreement, export
@@ -29,7 +28,7 @@ from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.value_based.rainbow import FullRainbow
 from async_wrappers.live.runner import AsyncRunner
 from async_wrappers.onnx_policy import OnnxPolicy, OnnxSplitPolicy
-from async_wrappers.policy import Memory
+from async_wrappers.policy import Decision, Memory
 
 SMALL = partial(MLPTorso, hidden=(8,))
 CART = gym.make("CartPole-v1")

@@ -18,7 +18,6 @@ import torch
 
 import async_wrappers.agents.configurables  # noqa: F401 - the gin names
 from async_wrappers import AsyncRunner, RealtimeDelay
-from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
@@ -28,6 +27,7 @@ from async_wrappers.agents.replay.selectors import SELECTORS
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.c51 import SupportWarning
 from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, World, play
 from tests.contracts.family_contract import FamilyContract
 from tests.worlds.agents import (

@@ -15,12 +15,12 @@ import torch
 import async_wrappers.agents.configurables
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.registry import create_spec
 from async_wrappers.agents.spec import with_gin_values
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import play
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical, differs

@@ -14,7 +14,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
-from async_wrappers.agents.acting.decisions import Decision, Decisions, PolicyOutput
+from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon, per_actor_epsilon
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
 from async_wrappers.agents.experiment.vector_runner import NumberedEpisodes
@@ -28,6 +28,7 @@ from async_wrappers.agents.vector_agent import Ended, VectorAgent
 from async_wrappers.batched import Shown
 from async_wrappers.batched.double_buffered import DoubleBuffered
 from async_wrappers.batched.vector_envs import VectorEnvs
+from async_wrappers.policy import Decision
 from tests.worlds.agents import FAMILY, hyperparameters, tiny
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv

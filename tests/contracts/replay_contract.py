@@ -24,8 +24,9 @@ from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.files import FORMAT, VERSION, DamagedReplay, OtherFormat, read_index
+from async_wrappers.agents.files import FORMAT, DamagedReplay, OtherFormat, read_index
 from async_wrappers.agents.schema import each_array
+from async_wrappers.version import __version__
 from tests.worlds.plain_data import assert_identical
 
 SHAPE = (2, 3)
@@ -763,7 +764,7 @@ class ReplayContract:
         self.filled(Config(), some_stream(episodes=1)).save(tmp_path, 0)
         path = tmp_path / "index_0.json"
         index = json.loads(path.read_text())
-        assert (index["format"], index["version"], index["number"]) == (FORMAT, VERSION, 0)
+        assert (index["format"], index["version"], index["number"]) == (FORMAT, __version__, 0)
         for name in ("format", "version", "number", "sha256"):
             del index[name]
         path.write_text(json.dumps(index))

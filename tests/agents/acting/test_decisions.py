@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.acting.decisions import Decision, EpisodeClock, Outcome, frames_per_decision
+from async_wrappers.agents.acting.decisions import EpisodeClock, Outcome, frames_per_decision
 from async_wrappers.latency import LogNormal
+from async_wrappers.policy import Decision
 from tests.worlds.drifting_env import DriftingEnv
 
 

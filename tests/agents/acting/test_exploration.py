@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import async_wrappers.agents.value_based.dqn  # noqa: F401 - the gin names
-from async_wrappers.agents.acting.decisions import Decision, Decisions
+from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.exploration import (
     DecisionRandom,
     Epsilon,
@@ -24,6 +24,7 @@ from async_wrappers.agents.acting.exploration import (
     per_actor_epsilon,
     zero_epsilon,
 )
+from async_wrappers.policy import Decision
 
 KEYS = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40), st.booleans())
 Key = tuple[int, int, bool]

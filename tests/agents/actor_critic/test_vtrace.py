@@ -16,7 +16,6 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from async_wrappers import RealtimeDelay
-from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.actor_critic.terms import TargetEntropy
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.agent import Agent
@@ -33,6 +32,7 @@ from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
+from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv

@@ -14,7 +14,8 @@ import torch
 
 from async_wrappers.agents.experiment import checkpoint
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, read_bundle
-from async_wrappers.agents.files import FORMAT, VERSION, OtherFormat
+from async_wrappers.agents.files import FORMAT, OtherFormat
+from async_wrappers.version import __version__
 from tests.worlds.plain_data import assert_identical
 
 BUNDLE = {"weights": {"w": torch.arange(6.0).reshape(2, 3)}, "counts": [1, 2.5, "three", None, True], "frames": 7}
@@ -253,12 +254,12 @@ class TestDamage:
     def test_one_of_an_unknown_format_is_refused_with_both_versions(self, tmp_path: Path) -> None:
         path = saved(tmp_path, 1).directory / "ckpt.0"
         content = torch.load(path, weights_only=True)
-        assert content["stamp"] == {"format": FORMAT, "version": VERSION, "number": 0}
+        assert content["stamp"] == {"format": FORMAT, "version": __version__, "number": 0}
         content["stamp"] |= {"format": 9, "version": "8.7"}
         torch.save(content, path)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         (path.parent / "sentinel_checkpoint_complete.0").write_text(f"done sha256={digest}\n")
-        message = rf"ckpt\.0 has format 9 \(async_wrappers 8\.7\), and async_wrappers {VERSION} .* format {FORMAT}"
+        message = rf"ckpt\.0 has format 9 \(async_wrappers 8\.7\), and async_wrappers {__version__} .* format {FORMAT}"
         for read in (lambda: loaded(tmp_path), lambda: read_bundle(path)):
             with pytest.raises(OtherFormat, match=message):
                 read()

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.acting.decisions import Decision
 from async_wrappers.agents.learning import Networks
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.losses.teaching import conservative, large_margin
@@ -24,6 +23,7 @@ from async_wrappers.agents.reincarnation.teacher import Teacher
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
+from async_wrappers.policy import Decision
 from tests.agents.reincarnation.test_student import RNG, SPACES, StudentContract, batch_of, make_spec
 from tests.contracts.agent_contract import WORLDS, World, play
 from tests.worlds.experiments import state
