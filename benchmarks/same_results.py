@@ -9,7 +9,10 @@ prove anything (updates, copies into the target network) fails.
 
 A live run cannot be repeated. The earlier commit plays two of them once, and both trees replay what was recorded: the
 latencies of the inferences, on the virtual clock and in training; and the decisions of the trained agent, whose weights
-both trees load.
+both trees load. So they do with the run of a teacher, for their students. On the virtual clock both trees learn live.
+
+An earlier commit may have other names: a case holds its bindings for a tree without a certain file, scripts look for
+what they import in several modules, and `ADDED` names what reports tell since some version.
 
 With ``--before`` the results of the earlier commit are kept in a directory, so that the next comparison runs the
 working tree alone; ``--fill`` runs what is missing there and compares nothing. A kept result is found again by the
@@ -61,7 +64,23 @@ FEWER = {  # what makes a case affordable; the two numbers differ so that exchan
     ),
 }
 TIMES = ("per_second", "seconds", "time")
+ADDED = {  # what reports tell since some version: no difference where the earlier commit does not tell it
+    "actions_per_frame",
+    "lag_updates",
+    "losses",
+    "notes",
+    "off_policy",
+    "paused",
+    "phase_state",
+    "stopped",
+    "too_old",
+    "updates_per_action",
+    "updates_per_frame",
+    "wins",
+}
+GONE = {"encounter", "standing"}  # what they told until some version, of environments that no case plays
 LATENCIES, LIVE_RUN = "latencies.json", "live_run"  # what is recorded live, once for both trees
+TEACHER = "teacher"  # a run of the earlier commit that students of both trees learn from
 BOTH = "."  # the folder of the recordings
 PATIENCE = 3_000  # seconds that one call of `train.py` may take
 
@@ -76,12 +95,14 @@ class Case:
 
     Attributes:
         gin_file: What is run.
-        bindings: Of every call; ``{latencies}`` stands for the file of recorded latencies.
+        bindings: Of every call; ``{latencies}`` and ``{teacher}`` stand for what was recorded.
         calls: Further bindings of each call; more than one continues the run.
         updates: The run must have made at least so many.
-        copies: The target network must have been copied at least so often.
-        replays: The recordings that it depends on: `LATENCIES`, `BOTH` or none.
+        copies: The target network must have been copied at least so often; 0 for an agent that has none.
+        replays: The recordings that it depends on: `LATENCIES`, `TEACHER`, `BOTH` or none.
         script: Run in the place of `train.py`, with the directory of the recordings; prints JSON, which is compared.
+        since: A file of the project that came with the names that `bindings` have.
+        earlier: What a tree without that file is given in the place of `bindings`.
     """
 
     gin_file: str = ""
@@ -91,6 +112,12 @@ class Case:
     copies: int = 2
     replays: str = ""
     script: str = ""
+    since: str = ""
+    earlier: tuple[str, ...] = ()
+
+    def bindings_for(self, tree: Path) -> tuple[str, ...]:
+        """Return the bindings as a tree spells them."""
+        return self.earlier if self.since and not (tree / self.since).exists() else self.bindings
 
 
 SHORT = ("Runner.num_iterations = 2", "Runner.report_episodes = 0")
@@ -126,6 +153,37 @@ DICTS = (
     "DQNAgent.min_replay_history = 500",
     "DQNAgent.target_update_period = 100",
 )
+ON_MANY = ("Runner.num_iterations = 2", "Runner.report_episodes = 0", "Runner.evaluation_episodes = 2")
+VTRACE = (*ON_MANY, "Runner.training_steps = 4_000", "VTraceAgent.batch_size = 4")
+CHUNKS = (*VTRACE, "Runner.training_steps = 9_000", "VectorRunner.num_envs = 8", "VTraceAgent.unroll_length = 10")
+REPLAYED_ROWS = (*VTRACE, "VTraceAgent.sources = [('queue', 0.5), ('standard', 0.5)]", "StandardReplay.capacity = 100")
+R2D2 = (
+    *ON_MANY,
+    "Runner.training_steps = 4_000",
+    "R2D2Agent.min_replay_history = 500",
+    "R2D2Agent.update_period = 16",
+    "R2D2Agent.target_update_period = 400",
+    "R2D2Agent.replay_capacity = 6_000",
+)
+APEX = (
+    *ON_MANY,
+    "Runner.training_steps = 3_000",
+    "VectorRunner.replay_ratio = 8.0",
+    "DQNAgent.replay_capacity = 4_000",
+)
+STUDENT = (
+    *CARTPOLE,
+    "RunnerWithTeacher.teacher_checkpoint_dir = '{teacher}'",
+    "RunnerWithTeacher.num_pretraining_iterations = 1",
+    "RunnerWithTeacher.num_pretraining_steps = 300",
+)
+TERMS = {  # of V-trace's loss: what binds them, and what bound them before they were objects
+    "PolicyCloning": (("PolicyCloning.cost = 0.02",), ("VTraceAgent.policy_cloning_cost = 0.02",)),
+    "ValueCloning": (("ValueCloning.cost = 0.01",), ("VTraceAgent.value_cloning_cost = 0.01",)),
+    "KLMask": (("KLMask.threshold = 0.001",), ("VTraceAgent.kl_threshold = 0.001",)),
+    "TargetEntropy": (("TargetEntropy.target = 0.5",), ("VTraceAgent.target_entropy = 0.5",)),
+    "KLCost": (("KLCost.cost = 0.05",), ("VTraceAgent.kl_cost = 0.05",)),
+}
 VIRTUAL = """
 import json, sys
 from pathlib import Path
@@ -143,25 +201,31 @@ for stagger in ("sequential", "none", "max_time", "expected_time", "tickets"):
         )
         report = runner.run(episodes=20)
         decisions = [[span.worker, span.episode, span.start, span.effect] for span in report.spans]
-        facts = report.to_dict()
-        for renamed in ("encounter", "standing", "phase_state", "notes"):  # empty here; their names differ by version
-            facts.pop(renamed, None)
-        reports.append([f"{stagger}, {name} latencies", {**facts, "decisions": decisions}])
+        reports.append([f"{stagger}, {name} latencies", {**report.to_dict(), "decisions": decisions}])
 print(json.dumps(reports))
 """
-REPLAYED = """
+FIND = """
+from importlib import import_module
+
+def find(name, *modules):
+    for module in modules:
+        try:
+            return getattr(import_module(module), name)
+        except (AttributeError, ModuleNotFoundError):
+            continue
+    raise ImportError(f"{name} is in none of {', '.join(modules)}: add its module to benchmarks/same_results.py")
+"""
+REPLAYED = (
+    FIND
+    + """
 import json, sys
 from pathlib import Path
-try:
-    from async_wrappers.agents.load import load_agent, play_episode
-except ModuleNotFoundError:  # an earlier commit
-    try:
-        from async_wrappers.agents.experiment import load_agent, play_episode
-    except ModuleNotFoundError:  # one of before 0.1.0
-        from agents.experiment import load_agent, play_episode
 from async_wrappers import RealtimeDelay
 from async_wrappers.latency import Trace
 
+experiment = ("async_wrappers.agents.experiment", "async_wrappers.agents.experiment.episode", "agents.experiment")
+load_agent = find("load_agent", "async_wrappers.agents.load", *experiment)
+play_episode = find("play_episode", *experiment)
 agent, environment = load_agent(Path(sys.argv[1]) / "live_run")
 latency = Trace(Path(sys.argv[1]) / "latencies.json")
 environment = RealtimeDelay(environment, latency=latency, workers=4, fps=50, default_action="repeat")
@@ -179,6 +243,154 @@ for number in range(10):
     actions.clear()
 print(json.dumps(reports))
 """
+)
+LEARNT = (
+    FIND
+    + """
+import hashlib, json
+from functools import partial
+import gymnasium as gym
+import numpy as np
+import torch
+from async_wrappers import AsyncRunner, LogNormal
+from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
+from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.value_based.r2d2 import R2D2
+
+CHUNK = 8  # frames
+try:
+    chunks = {"default_action": find("Chunk", "async_wrappers", "async_wrappers.wrappers.chunk")(CHUNK, after="repeat")}
+except ImportError:  # a commit of before `Chunk`
+    chunks = {"default_action": "chunk", "chunk_length": CHUNK, "after_chunk": "repeat"}
+torch.manual_seed(0)
+torso, core = partial(MLPTorso, hidden=(32,)), partial(LSTMCore, hidden=16)
+common = {"stack_size": 1, "device": "cpu", "seed": 2, "optimizer": partial(torch.optim.Adam, lr=1e-3)}
+unrolls = {"unroll_length": 10, "batch_size": 2, "when_full": "drop_oldest", "store_version": True, **common}
+sequences = {"burn_in": 2, "unroll_length": 8, "state_period": 5, "batch_size": 8, "min_replay_history": 100,
+             "update_period": 1, "target_update_period": 20, "replay_capacity": 2_000, **common}
+
+def vtrace(core, spaces):
+    network = partial(create_actor_critic, torso=torso, core=core, feed_previous=core is not None)
+    return VTrace(*spaces, network=network, **unrolls)
+
+def r2d2(core, spaces):
+    return R2D2(*spaces, network=partial(create_recurrent_q_network, torso=torso, core=core), **sequences)
+
+def digests(value):
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        array = np.ascontiguousarray(value)
+        yield f"{array.dtype}{list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
+    elif isinstance(value, (dict, list, tuple)):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from digests(each)
+
+reports = []
+for name, make, core_, arguments in (
+    ("V-trace with a core at release", vtrace, core, {"default_action": "repeat"}),
+    ("V-trace with a core, sequentially", vtrace, core, {"default_action": "repeat", "stagger": "sequential"}),
+    ("R2D2 with a core at release", r2d2, core, {"default_action": "repeat", "max_age": 12}),
+    ("V-trace without a core", vtrace, None, {"default_action": "repeat", "between_episodes": "continue"}),
+    ("V-trace on chunks", vtrace, None, chunks),
+    ("V-trace on chunks with a committed prefix", vtrace, None, {**chunks, "committed_prefix": 4, "flat_prefix": True}),
+):
+    plain = gym.make("CartPole-v1")
+    spaces = AsyncRunner.policy_spaces(plain.observation_space, plain.action_space, **arguments)
+    spec, learners = make(core_, spaces), []
+
+    def make_learner(number=0, learners_=1):
+        learners.append(spec.make_learner())
+        return learners[-1]
+
+    runner = AsyncRunner(
+        lambda: gym.make("CartPole-v1"), spec.make_policy, 4, 50, backend="virtual",
+        latency=LogNormal(mean=0.060, cv=0.3), make_learner=make_learner, learner_latency=0.03, seed=3,
+        extras=spec.extras, features=spec.features, **arguments,
+    )
+    report = runner.run(frames=3_000)
+    greedy = runner.run(episodes=3, eval_mode=True)
+    decisions = [[span.worker, span.episode, span.start, span.effect] for span in report.spans]
+    for what, told in ((name, {**report.to_dict(), "decisions": decisions}), (f"{name}, played", greedy.to_dict())):
+        reports.append([what, told])
+    losses = {name: value for name, value in report.scalars.items() if not name.startswith("Time/")}
+    learnt = {"updates": report.updates, "loss": losses, "arrays": sorted(digests(learners[0].state_dict()))}
+    assert report.updates >= 30, report.updates
+    reports.append([f"{name}, learnt", learnt])
+print(json.dumps(reports))
+"""
+)
+CHUNKED = (
+    FIND
+    + """
+import hashlib, json
+import gymnasium as gym
+import numpy as np
+from async_wrappers import AsyncRunner, CommittedPrefix, LogNormal, RealtimeDelay, VectorRealtimeDelay
+
+Chunk = None
+try:
+    Chunk = find("Chunk", "async_wrappers", "async_wrappers.wrappers.chunk")
+except ImportError:  # a commit of before `Chunk`
+    pass
+
+def chunk(length, after, mean=None):
+    if Chunk is not None:
+        return {"default_action": Chunk(length, after=after, mean=mean)}
+    return {"default_action": "chunk", "chunk_length": length, "after_chunk": after, "chunk_mean": mean}
+
+def told(value):
+    if isinstance(value, dict):
+        return {str(name): told(each) for name, each in sorted(value.items())}
+    if isinstance(value, (list, tuple)):
+        return [told(each) for each in value]
+    return told(value.tolist()) if isinstance(value, (np.ndarray, np.generic)) else value
+
+def play(env, steps):
+    env.action_space.seed(5)
+    seen = [told(env.reset(seed=7))]
+    for _ in range(steps):
+        answer = env.step(env.action_space.sample())
+        seen.append(told(answer))
+        if not hasattr(env, "num_envs") and (answer[2] or answer[3]):
+            seen.append(told(env.reset()))
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()
+
+noise = {"latency": LogNormal(mean=0.060, cv=0.3)}
+pole, pendulum = (lambda: gym.make("CartPole-v1")), (lambda: gym.make("Pendulum-v1"))
+latency = {**noise, "workers": 4, "fps": 50}
+reports = []
+for name, make, arguments in (
+    ("delay", pole, {"delay": 3, "noops": 2, "default_action": "repeat"}),
+    ("a constant default action", pole, {"delay": 3, "noops": 2, "default_action": 1}),
+    ("latencies", pole, {**latency, "default_action": "repeat"}),
+    ("latencies, old actions refused", pole, {**latency, "default_action": "repeat", "stagger": "none", "max_age": 3}),
+    ("chunks of any length", pole, {"delay": 3, "noops": 2, **chunk(9, "repeat")}),
+    ("chunks, latencies", pole, {**latency, **chunk(9, 0)}),
+    ("real chunks", pendulum, {"delay": 3, "noops": 2, **chunk(9, "repeat")}),
+    ("real chunks, average", pendulum, {"delay": 3, "noops": 2, **chunk(9, "noop", "average")}),
+    ("real chunks, average, latencies", pendulum, {**latency, **chunk(9, "noop", "average")}),
+):
+    reports.append([name, {"played": play(RealtimeDelay(make(), **arguments), 400)}])
+    if "chunks" in name and make is pole:
+        reports.append([f"{name}, prefix", {"played": play(CommittedPrefix(RealtimeDelay(make(), **arguments)), 400)}])
+for name, arguments in (
+    ("vector", {"default_action": "repeat"}),
+    ("vector, chunks", {"default_action": "chunk"} if Chunk else {"default_action": "chunk", "after_chunk": "repeat"}),
+):
+    vector = gym.vector.SyncVectorEnv([pole] * 3, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    reports.append([name, {"played": play(VectorRealtimeDelay(vector, 3, 2, **arguments), 300)}])
+
+class Sines:
+    def act(self, observation, decision):
+        return np.sin(np.arange(9) * observation[0] + decision.start, dtype=np.float32)[:, None]
+
+for mean in (None, "average"):
+    arguments = {**noise, **chunk(9, "noop", mean)}
+    runner = AsyncRunner(pendulum, Sines, 4, 50, backend="virtual", seed=3, **arguments)
+    reports.append([f"live, {mean}", runner.run(frames=600).to_dict()])
+print(json.dumps(reports))
+"""
+)
 LIVE = """
 import json
 import time
@@ -226,16 +438,107 @@ def cases() -> dict[str, Case]:
         ),
         "virtual clock": Case(script=VIRTUAL, replays=LATENCIES),
         "live decisions replayed": Case(script=REPLAYED, replays=BOTH),
+        "learnt on the virtual clock": Case(script=LEARNT),
+        "chunks and default actions": Case(script=CHUNKED),
+        "V-trace": Case("configs/vtrace/cartpole.gin", VTRACE, updates=80, copies=0),
+        "V-trace under delay": Case(
+            "configs/vtrace/cartpole.gin",
+            (*VTRACE, "RealtimeDelay.delay = 4", "VTraceAgent.discount_by = 'frame'", "VTraceAgent.lambda_ = 0.9"),
+            updates=80,
+            copies=0,
+        ),
+        "V-trace with a core": Case("configs/vtrace/cartpole_no_velocity.gin", VTRACE, updates=80, copies=0),
+        "V-trace continued": Case(
+            "configs/vtrace/cartpole_no_velocity.gin",
+            VTRACE,
+            (("Runner.num_iterations = 1",), ("Runner.num_iterations = 2",)),
+            updates=80,
+            copies=0,
+        ),
+        "V-trace with an elite replay": Case(
+            "configs/vtrace/cartpole.gin",
+            (*VTRACE, "VTraceAgent.sources = [('queue', 0.5), ('elite', 0.5)]", "EliteReplay.capacity = 100"),
+            updates=80,
+            copies=0,
+        ),
+        "V-trace on chunks": Case("configs/vtrace/cartpole_chunk.gin", CHUNKS, updates=40, copies=0),
+        "V-trace on chunks with a prefix": Case("configs/vtrace/cartpole_prefix.gin", CHUNKS, updates=40, copies=0),
+        "R2D2": Case("configs/r2d2/cartpole_no_velocity.gin", R2D2, updates=300),
+        "R2D2 under delay": Case(
+            "configs/r2d2/cartpole_no_velocity.gin",
+            (
+                *R2D2,
+                "create_gym_environment.wrappers = [@KeepEntries, @RealtimeDelay]",
+                "RealtimeDelay.default_action = 'repeat'",
+                *DELAYED[-2:],
+            ),
+            updates=100,
+        ),
+        "Ape-X": Case("configs/apex/cartpole.gin", APEX, updates=300),
+        "Ape-X of two learners": Case("configs/apex/cartpole.gin", (*APEX, "VectorRunner.learners = 2")),
+        "QDagger": Case("configs/reincarnation/qdagger_dqn_cartpole.gin", STUDENT, replays=TEACHER, updates=900),
+        "QDagger on R2D2": Case(
+            "configs/reincarnation/qdagger_r2d2_cartpole.gin",
+            (*STUDENT, "RunnerWithTeacher.teacher_steps = 2_000"),
+            replays=TEACHER,
+        ),
+        "QDagger under delay": Case(
+            "configs/reincarnation/delayed_cartpole.gin", STUDENT[:-2], replays=TEACHER, updates=900
+        ),
+        "kickstarting V-trace": Case(
+            "configs/reincarnation/kickstarting_vtrace_cartpole.gin",
+            STUDENT[:-2],
+            replays=TEACHER,
+            updates=40,
+            copies=0,
+        ),
     }
     for folder, name in AGENTS.items():
         found[f"{folder} on CartPole"] = Case(f"configs/{folder}/cartpole.gin", CARTPOLE, updates=700)
         own = (f"{name}.min_replay_history = 200", f"{name}.target_update_period = 100", f"{name}.update_period = 4")
         found[f"{folder} on Atari"] = Case(f"configs/{folder}/atari.gin", (*ATARI, *own, *FEWER.get(folder, ())))
+    for name, (bound, earlier) in TERMS.items():
+        found[f"V-trace with {name}"] = _vtrace(REPLAYED_ROWS, (name,), bound, earlier)
+    implied = ("KLMask.to = 'implied'",), ("VTraceAgent.kl_to = 'implied'",)
+    bound, earlier = (one + other for one, other in zip(TERMS["KLMask"], implied, strict=True))
+    found["V-trace with KLMask to the implied policy"] = _vtrace(REPLAYED_ROWS, ("KLMask",), bound, earlier)
+    every, earlier = (tuple(line for term in TERMS.values() for line in term[side]) for side in (0, 1))
+    found["V-trace with a core and every term"] = _vtrace(
+        REPLAYED_ROWS, tuple(TERMS), every, earlier, "configs/vtrace/cartpole_no_velocity.gin"
+    )
+    found["V-trace on chunks with KLCost and TargetEntropy"] = _vtrace(
+        CHUNKS,
+        ("TargetEntropy", "KLCost"),
+        ("TargetEntropy.target = 5.0", "KLCost.cost = 0.05"),
+        ("VTraceAgent.target_entropy = 5.0", "VTraceAgent.kl_cost = 0.05"),
+        "configs/vtrace/cartpole_chunk.gin",
+        updates=40,
+    )
     return found
 
 
+def _vtrace(
+    bindings: tuple[str, ...],
+    terms: tuple[str, ...],
+    bound: tuple[str, ...],
+    earlier: tuple[str, ...],
+    gin_file: str = "configs/vtrace/cartpole.gin",
+    updates: int = 80,
+) -> Case:
+    """Return a case of V-trace whose loss has terms, which an earlier tree binds by names of the agent's."""
+    named = f"VTraceAgent.terms = ({', '.join(f'@{term}()' for term in terms)},)"
+    return Case(
+        gin_file,
+        (*bindings, named, *bound),
+        updates=updates,
+        copies=0,
+        since="agents/actor_critic/terms.py",
+        earlier=(*bindings, *earlier),
+    )
+
+
 def record(tree: Path, directory: Path) -> None:
-    """Play live what the cases replay, unless it was recorded before: inference latencies, and a short training run."""
+    """Play what the cases replay, unless it was recorded before: latencies and a short run live, and a teacher."""
     directory.mkdir(parents=True, exist_ok=True)
     if not (directory / LATENCIES).is_file():
         with tempfile.TemporaryDirectory() as place:
@@ -248,6 +551,11 @@ def record(tree: Path, directory: Path) -> None:
         short = ("Runner.num_iterations = 1", "Runner.training_steps = 1_000", "Runner.evaluation_steps = 200")
         _train(tree, unfinished, "configs/live/cartpole.gin", short)
         unfinished.rename(directory / LIVE_RUN)
+    if not (directory / TEACHER).is_dir():
+        unfinished = directory / f"{TEACHER}.tmp"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        _train(tree, unfinished, "configs/dqn/cartpole.gin", CARTPOLE)
+        unfinished.rename(directory / TEACHER)
 
 
 def run(tree: Path, case: Case, directory: Path, recordings: Path) -> dict[str, Any]:
@@ -258,16 +566,15 @@ def run(tree: Path, case: Case, directory: Path, recordings: Path) -> dict[str, 
     """
     if case.script:
         return {"printed": json.loads(_call([sys.executable, "-c", case.script, str(recordings)], tree))}
-    latencies = str(recordings / LATENCIES)
+    recorded = {"{latencies}": str(recordings / LATENCIES), "{teacher}": str(recordings / TEACHER)}
     for further in case.calls:
-        _train(
-            tree, directory, case.gin_file, [b.replace("{latencies}", latencies) for b in (*case.bindings, *further)]
-        )
+        bindings = (*case.bindings_for(tree), *further)
+        _train(tree, directory, case.gin_file, [_filled(binding, recorded) for binding in bindings])
     lines = [json.loads(line) for line in (directory / "metrics" / "iterations.jsonl").read_text().splitlines()]
     updates = sum(line["train_updates"] for line in lines)
     if updates < case.updates:
         raise CaseFailed(f"{case.gin_file} in {tree}: {updates} updates, at least {case.updates} were wanted")
-    copies = target_copies((directory / "config.gin").read_text(), updates)
+    copies = target_copies((directory / "config.gin").read_text(), updates) if case.copies else 0
     if copies < case.copies:
         raise CaseFailed(f"{case.gin_file} in {tree}: {copies} target copies, at least {case.copies} were wanted")
     return {
@@ -291,6 +598,12 @@ def target_copies(config: str, updates: int) -> int:
     if not all(periods.values()):
         raise CaseFailed(f"the saved configuration must hold update_period and target_update_period, got {periods}")
     return updates // max(1, round(max(periods["target_update_period"]) / min(periods["update_period"])))
+
+
+def _filled(binding: str, recorded: Mapping[str, str]) -> str:
+    for name, path in recorded.items():
+        binding = binding.replace(name, path)
+    return binding
 
 
 def _train(tree: Path, directory: Path, gin_file: str, bindings: Sequence[str]) -> None:
@@ -398,23 +711,35 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     if [what for what, _ in old.get("printed", [])] != [what for what, _ in new.get("printed", [])]:
         return ["the scripts printed results of different things"]
     for (what, report), (_, now_report) in zip(old.get("printed", []), new.get("printed", []), strict=True):
-        if changed := [name for name in sorted({*report, *now_report}) if _differ(report, now_report, name)]:
+        if changed := _changed(report, now_report):
             found.append(f"{what}: {', '.join(changed)}")
     old_arrays, new_arrays = Counter(old.get("arrays", {})), Counter(new.get("arrays", {}))
     found += [f"only before: {name}" for name in old_arrays - new_arrays]
     found += [f"only now: {name}" for name in new_arrays - old_arrays]
     for number, (before, now) in enumerate(zip(old.get("lines", []), new.get("lines", []), strict=False)):
-        for name in sorted({*before, *now}):
-            if _differ(before, now, name):
-                found.append(f"iteration {number}, {name}: {before.get(name)} before, {now.get(name)} now"[:300])
+        for name in _changed(before, now):
+            found.append(f"iteration {number}, {name}: {before.get(name)} before, {now.get(name)} now"[:300])
     if len(old.get("lines", [])) != len(new.get("lines", [])):
         found.append("the numbers of iterations differ")
     return found
 
 
-def _differ(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> bool:
-    """Compare as text: NaN equals itself, and 0.0 is not -0.0."""
-    return json.dumps(before.get(name, "missing")) != json.dumps(now.get(name, "missing"))
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the names whose values differ as text: NaN equals itself, and 0.0 is not -0.0."""
+    ours = _known(now, before)
+    before = {name: value for name, value in before.items() if name in now or name not in GONE}
+    return [
+        name
+        for name in sorted({*before, *ours})
+        if json.dumps(before.get(name, "missing")) != json.dumps(ours.get(name, "missing"))
+    ]
+
+
+def _known(now: Any, before: Any) -> Any:
+    """Return a result without what is told since a later version than the earlier one's, at any depth."""
+    if not isinstance(now, Mapping) or not isinstance(before, Mapping):
+        return now
+    return {name: _known(value, before.get(name)) for name, value in now.items() if name in before or name not in ADDED}
 
 
 def extract(commit: str, place: Path) -> Path:

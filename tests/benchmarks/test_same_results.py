@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 
-from benchmarks.same_results import LATENCIES, Case, CaseFailed, Kept, differences, target_copies
+from async_wrappers.agents.actor_critic import terms
+from benchmarks.same_results import (
+    ADDED,
+    GONE,
+    LATENCIES,
+    ROOT,
+    TERMS,
+    Case,
+    CaseFailed,
+    Kept,
+    cases,
+    differences,
+    target_copies,
+)
 
 CONFIG = """
 C51Agent.target_update_period = 100
@@ -50,6 +63,47 @@ def test_reports_that_scripts_printed_are_compared_by_name_in_both_directions() 
     )
     assert differences(old, new) == ["tickets: late, lost"]
     assert differences(old, {"printed": []}) == ["the scripts printed results of different things"]
+
+
+def test_what_reports_tell_since_a_later_version_is_no_difference_at_any_depth() -> None:
+    old = {"printed": [["run", {"fresh": 5, "frames": {"total": 9}}]], "lines": [{"return": 3.0}]}
+    new = {
+        "printed": [["run", {"fresh": 5, "frames": {"total": 9, "paused": 0}, "off_policy": {"Rho": 1.0}}]],
+        "lines": [{"return": 3.0, "stopped": None}],
+    }
+    assert {"paused", "off_policy", "stopped"} <= ADDED
+    assert differences(old, new) == []
+    assert differences(new, old) == ["run: frames, off_policy", "iteration 0, stopped: None before, None now"]
+    new["printed"][0][1]["frames"]["total"] = 8  # type: ignore[index]
+    assert differences(old, new) == ["run: frames"]
+
+
+def test_what_reports_told_until_a_version_is_no_difference() -> None:
+    old, new = {"printed": [["run", dict.fromkeys(GONE, 1)]]}, {"printed": [["run", {}]]}
+    assert differences(old, new) == []
+    assert differences(new, old) == [f"run: {', '.join(sorted(GONE))}"]
+    assert differences(old, {"printed": [["run", dict.fromkeys(GONE, 2)]]}) == [f"run: {', '.join(sorted(GONE))}"]
+
+
+def test_a_tree_is_given_the_bindings_that_it_reads(tmp_path: Path) -> None:
+    case = Case("a.gin", ("Term.cost = 1",), since="agents/terms.py", earlier=("Agent.term_cost = 1",))
+    assert case.bindings_for(tmp_path) == ("Agent.term_cost = 1",)
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "terms.py").touch()
+    assert case.bindings_for(tmp_path) == ("Term.cost = 1",)
+
+
+def test_every_term_of_v_trace_has_a_case_with_its_bindings_of_before() -> None:
+    assert set(TERMS) == {kind.__name__ for kind in terms.Term.__subclasses__() if kind.__module__ == terms.__name__}
+    moved = {line.partition(" = ")[0] for case in cases().values() for line in case.earlier}
+    speed = "VTraceAgent.entropy_cost_adjustment_speed"  # a default that nobody changes here
+    assert {f"VTraceAgent.{name}" for name in terms.MOVED} - moved == {speed}
+
+
+def test_the_files_that_cases_name_are_there() -> None:
+    named = {name for case in cases().values() for name in (case.gin_file, case.since) if name}
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
 def test_copies_are_counted_by_the_periods_that_the_run_used() -> None:
