@@ -177,7 +177,9 @@ STUDENT = (
     "RunnerWithTeacher.num_pretraining_iterations = 1",
     "RunnerWithTeacher.num_pretraining_steps = 300",
 )
-TERMS = {  # of V-trace's loss: what binds them, and what bound them before they were objects
+TERMS: dict[
+    str, tuple[tuple[str, ...], tuple[str, ...]]
+] = {  # of V-trace's loss: what binds them, and what bound them before they were objects
     "PolicyCloning": (("PolicyCloning.cost = 0.02",), ("VTraceAgent.policy_cloning_cost = 0.02",)),
     "ValueCloning": (("ValueCloning.cost = 0.01",), ("VTraceAgent.value_cloning_cost = 0.01",)),
     "KLMask": (("KLMask.threshold = 0.001",), ("VTraceAgent.kl_threshold = 0.001",)),
