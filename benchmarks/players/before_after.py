@@ -23,7 +23,11 @@ from typing import Any
 FOUND = {  # by name, the places where a tree may have it: the first that is there is taken
     "agents' gin names": ("async_wrappers.agents.configurables", "agents.configurables"),
     "async_wrappers' gin names": ("async_wrappers.configurables",),
-    "play_episode": ("async_wrappers.agents.experiment:play_episode", "agents.experiment:play_episode"),
+    "play_episode": (
+        "async_wrappers.agents.experiment.episode:play_episode",
+        "async_wrappers.agents.experiment:play_episode",
+        "agents.experiment:play_episode",
+    ),
     "RealtimeDelay": ("async_wrappers:RealtimeDelay",),
     "VectorRealtimeDelay": ("async_wrappers:VectorRealtimeDelay",),
     "AsyncRunner": ("async_wrappers:AsyncRunner",),
