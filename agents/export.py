@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.extras import extra
-from async_wrappers.agents.files import VERSION
 from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
 from async_wrappers.agents.schema import ArrayTree, each_array, space_without_tuples, stacked
+from async_wrappers.files import VERSION
 
 __all__ = ["ActsDifferently", "Agreement", "export"]
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.files import Arrays, Segment
-from async_wrappers.agents.replay.packed import Packed
-from async_wrappers.agents.replay.selectors import Positions, Selector
-from async_wrappers.agents.schema import Column, TransitionSchema
+from async_wrappers.agents.replay.log import Log, blank_columns, row_bytes
+from async_wrappers.agents.replay.segments import Segment
+from async_wrappers.agents.replay.selectors import Positions
+from async_wrappers.agents.schema import Arrays, TransitionSchema
 
-__all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "joined", "row_bytes"]
+__all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 
 
 # What is stored
@@ -23,7 +22,7 @@ __all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "j
 # the observations o_{t-k+1} .. o_t, the action a_t, the rewards r_t .. r_{t+n-1} and the observations
 # o_{t+n-k+1} .. o_{t+n}. Stored whole, every observation would lie in memory 2 k times, 8 times for Atari. The ring
 # stores each observation once, and a transition is no more than a place where reading begins. An assembler
-# (`replay.py`) reads the stacks and sums up the rewards when a batch is drawn.
+# (`n_step.py`) reads the stacks and sums up the rewards when a batch is drawn.
 #
 # Slots
 # -----
@@ -102,7 +101,6 @@ __all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "j
 STEP, TERMINAL, FINAL, LOST = 0, 1, 2, 3
 
 _AGE, _STEPS = np.dtype(np.int64), np.dtype(np.int32)
-PIECE = 4096  # slots that go to or come from a file at a time, which bounds the memory that a load needs
 
 
 class Assembler(Protocol):
@@ -123,7 +121,7 @@ class Assembler(Protocol):
         """Return the constructor's arguments as plain data."""
 
 
-class Ring:
+class Ring(Log):
     """Columns of the newest `capacity` slots, a lane for each environment; the comment above explains it.
 
     Memory is touched only as the ring fills.
@@ -140,7 +138,6 @@ class Ring:
         schema: as given.
         capacity: slots of all lanes together.
         num_envs: as given.
-        selector: hears of every transition that becomes valid or invalid; `Replay` sets it.
         add_count: transitions ever observed.
         count: transitions that are valid now.
         written: live slots.
@@ -158,7 +155,7 @@ class Ring:
         DependencyNotInstalled: the library of the compression is missing.
     """
 
-    selector: Selector
+    count = add_count = written = 0
 
     def __init__(
         self,
@@ -182,13 +179,8 @@ class Ring:
         self._lane = capacity // num_envs  # slots of a lane
         self.capacity = capacity = self._lane * num_envs
         self.schema, self.num_envs, self._assembler = schema, num_envs, assembler
-        # np.zeros asks for zeroed pages, which take no memory before they are written.
-        made: dict[str, Any] = {
-            name: Packed(capacity, column)
-            if compression and name in schema.observation.columns and Packed.is_worth_it(column)
-            else np.zeros((capacity, *column.shape), column.dtype)
-            for name, column in schema.columns.items()
-        }
+        packed = schema.observation.columns if compression else ()
+        made = blank_columns(capacity, schema.columns, packed)
         self.observation = [made[name] for name in schema.observation.columns]
         self.extras = [made[name] for name in schema.extras.columns] if schema.extras else []
         self._check_observation = schema.observation.check
@@ -216,7 +208,7 @@ class Ring:
         self.count = int(np.count_nonzero(self.steps))
 
     @property
-    def head(self) -> int:
+    def head(self) -> int:  # type: ignore[override]  # of several lanes
         """One more than the largest number of a slot ever written."""
         return max(stop for _, stop in self.logs()) - self.num_envs + 1
 
@@ -228,8 +220,7 @@ class Ring:
     @property
     def nbytes(self) -> int:
         """Bytes that all arrays of the ring take once it is full; of packed observations, those that are stored now."""
-        nbytes: int = sum(array.nbytes for array in self._columns.values()) + self.steps.nbytes
-        return nbytes
+        return super().nbytes + self.steps.nbytes
 
     @staticmethod
     def slot_bytes(schema: TransitionSchema) -> int:
@@ -597,10 +588,6 @@ class Ring:
             "running": running if several else running[0],
         }
 
-    def snapshot(self) -> Arrays:
-        """Return nothing: all arrays are columns."""
-        return {}
-
     def move_to(self, counters: Mapping[str, Any]) -> None:
         """Take over the numbers of the next slots, before slots are lost."""
         self._heads[:] = counters["head"]
@@ -635,17 +622,13 @@ class Ring:
             array[positions] = 0
         self.kind[positions] = LOST
 
-    def names(self) -> list[str]:
-        """Return the names of the columns."""
-        return list(self._columns)
-
     def pieces(self, first: int) -> Iterator[Arrays]:
         """Yield the slots of a lane from the number `first` on as views, cut so that none crosses the lane's end."""
         slot, env_id = divmod(first, self.num_envs)
         begin, lane, head = env_id * self._lane, self._lane, self._heads.item(env_id)
         while slot < head:
             start = slot % lane
-            stop = min(start + PIECE, lane, start + head - slot)
+            stop = min(start + self.piece, lane, start + head - slot)
             yield {name: array[begin + start : begin + stop] for name, array in self._columns.items()}
             slot += stop - start
 
@@ -697,14 +680,3 @@ def _numbers(block: Mapping[str, Any], name: str, rows: int, dtype: Any) -> npt.
     if rows and not np.can_cast(numbers.dtype, dtype, "same_kind"):
         raise ValueError(f"{name} must have dtype {np.dtype(dtype)}, got {numbers.dtype}, cast it first")
     return numbers.astype(dtype, copy=False)
-
-
-def row_bytes(columns: Mapping[str, Column]) -> int:
-    """Return the bytes of a row of all columns."""
-    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in columns.values())
-
-
-def joined(pieces: Iterable[Arrays]) -> Arrays:
-    """Return the entries of all pieces in one, copied; nothing where there is no piece."""
-    each = list(pieces)
-    return {name: np.concatenate([piece[name] for piece in each]) for name in each[0]} if each else {}

@@ -14,7 +14,7 @@ import torch
 
 from async_wrappers.agents.experiment import checkpoint
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, read_bundle
-from async_wrappers.agents.files import FORMAT, VERSION, OtherFormat
+from async_wrappers.files import FORMAT, VERSION, OtherFormat
 from tests.worlds.plain_data import assert_identical
 
 BUNDLE = {"weights": {"w": torch.arange(6.0).reshape(2, 3)}, "counts": [1, 2.5, "three", None, True], "frames": 7}

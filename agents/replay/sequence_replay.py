@@ -1,0 +1,332 @@
+"""A replay of sequences, for agents with memory: the newest sequences, and the settings of agents that learn from them.
+
+Kapturowski et al., "Recurrent experience replay in distributed reinforcement learning" (R2D2), 2019: sequences of fixed
+length overlap, come with the state that acting had left before them, and are drawn by priority, each as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Dict
+
+from async_wrappers.agents.replay.log import Log, blank_columns
+from async_wrappers.agents.replay.prefetch import PrefetchedReplay
+from async_wrappers.agents.replay.replay import Replay, make_selector
+from async_wrappers.agents.replay.selectors import Positions, Selector
+from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
+from async_wrappers.agents.replay.settings import ReplaySettings
+from async_wrappers.agents.schema import MAX_VALUE, VALUE, Arrays
+from async_wrappers.agents.settings import again, flag, must, settings, whole
+
+__all__ = ["SequenceRing", "SequenceSettings", "create_sequence_replay", "refuse_priority"]
+
+
+class SequenceRing(Log):
+    """Columns of the newest `capacity` sequences, those of all environments in the order in which they became whole.
+
+    Sequence g, numbered from 0 for ever, lies at position g mod capacity. Where sequences overlap, the rows that they
+    have in common are stored in both.
+
+    Args:
+        observation_space: a space of arrays, or a Dict of such.
+        extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state".
+        capacity: sequences.
+        priority: from the columns of M sequences `[M, ...]`, with the policy's values (`Assembly`), to the priorities
+            that they enter with `[M]`, NaN for none; None lets all enter with the largest one so far.
+        assembly: the other arguments of `Assembly`.
+
+    Attributes:
+        schema: what a row is made of.
+        capacity: as given.
+        head: sequences ever written.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    piece = SEQUENCES_OF_A_PIECE
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        extras: Dict | None,
+        capacity: int,
+        priority: Callable[[Mapping[str, npt.NDArray[Any]]], npt.NDArray[np.float64]] | None = None,
+        **assembly: Any,
+    ) -> None:
+        """See the class."""
+        if capacity < 1:
+            raise ValueError(f"capacity must be >= 1 sequence, got {capacity}")
+        self._priority = priority
+        if priority is not None:
+            assembly["with_values"] = True
+        self._assembly = Assembly(observation_space, extras, self._put_whole, **assembly)
+        self.schema, self.capacity = self._assembly.schema, capacity
+        self._columns = blank_columns(capacity, self._assembly.columns)
+        self._columns["held"] = self._held = np.zeros(capacity, np.bool_)  # False where a file was lost
+        self.head = 0
+
+    @property
+    def add_count(self) -> int:
+        """Transitions ever observed."""
+        return self._assembly.add_count
+
+    @property
+    def count(self) -> int:
+        """Sequences that can be drawn."""
+        return int(np.count_nonzero(self._held))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all arrays take once the ring is full."""
+        return super().nbytes + self._assembly.nbytes
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data."""
+        return {"source": "sequences", **self._assembly.facts(), "capacity": self.capacity}
+
+    # Writing.
+
+    def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
+        """Take in one transition; see `Replay.observe`."""
+        self._assembly.observe(transition, env_id)
+
+    def extend(self, block: Mapping[str, Any]) -> None:
+        """Take in one transition of each of R environments; see `Replay.extend`."""
+        self._assembly.extend(block)
+
+    def cut(self, observation: Any, env_id: int = 0) -> None:
+        """End the running episode, if one runs; see `Replay.cut`."""
+        self._assembly.cut(observation, env_id)
+
+    def end_running(self) -> None:
+        """End the episodes that are under way: the last observation of each is its final one."""
+        self._assembly.end_running()
+
+    def _put_whole(self, sequences: Mapping[str, npt.NDArray[Any]]) -> None:
+        priority = None
+        if self._priority is not None:
+            priority = self._priority(sequences)
+            sequences = {name: array for name, array in sequences.items() if name not in (VALUE, MAX_VALUE)}
+        for row in range(len(sequences["mask"])):
+            position = self.head % self.capacity
+            if self._held[position]:
+                self.selector.became_invalid(position)
+            for name, array in sequences.items():
+                self._columns[name][position] = array[row]
+            self._held[position] = True
+            self.head += 1
+            if priority is None:
+                self.selector.became_valid(position)
+            else:
+                self.selector.all_became_valid(np.array([position]), priority[row : row + 1])
+
+    def clear(self) -> None:
+        """Forget every sequence, and what is under construction."""
+        self.head = 0
+        self._held.fill(False)
+        self._assembly.clear()
+
+    # Reading.
+
+    def marks(self, positions: Positions) -> npt.NDArray[Any]:
+        """Return whether a sequence is there at each position."""
+        return self._held.take(positions)
+
+    def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
+        """Return the positions of sequences by their numbers `[B]`, and whether each is still there."""
+        positions = slots % self.capacity
+        return positions, (slots >= self.oldest) & (slots < self.head) & self._held[positions]
+
+    def valid_slots(self) -> npt.NDArray[np.int64]:
+        """Return the numbers of all sequences that are there, ascending."""
+        positions = self.live_positions()
+        return self._numbers(positions[self._held[positions]])
+
+    def _numbers(self, positions: Positions) -> npt.NDArray[np.int64]:
+        return self.oldest + (positions - self.oldest) % self.capacity
+
+    def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
+        """Return the sequences at positions `[B]`, as `sequences.py` has them."""
+        return {**self._assembly.batch_at(self._columns, positions), "index": self._numbers(positions)}
+
+    # Saving: sequences are entries of a log, and what is under construction is the snapshot.
+
+    def counters(self) -> dict[str, Any]:
+        """Return what is not in the entries, as plain data."""
+        return {"head": self.head, "add_count": self.add_count}
+
+    def snapshot(self) -> Arrays:
+        """Return what is under construction."""
+        return self._assembly.snapshot()
+
+    def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        """Take over the counters and what is under construction."""
+        self.move_to(counters)
+        self._assembly.restore(snapshot, counters["add_count"])
+
+    def lose(self, first: int, stop: int) -> None:
+        """Take note that the sequences `first <= number < stop` are lost."""
+        self._held[np.arange(first, stop) % self.capacity] = False
+
+
+def create_sequence_replay(
+    observation_space: gym.Space[Any],
+    extras: Dict | None = None,
+    *,
+    selector: str | Any = "prioritized",
+    kind: type[Replay] = Replay,
+    capacity: int,
+    batch_size: int = 64,
+    seed: int = 0,
+    num_envs: int = 1,
+    length: int,
+    period: int,
+    stack_size: int = 1,
+    gamma: float = 0.997,
+    discount_by: Literal["decision", "frame"] = "decision",
+    priority: Callable[[Any], Any] | None = None,
+    **of_selector: Any,
+) -> Replay:
+    """Make an empty replay of sequences, whose batches are those of `sequences.py`.
+
+    Args:
+        observation_space: a space of arrays, or a Dict of such.
+        extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state".
+        selector: how sequences are drawn: "uniform", "prioritized", or what makes a `Selector`.
+        kind: the replay's class, such as `prefetch.PrefetchedReplay`.
+        capacity: sequences kept.
+        batch_size: sequences in a batch.
+        seed: of the draws.
+        num_envs: environments.
+        length: rows of a sequence.
+        period: rows from the beginning of one sequence of an environment to that of the next.
+        stack_size: observations in a stack, k.
+        gamma: discount of one decision or one frame, in [0, 1].
+        discount_by: what `gamma` discounts, a "decision" or a "frame".
+        priority: what sequences enter with, as `SequenceRing` takes it; None for the largest priority so far.
+        of_selector: the arguments of the selector, such as those of `Prioritized`.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    ring = SequenceRing(
+        observation_space,
+        extras,
+        capacity,
+        priority,
+        num_envs=num_envs,
+        length=length,
+        period=period,
+        stack_size=stack_size,
+        gamma=gamma,
+        discount_by=discount_by,
+    )
+    return kind(ring, make_selector(selector, of_selector), batch_size=batch_size, seed=seed)
+
+
+# Settings of transitions' replays that sequences have no place for.
+_WITHOUT = {"one_step_loss": False, "replay_eviction": "oldest", "replay_compression": None, "replay_bytes": None}
+
+
+@settings
+class SequenceSettings(ReplaySettings):
+    """What an agent with a replay of sequences declares beside its own settings; a base to stand before `DQN`."""
+
+    burn_in: int = whole(40, "Rows before those that are learnt from.", 0, "rows")
+    unroll_length: int = whole(
+        80, "Rows that are learnt from: decisions, and the final observation of each episode.", 2, "rows"
+    )
+    state_period: int = whole(
+        40, "Rows from the beginning of one sequence of an environment to that of the next.", 1, "row"
+    )
+    batch_size: int = whole(64, "Sequences per update.", 1, "sequence")
+    replay_scheme: str | Callable[..., Selector] = again(ReplaySettings, "replay_scheme", "prioritized")
+    priority_exponent: float = again(ReplaySettings, "priority_exponent", 0.9)
+    importance_exponent: float = again(ReplaySettings, "importance_exponent", 0.6)
+    prefetch: bool = flag(
+        False,
+        "Whether the next batch is drawn in a thread while the learner computes. Priorities then take effect one batch "
+        "later.",
+    )
+    actor_priorities: bool = flag(
+        False,
+        "Let a sequence enter with the priority that follows from the values of acting, as the paper's actors do. "
+        "Where none of its errors is known it enters with the largest priority so far. It has an effect where many "
+        "environments are played at once.",
+    )
+
+    def check_sequences(self) -> None:
+        """Check what must hold between the settings of a replay of sequences."""
+        rows = self.burn_in + self.unroll_length
+        must(
+            self.state_period <= rows,
+            f"state_period must be <= burn_in + unroll_length = {rows} rows, or some would be in no sequence, got "
+            f"{self.state_period}",
+        )
+        for name, wanted in _WITHOUT.items():
+            given = getattr(self, name)
+            remedy = ": bind replay_capacity" if name == "replay_bytes" else ""
+            must(given == wanted, f"{name} must be {wanted!r} with agent {self.name!r}, got {given!r}{remedy}")
+        must(self.priority == "loss", _no_priority(self.name, self.priority))  # bound to DQN
+
+    @property
+    def transitions_per_update(self) -> int:
+        """Transitions that an update learns from."""
+        return self.batch_size * self.unroll_length
+
+    def priority_of_sequences(self, sequences: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        """Return what sequences, columns `[M, ...]`, enter with: from the values of acting; NaN where none is known."""
+        raise NotImplementedError
+
+    def make_replay(self, seed: int, num_envs: int = 1) -> Replay:
+        """Make the replay of sequences, all environments' in one.
+
+        Raises:
+            ValueError: It cannot hold a sequence of each environment.
+        """
+        capacity = 1_000_000 if self.replay_capacity is None else self.replay_capacity
+        sequences, period = capacity // self.state_period, self.state_period
+        must(
+            sequences >= num_envs,
+            f"replay_capacity must be >= {period * num_envs} rows, state_period for each of {num_envs} environments, "
+            f"got {capacity}",
+        )
+        exponents = {"priority_exponent": self.priority_exponent, "importance_exponent": self.importance_exponent}
+        return create_sequence_replay(
+            self.stored_space,
+            self.extras,
+            length=self.burn_in + self.unroll_length,
+            period=period,
+            selector=self.replay_scheme,
+            capacity=sequences,
+            num_envs=num_envs,
+            stack_size=self.stored_in_stacks or 1,
+            gamma=self.gamma,
+            discount_by=self.discount_by,
+            batch_size=self.batch_size,
+            seed=seed,
+            kind=PrefetchedReplay if self.prefetch else Replay,
+            priority=self.priority_of_sequences if self.actor_priorities else None,
+            **exponents if self.replay_scheme == "prioritized" else {},
+        )
+
+    def make_actor_priorities(self, num_envs: int) -> None:
+        """Return None: the replay finds the priorities, once a sequence is whole."""
+
+
+def refuse_priority(agent: str, given: Mapping[str, Any]) -> None:
+    """Refuse a `priority` that is bound to an agent of sequences: it would have no effect."""
+    must("priority" not in given, _no_priority(agent, given.get("priority")))
+
+
+def _no_priority(agent: str, value: Any) -> str:
+    return (
+        f"priority must not be bound with agent {agent!r}, whose sequences have one made by R2D2Agent.eta of all their "
+        f"errors, got {value!r}"
+    )
