@@ -26,8 +26,8 @@ from async_wrappers.agents.losses.actor_critic import (
 )
 from async_wrappers.agents.network_agent import NetworkAgent, of_several
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
-from async_wrappers.agents.replay.mixture import UnrollSettings
 from async_wrappers.agents.replay.sequences import sequence_tensors
+from async_wrappers.agents.replay.unroll_settings import UnrollSettings
 from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,

@@ -176,8 +176,8 @@ class Saved:
 class Log:
     """What a `Replay` keeps its entries in; to the files a log of them, or several, as of a ring of environments.
 
-    By default it is one log, and entry g lies at position g mod capacity of the columns. The entries of several logs
-    are `num_envs` apart, and the remainder by it tells of which log an entry is.
+    By default it is one log, and entry g lies at position g mod capacity of the columns. Of several logs each has a
+    part of the columns; their entries are `num_envs` apart, and the remainder by it tells of which log an entry is.
 
     Attributes:
         schema: What a transition is made of.
@@ -298,20 +298,28 @@ class Log:
         return list(self._columns)
 
     def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the entries of a log from the number `first` on, cut so that none crosses the end of the arrays."""
-        while first < self.head:
-            start = first % self.capacity
-            stop = min(start + self.piece, self.capacity, start + self.head - first)
-            yield {name: array[start:stop] for name, array in self._columns.items()}
-            first += stop - start
+        """Yield the entries of a log from the number `first` on, cut so that none crosses the end of its part."""
+        slot, log = divmod(first, self.num_envs)
+        part, head = self.capacity // self.num_envs, self.logs()[log][1] // self.num_envs
+        while slot < head:
+            start = slot % part
+            stop = min(start + self.piece, part, start + head - slot)
+            yield {name: array[log * part + start : log * part + stop] for name, array in self._columns.items()}
+            slot += stop - start
 
     def put(self, first: int, piece: Arrays) -> int:
         """Write entries of a log from the number `first` on; return the number after them."""
-        stop = first + len(next(iter(piece.values())))
-        positions = np.arange(first, stop) % self.capacity
+        stop = first + len(next(iter(piece.values()))) * self.num_envs
+        positions = self._positions(first, stop)
         for name, array in self._columns.items():
             array[positions] = piece[name]
         return stop
+
+    def _positions(self, first: int, stop: int) -> Positions:
+        """Return the positions of the entries `first <= number < stop` of the log of `first`."""
+        slot, log = divmod(first, self.num_envs)
+        part, count = self.capacity // self.num_envs, len(range(first, stop, self.num_envs))
+        return log * part + np.arange(slot, slot + count) % part
 
     def lose(self, first: int, stop: int) -> None:
         """Take note that the entries `first <= number < stop`, of the log of `first`, are lost."""

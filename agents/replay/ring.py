@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -86,9 +86,9 @@ __all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 # and a save writes what is new in all of them into one file.
 # The price: every environment has the same share of the memory, however fast it plays.
 #
-# Rows of several environments come as a block, and are written in arrays (`extend`): lanes do not touch each other, so
-# all rows are written at once, then the final slots of those that end. What this changes is what the same rows change
-# one by one (`observe`); the selector hears of all that became valid in the order of the rows.
+# Rows of several environments come as a block, and are written in arrays (`extend`): all rows at once, then the final
+# slots of those that end. This leaves what the same rows leave one by one (`observe`), which is faster for one row; the
+# selector hears of all that became valid in the order of the rows.
 #
 # A transition's priority at entry
 # --------------------------------
@@ -135,9 +135,6 @@ class Ring(Log):
         compression: "lz4" keeps observations packed (`Packed`); None keeps them as they are.
 
     Attributes:
-        schema: as given.
-        capacity: slots of all lanes together.
-        num_envs: as given.
         add_count: transitions ever observed.
         count: transitions that are valid now.
         written: live slots.
@@ -179,19 +176,16 @@ class Ring(Log):
         self._lane = capacity // num_envs  # slots of a lane
         self.capacity = capacity = self._lane * num_envs
         self.schema, self.num_envs, self._assembler = schema, num_envs, assembler
-        packed = schema.observation.columns if compression else ()
-        made = blank_columns(capacity, schema.columns, packed)
+        made = blank_columns(capacity, schema.columns, schema.observation.columns if compression else ())
+        of_extras = schema.extras.columns if schema.extras else {}
         self.observation = [made[name] for name in schema.observation.columns]
-        self.extras = [made[name] for name in schema.extras.columns] if schema.extras else []
+        self.extras = [made[name] for name in of_extras]
         self._check_observation = schema.observation.check
         self._check_extras = schema.extras.check if schema.extras else None
         self.action, self.reward, self.interval = made["action"], made["reward"], made["interval"]
-        self.age = np.zeros(capacity, _AGE)
-        self.kind = made.pop("kind")
-        self._columns: dict[str, Any] = {name: made[name] for name in made if not name.startswith("extras/")}
-        self._columns |= {"age": self.age, "kind": self.kind}
-        self._columns |= {name: made[name] for name in made if name.startswith("extras/")}
-        self.steps = np.zeros(capacity, _STEPS)
+        self.age, self.kind, self.steps = np.zeros(capacity, _AGE), made.pop("kind"), np.zeros(capacity, _STEPS)
+        self._columns = {name: made[name] for name in made if name not in of_extras}
+        self._columns |= {"age": self.age, "kind": self.kind, **{name: made[name] for name in of_extras}}
         # Of each lane: slots ever written, which is the next one's number in the lane, and the age of the next one.
         self._heads, self._next_age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         # The same memory, for one number at a time: that is twice as fast as through an array.
@@ -229,8 +223,8 @@ class Ring(Log):
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without the compression, which changes nothing else."""
-        several = {"num_envs": self.num_envs} if self.num_envs > 1 else {}
-        return {**self.schema.as_dict(), "capacity": self.capacity, **several, **self._assembler.facts()}
+        own = {"capacity": self.capacity} | ({"num_envs": self.num_envs} if self.num_envs > 1 else {})
+        return {**self.schema.as_dict(), **own, **self._assembler.facts()}
 
     # Writing.
 
@@ -582,14 +576,11 @@ class Ring(Log):
         """Return what is not in the slots, as plain data: lists, an item for each lane, where there are several."""
         head, running = self._heads.tolist(), (self._next_age > 0).tolist()
         several = self.num_envs > 1
-        return {
-            "head": head if several else head[0],
-            "add_count": self.add_count,
-            "running": running if several else running[0],
-        }
+        own = {"head": head, "running": running} if several else {"head": head[0], "running": running[0]}
+        return {"add_count": self.add_count, **own}
 
     def move_to(self, counters: Mapping[str, Any]) -> None:
-        """Take over the numbers of the next slots, before slots are lost."""
+        """See `Log`."""
         self._heads[:] = counters["head"]
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
@@ -610,35 +601,12 @@ class Ring(Log):
         for new in np.flatnonzero((self.steps[live] == 0) & (steps > 0)):
             self._make_valid(live.item(new), steps.item(new))
 
-    def _of_lane(self, first: int, stop: int) -> Positions:
-        """Return the positions of the slots with the numbers `first <= number < stop`, of the lane of `first`."""
-        slot, env_id = divmod(first, self.num_envs)
-        return env_id * self._lane + np.arange(slot, slot + len(range(first, stop, self.num_envs))) % self._lane
-
     def lose(self, first: int, stop: int) -> None:
         """Take note that the slots with the numbers `first <= number < stop`, of the lane of `first`, are lost."""
-        positions = self._of_lane(first, stop)
+        positions = self._positions(first, stop)
         for array in self._columns.values():
             array[positions] = 0
         self.kind[positions] = LOST
-
-    def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the slots of a lane from the number `first` on as views, cut so that none crosses the lane's end."""
-        slot, env_id = divmod(first, self.num_envs)
-        begin, lane, head = env_id * self._lane, self._lane, self._heads.item(env_id)
-        while slot < head:
-            start = slot % lane
-            stop = min(start + self.piece, lane, start + head - slot)
-            yield {name: array[begin + start : begin + stop] for name, array in self._columns.items()}
-            slot += stop - start
-
-    def put(self, first: int, piece: Arrays) -> int:
-        """Write the slots of a lane from the number `first` on; return the number after them."""
-        stop = first + len(piece["kind"]) * self.num_envs
-        positions = self._of_lane(first, stop)
-        for name, array in self._columns.items():
-            array[positions] = piece[name]
-        return stop
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
         """Return the segments that hold a live slot; none where most of what they hold is gone, and all is new."""
