@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from async_wrappers.agents.files import write_atomically
 from async_wrappers.agents.schema import each_array, in_brackets, leaves
+from async_wrappers.files import write_atomically
 
 __all__ = ["DivergedError", "check_loss", "check_weights"]
 

@@ -28,10 +28,10 @@ from torch import Tensor, nn
 
 from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.diverged import check_loss, check_weights
-from async_wrappers.agents.files import check_snapshot
 from async_wrappers.agents.learning import Batch, Learning, Loss, LossOutput, Monitor, Networks
 from async_wrappers.agents.losses.values import importance_weighted
 from async_wrappers.agents.networks.noisy import noisy_layers, resample_noise
+from async_wrappers.agents.replay.segments import check_snapshot
 from async_wrappers.agents.schema import Compute, are_equal, batch_tensors
 from async_wrappers.agents.timing import PartTimes
 

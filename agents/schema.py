@@ -52,6 +52,7 @@ __all__ = [
     "VALUE",
     "VERSION",
     "ArrayTree",
+    "Arrays",
     "Column",
     "Compute",
     "Reader",
@@ -80,6 +81,8 @@ VALUE, MAX_VALUE = "value", "max_value"  # of the chosen action, and the largest
 # ... (`without_tuples`), since a tuple alone does not say whether it is several arrays or the numbers of one.
 
 Path = tuple[str, ...]
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 def leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:

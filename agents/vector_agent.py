@@ -33,7 +33,7 @@ from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPoli
 from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.replay.entering import ActorPriorities
+from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_at_least
 from async_wrappers.agents.timing import PartTimes

@@ -1,33 +1,162 @@
-"""Files that are whole or absent: written to a temporary name, flushed to disk, renamed."""
+"""Files that are whole or absent, since they are written to a temporary name, flushed to disk and renamed."""
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-__all__ = ["write_atomically"]
+from async_wrappers.version import __version__ as VERSION
+
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "OtherFormat",
+    "check_format",
+    "naming",
+    "refuse_damage",
+    "stamp",
+    "write_atomically",
+    "write_text_atomically",
+]
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it to `path`.
 
     Raises:
-        OSError: The file could not be written; it is of `path` and says why, and an older file of that name is still
-            there. Nothing is left of the new one.
+        OSError: The file could not be written. The error names `path` and the cause. An older file of that name stays,
+            and nothing is left of the new one.
     """
     temporary = path.with_name(path.name + ".tmp")
+    with naming(path):
+        # Closed below, before the rename.
+        file = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115
     try:
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
+        with naming(path):
+            try:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+            except Exception as error:
+                # PyTorch and NumPy raise errors of their own, without the system's reason.
+                if (cause := file.error or _cause(temporary)) is not None and not _has_reason(error):
+                    raise cause from error
+                raise
+            os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            file.close()
         with suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and error.errno is not None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+    _sync_directory(path.parent)
+
+
+class _File(io.BufferedWriter):
+    """A file that remembers why it could not be written."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write, and remember an error."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def _has_reason(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno is not None
+
+
+def _cause(path: Path) -> OSError | None:
+    """Return the system's error when one more block is written to the file, or None if there is none."""
+    try:
+        with open(path, "ab", buffering=0) as file:
+            # A whole block, since the file's last block may have room for less.
+            file.write(b"\0" * 4096)
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let the system's errors in the block name `path`, not a temporary file or none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write a text file in UTF-8, whole or not at all."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+@contextmanager
+def refuse_damage(path: Path, remedy: str) -> Iterator[None]:
+    """Turn an error of the block, which reads a file, into one sentence that names the file and the remedy.
+
+    Raises:
+        ValueError: The block raised an error: the file is no text, no JSON, or it lacks something.
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from None
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename in `directory` last through a power cut (Windows cannot open a directory, and need not)."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# The format of the files that a run is continued from. Each of them states it, with the version that wrote the file.
+#
+# Format 1 stated neither. Weights are read from either format; a run is continued from format 2 alone.
+
+FORMAT = 2
+
+
+class OtherFormat(ValueError):
+    """A whole file, of a format that this version does not continue."""
+
+
+def stamp() -> dict[str, Any]:
+    """Return what a file states about its format."""
+    return {"format": FORMAT, "version": VERSION}
+
+
+def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, ...] = (FORMAT,)) -> None:
+    """Refuse a file of another format.
+
+    Args:
+        what: Names the file.
+        stated: What it states: a stamp, or an empty mapping in format 1.
+        readable: The formats that will do.
+
+    Raises:
+        OtherFormat: It has none of them.
+    """
+    there, version = stated.get("format", 1), stated.get("version", "0.1.0 or older")
+    if there not in readable:
+        raise OtherFormat(
+            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {VERSION} goes on from "
+            f"format {FORMAT} alone: continue with that version, or choose another --base_dir"
+        )

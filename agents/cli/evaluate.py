@@ -23,7 +23,7 @@ from async_wrappers.agents.experiment.lock import NOT_WRITABLE, is_in_use
 from async_wrappers.agents.experiment.metrics import add_evaluation, read_evaluations
 from async_wrappers.agents.experiment.report import evaluation_facts
 from async_wrappers.agents.experiment.runner import Runner, newest_bundle
-from async_wrappers.agents.files import write_text_atomically
+from async_wrappers.files import write_text_atomically
 
 __all__ = ["add_flags", "run"]
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from absl import logging
 
-from async_wrappers.agents.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
+from async_wrappers.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 
 __all__ = ["CHECKPOINTS", "Checkpointer", "NoCheckpointLoads", "read_bundle"]
 

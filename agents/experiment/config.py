@@ -33,7 +33,7 @@ from async_wrappers.agents.experiment.gin_text import (
     strangers,
 )
 from async_wrappers.agents.experiment.unread import LoadedConfig, given_in, known_to_gin, ours_by_name
-from async_wrappers.agents.files import write_text_atomically
+from async_wrappers.files import write_text_atomically
 
 __all__ = [
     "CONFIG",

@@ -25,7 +25,7 @@ from async_wrappers.agents.demonstrations.demonstration import Playback, Recorde
 from async_wrappers.agents.demonstrations.players import Keyboard, Script, make_player
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
 from async_wrappers.agents.experiment.metrics import EventWriter
-from async_wrappers.agents.files import write_text_atomically
+from async_wrappers.files import write_text_atomically
 
 __all__ = ["Pretraining", "Recording", "bound_environment", "import_demonstrations", "record_agent", "record_player"]
 

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from async_wrappers.agents.files import naming, refuse_damage, write_atomically, write_text_atomically
+from async_wrappers.files import naming, refuse_damage, write_atomically, write_text_atomically
 
 __all__ = [
     "EPISODES",

@@ -24,7 +24,7 @@ from async_wrappers.agents.experiment.evaluate import (
 from async_wrappers.agents.experiment.metrics import read_facts, read_iterations
 from async_wrappers.agents.experiment.progress import duration
 from async_wrappers.agents.experiment.runner import Runner
-from async_wrappers.agents.files import write_atomically, write_text_atomically
+from async_wrappers.files import write_atomically, write_text_atomically
 
 __all__ = [
     "Row",

@@ -49,7 +49,7 @@ from async_wrappers.agents.experiment.metrics import EpisodeRow, EpisodeTable, M
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.unread import ByName
 from async_wrappers.agents.experiment.video import check_recordable, recorded
-from async_wrappers.agents.files import DamagedReplay
+from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.spec import check_flags, with_gin_values
 from async_wrappers.agents.timing import PARTS, PartTimes
 

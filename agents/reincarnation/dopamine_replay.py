@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.demonstrations.pickled import load_data
-from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.replay.ring import FINAL, STEP, TERMINAL
+from async_wrappers.agents.schema import Arrays
 
 __all__ = ["DopamineReplay", "find_replay"]
 

@@ -34,12 +34,11 @@ from async_wrappers.agents.experiment.config import empty_gin
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
 from async_wrappers.agents.experiment.other_run import trained_agent
 from async_wrappers.agents.experiment.runner import newest_bundle
-from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.reincarnation.student import VIEW
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import TERMINAL
-from async_wrappers.agents.schema import batch_of_one, each_array, stacked
+from async_wrappers.agents.schema import Arrays, batch_of_one, each_array, stacked
 from async_wrappers.agents.spec import discrete_actions
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN

@@ -25,12 +25,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from async_wrappers.agents.files import Arrays
 from async_wrappers.agents.replay.selectors import Positions, Selector
 from async_wrappers.agents.replay.sequences import sequence_tensors
-from async_wrappers.agents.replay.sources import SourceSpec
-from async_wrappers.agents.replay.unrolls import UnrollReplay, UnrollRing
-from async_wrappers.agents.schema import STATE, Column, Compute, Reader, each_array, whole_stacks
+from async_wrappers.agents.replay.unrolls import SourceSpec, UnrollReplay, UnrollRing
+from async_wrappers.agents.schema import STATE, Arrays, Column, Compute, Reader, each_array, whole_stacks
 from async_wrappers.agents.spec import check_at_least, check_numbers
 
 __all__ = [
@@ -437,7 +435,7 @@ class EliteReplay(UnrollReplay):
         annealing = None if run_updates is None else alfa_annealing_factor * run_updates
         if sample_strategy is None:
             lambda_batch_multiplier, annealing = 1.0, None
-        measure = self._to_present if self._attentive else self._to_stored
+        measure = self.distances_to_present if self._attentive else self.distances_to_stored
         self._elite = Elite(measure, elite_sampling_strategy, float(lambda_batch_multiplier), annealing)
         self._own_facts = {"sample_strategy": sample_strategy, "dist_function": dist_function, "p": self._p}
         self._own_facts |= {"features": features, "elite_batch_size": self._elite_batch_size}
@@ -468,12 +466,12 @@ class EliteReplay(UnrollReplay):
         if ring.count < ring.capacity:
             return int(np.flatnonzero(ring.number < 0)[0])
         candidates = self._elite.candidates(self._rng, self._elite_batch_size)
-        farthest = np.lexsort((ring.number[candidates], -self._to_stored(candidates)))[0]
+        farthest = np.lexsort((ring.number[candidates], -self.distances_to_stored(candidates)))[0]
         return int(candidates[farthest])
 
     # Distances of the unrolls at some places.
 
-    def _to_stored(self, places: Positions) -> Floats:
+    def distances_to_stored(self, places: Positions) -> Floats:
         """Return how far the features of unrolls are now from those when they were new, `[M]`."""
         batch = self._storage.assemble(places)
         now, then = self._of_batch(batch), self._storage.further("features", places)
@@ -483,7 +481,7 @@ class EliteReplay(UnrollReplay):
         )
         return found.numpy()
 
-    def _to_present(self, places: Positions) -> Floats:
+    def distances_to_present(self, places: Positions) -> Floats:
         """Return the mean distance of each unroll's states from the present states of the environments, `[M]`."""
         batch = self._storage.assemble(places)
         states = torch.from_numpy(self._of_batch(batch))

@@ -8,10 +8,7 @@ A batch is that of `sequences.py` with two further columns: "source" int64 `[B]`
 order in which they were given, and "replayed" float32 `[B]`, 0 for rows that are learnt from once, of a queue, and 1
 for rows of a replay.
 
-Shares need not be whole numbers of rows. In batch k, counted from 1, source i with the share p_i is owed p_i B k rows
-less those that it has given, and the B rows go one by one to the source that is owed most (the method of the largest
-remainder, where none is ahead). A source is never a whole row ahead of what its share is of all rows so far, nor, of n
-sources, n - 1 rows behind, so that over time every share is held exactly.
+`Shares` says how many rows a batch takes of each source.
 """
 
 from __future__ import annotations
@@ -20,21 +17,21 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
-from async_wrappers.agents.files import prune, read_index, read_snapshot, write_index, write_segment
 from async_wrappers.agents.replay.elite import EliteReplay
+from async_wrappers.agents.replay.log import Saved
 from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.queue import UnrollQueue
+from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.replay.sources import Encoder, SourceFactory, SourceSpec, UnrollSource
-from async_wrappers.agents.replay.unrolls import StandardReplay
-from async_wrappers.agents.schema import STATE, each_array
+from async_wrappers.agents.replay.unrolls import Encoder, SourceFactory, SourceSpec, StandardReplay, UnrollSource
+from async_wrappers.agents.schema import STATE, Arrays, each_array
 
 __all__ = ["SOURCES", "Mixture", "checked_sources"]
 
@@ -74,7 +71,53 @@ def checked_sources(sources: Any, name: str = "sources") -> list[tuple[str | Sou
     return [(source, share) for source, share in pairs]
 
 
-class Mixture:
+class Shares:
+    """How many rows a batch takes of each source.
+
+    Shares need not be whole numbers of rows. In batch k, counted from 1, source i with the share p_i is owed p_i B k
+    rows less those that it has given, and the B rows go one by one to the source that is owed most (the method of the
+    largest remainder, where none is ahead). A source is never a whole row ahead of what its share is of all rows so
+    far, nor, of n sources, n - 1 rows behind, so that over time every share is held exactly.
+
+    Args:
+        shares: p, which sum to 1.
+        batch_size: Rows of a batch, B.
+
+    Attributes:
+        shares: p, as files have them.
+        batches: Batches so far.
+        given: Rows that each source has given.
+        rows: Rows that the next batch takes of each source.
+        most: Rows that a batch takes of each source at most.
+    """
+
+    def __init__(self, shares: Sequence[float], batch_size: int) -> None:
+        """See the class."""
+        self._batch_size = batch_size
+        self._owed = owed = [share * batch_size for share in shares]  # per batch
+        self.shares = [each / batch_size for each in owed]
+        whole = all(abs(each - round(each)) < _TOLERANCE for each in owed)
+        further = 0 if whole else max(0, len(owed) - 2)
+        self.most = [min(batch_size, max(1, math.ceil(each - _TOLERANCE)) + further) for each in owed]
+        self.restore(0, [0] * len(owed))
+
+    def give(self) -> None:
+        """Count the rows of a batch as given."""
+        self.restore(self.batches + 1, [given + rows for given, rows in zip(self.given, self.rows, strict=True)])
+
+    def restore(self, batches: int, given: Sequence[int]) -> None:
+        """Go on after so many batches, in which each source has given so many rows."""
+        self.batches, self.given = batches, list(given)
+        owed = [each * (batches + 1) - given for each, given in zip(self._owed, self.given, strict=True)]
+        self.rows = [0] * len(owed)
+        for _ in range(self._batch_size):
+            # Rounded, so that of two that are owed alike the first one is next on every machine.
+            most = max(range(len(owed)), key=lambda source: round(owed[source], 6))
+            owed[most] -= 1
+            self.rows[most] += 1
+
+
+class Mixture(Saved):
     """What a learner of unrolls draws its batches from; it stands where a learner's replay does.
 
     Args:
@@ -104,6 +147,9 @@ class Mixture:
     Raises:
         ValueError: an argument is out of its range, or a source refuses its own.
     """
+
+    _kind: ClassVar[str] = "mixture"
+    _arrays: ClassVar[str] = "arrays"
 
     def __init__(
         self,
@@ -141,37 +187,16 @@ class Mixture:
             chunk=chunk,
         )
         self._batch_size, self._encoder = batch_size, encoder
-        self._owed_per_batch = [share * batch_size for _, share in factories]
+        self._shares = Shares([share for _, share in factories], batch_size)
         seeds = np.random.SeedSequence(seed).spawn(len(factories))
         self.sources: list[UnrollSource] = []
-        for (source, _), rows, own in zip(factories, self._most_rows(), seeds, strict=True):
+        for (source, _), rows, own in zip(factories, self._shares.most, seeds, strict=True):
             factory = SOURCES[source] if isinstance(source, str) else source
             of_source = int(own.generate_state(1)[0])
             made = factory(SourceSpec(self._assembly, num_envs, rows, of_source, encoder, updates, in_flight))
             self.sources.append(Prefetch(made) if prefetch and made.replayed else made)
-        self._given = [0] * len(self.sources)
-        self._batches = 0
         # Whether learning has begun: from a queue alone it may at once.
         self._begun = all(source.filled for source in self.sources)
-        self._rows = self._next_rows()
-
-    def _most_rows(self) -> list[int]:
-        """Return the rows that a batch takes of each source at most."""
-        whole = all(abs(owed - round(owed)) < _TOLERANCE for owed in self._owed_per_batch)
-        further = 0 if whole else max(0, len(self._owed_per_batch) - 2)
-        return [min(self._batch_size, max(1, math.ceil(owed - _TOLERANCE)) + further) for owed in self._owed_per_batch]
-
-    def _next_rows(self) -> list[int]:
-        """Return the rows that the next batch takes of each source; the module's comment has the rule."""
-        after = self._batches + 1
-        owed = [each * after - given for each, given in zip(self._owed_per_batch, self._given, strict=True)]
-        rows = [0] * len(owed)
-        for _ in range(self._batch_size):
-            # Rounded, so that of two that are owed alike the first one is next on every machine.
-            most = max(range(len(owed)), key=lambda source: round(owed[source], 6))
-            owed[most] -= 1
-            rows[most] += 1
-        return rows
 
     def __len__(self) -> int:
         """Return how many unrolls can be drawn, of all sources together."""
@@ -180,7 +205,7 @@ class Mixture:
     @property
     def drawable(self) -> bool:
         """Whether a batch can be drawn."""
-        return all(source.ready(rows) for source, rows in zip(self.sources, self._rows, strict=True))
+        return all(source.ready(rows) for source, rows in zip(self.sources, self._shares.rows, strict=True))
 
     @property
     def crowded(self) -> bool:
@@ -235,19 +260,18 @@ class Mixture:
         Raises:
             ValueError: not all sources can give their rows.
         """
+        rows = self._shares.rows
         if not self.drawable:
             raise ValueError(
-                f"a batch takes {', '.join(map(str, self._rows))} unrolls of its sources, and they hold "
+                f"a batch takes {', '.join(map(str, rows))} unrolls of its sources, and they hold "
                 f"{', '.join(str(len(source)) for source in self.sources)}: observe more first"
             )
         if self._encoder is not None:
             self._encoder.refresh(self._assembly.newest)
-        rows = self._rows
         parts = [source.draw(n) if n else None for source, n in zip(self.sources, rows, strict=True)]
-        self._batches, self._begun = self._batches + 1, True
-        self._given = [given + n for given, n in zip(self._given, rows, strict=True)]
-        self._rows = self._next_rows()
-        for source, n in zip(self.sources, self._rows, strict=True):
+        self._begun = True
+        self._shares.give()
+        for source, n in zip(self.sources, self._shares.rows, strict=True):
             if isinstance(source, Prefetch) and n:
                 source.draw_ahead(n)
         replayed = np.array([source.replayed for source in self.sources], np.float32)
@@ -274,90 +298,74 @@ class Mixture:
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without the seed."""
-        shares = [owed / self._batch_size for owed in self._owed_per_batch]
         sources = [source.facts() for source in self.sources]
-        own = {"batch_size": self._batch_size, "shares": shares, "sources": sources}
+        own = {"batch_size": self._batch_size, "shares": self._shares.shares, "sources": sources}
         own["capacity"] = sum(each["capacity"] for each in sources)
         return {"source": "mixture", **self._assembly.facts(), **own}
 
     def _counters(self) -> dict[str, Any]:
-        counts = {"add_count": self.add_count, "batches": self._batches, "given": list(self._given)}
+        counts = {"add_count": self.add_count, "batches": self._shares.batches, "given": self._shares.given}
         return {"facts": self.facts(), **counts, "begun": self._begun}
 
+    def _snapshot(self) -> Arrays:
+        return self._assembly.snapshot()
+
     def state_dict(self) -> dict[str, Any]:
-        """Return all that `load_state_dict` needs to go on bit for bit, in copies."""
-        running = {name: array.copy() for name, array in self._assembly.snapshot().items()}
-        return {**self._counters(), "arrays": running, "sources": [source.state_dict() for source in self.sources]}
+        """See `Saved`."""
+        return {**super().state_dict(), "sources": [source.state_dict() for source in self.sources]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called.
-
-        Raises:
-            ValueError: the state comes from a mixture with other constructor arguments; nothing is changed then.
-        """
-        self._check_facts(state["facts"])
+        """See `Saved`."""
+        super().load_state_dict(state)
         for source, of_source in zip(self.sources, state["sources"], strict=True):
             source.load_state_dict(of_source)
-        self._restore(state, state["arrays"])
 
-    def _check_facts(self, saved: Mapping[str, Any]) -> None:
-        for name, value in self.facts().items():
-            if saved.get(name) != value:
-                raise ValueError(
-                    f"{name} must be as in the saved mixture, {saved.get(name)!r}, got {value!r}, make it alike"
-                )
-
-    def _restore(self, counters: Mapping[str, Any], running: Mapping[str, npt.NDArray[Any]]) -> None:
-        self._batches, self._given, self._begun = counters["batches"], list(counters["given"]), counters["begun"]
-        self._rows = self._next_rows()
-        self._assembly.restore(dict(running), counters["add_count"])
+    def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        self._begun = counters["begun"]
+        self._shares.restore(counters["batches"], counters["given"])
+        self._assembly.restore(snapshot, counters["add_count"])
         self._expire()
 
     def _expire(self) -> None:
         if self._encoder is not None:
             self._encoder.expire()
 
+    def _range(self, number: int) -> tuple[int, int]:
+        return self._shares.batches, self._shares.batches + 1
+
     def save(self, directory: Path, number: int) -> list[str]:
-        """Write what is under construction and what the sources hold, and `index_{number}.json`; see `Replay.save`."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        names = []
-        for source, folder in zip(self.sources, self._folders(), strict=True):
-            names += [f"{folder}/{name}" for name in source.save(directory / folder, number)]
-        segment = write_segment(directory, self._batches, self._batches + 1, [self._assembly.snapshot()])
+        """Write what is under construction and what the sources hold; see `Saved`."""
+        names = [
+            f"{folder}/{name}"
+            for source, folder in self._folders()
+            for name in source.save(Path(directory) / folder, number)
+        ]
         # Whoever loads this has the weights as they are now, and no older ones.
         self._expire()
-        return [*names, segment.name, write_index(directory, number, [], [segment], self._counters())]
+        return [*names, *super().save(directory, number)]
 
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """Go on as at `save(directory, number)`; an episode that was under way is ended. See `Replay.load`.
+    def _read(
+        self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any], partial: bool
+    ) -> int:
+        return sum(source.load(directory / folder, number, partial) for source, folder in self._folders())
 
-        Returns:
-            How many unrolls of the replays are lost; 0 unless `partial`.
-        """
-        directory = Path(directory)
-        _, moment, counters = read_index(directory, number)
-        self._check_facts(counters["facts"])
-        running = read_snapshot(directory, moment)
-        folders = zip(self.sources, self._folders(), strict=True)
-        lost = sum(source.load(directory / folder, number, partial) for source, folder in folders)
-        self._restore(counters, running)
-        self._assembly.end_running()
-        return lost
+    def _after_load(self, counters: Mapping[str, Any]) -> int:
+        self.end_running()
+        return 0
 
     def end_running(self) -> None:
         """End every episode that is under way with its last observation; see `Assembly.end_running`."""
         self._assembly.end_running()
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """Delete the files in `directory` that no save in `keep` needs; see `Replay.prune`."""
+        """See `Saved`."""
         kept = list(keep)
-        prune(Path(directory), kept)
-        for source, folder in zip(self.sources, self._folders(), strict=True):
+        super().prune(directory, kept)
+        for source, folder in self._folders():
             source.prune(Path(directory) / folder, kept)
 
-    def _folders(self) -> list[str]:
-        return [f"source_{number}" for number in range(len(self.sources))]
+    def _folders(self) -> list[tuple[UnrollSource, str]]:
+        return [(source, f"source_{number}") for number, source in enumerate(self.sources)]
 
 
 def _joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,18 +6,19 @@ batches are those of a replay that draws at the same places without a thread. Wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.files import Arrays, prune, read_index, read_snapshot, write_index, write_segment
+from async_wrappers.agents.replay.log import Saved
 from async_wrappers.agents.replay.replay import Replay
-from async_wrappers.agents.replay.sources import UnrollSource
-from async_wrappers.agents.schema import leaves, nest
+from async_wrappers.agents.replay.segments import Segment
+from async_wrappers.agents.replay.unrolls import UnrollSource
+from async_wrappers.agents.schema import Arrays, leaves, nest
 
 __all__ = ["Prefetch", "PrefetchedReplay"]
 
@@ -26,23 +27,64 @@ Rows = npt.NDArray[Any]
 _DRAWN = "drawn/"  # before the names of what was drawn ahead, in snapshots
 
 
-class Prefetch:
+class _Ahead:
+    """Draws a batch in a thread, and keeps it until it is taken."""
+
+    def __init__(self) -> None:
+        self.executor: Executor = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._drawing: Future[dict[str, Any]] | None = None
+        self._drawn: dict[str, Any] | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether a batch is drawn, or is being drawn."""
+        return self._drawing is not None or self._drawn is not None
+
+    def begin(self, draw: Callable[..., dict[str, Any]], *arguments: Any) -> None:
+        """Begin to draw."""
+        self._drawing = self.executor.submit(draw, *arguments)
+
+    def join(self) -> None:
+        """Wait until the thread is done."""
+        if self._drawing is not None:
+            drawing, self._drawing = self._drawing, None
+            self._drawn = drawing.result()
+
+    def take(self) -> dict[str, Any] | None:
+        """Return what was drawn, once; None if nothing was."""
+        self.join()
+        batch, self._drawn = self._drawn, None
+        return batch
+
+    def arrays(self) -> Arrays:
+        """Return what was drawn as arrays by their path, none if nothing was."""
+        self.join()
+        return {"/".join(path): np.ascontiguousarray(array) for path, array in leaves(self._drawn or {})}
+
+    def restore(self, arrays: Arrays) -> None:
+        """Take over what `arrays` returned."""
+        paths = [tuple(name.split("/")) for name in arrays]
+        self._drawn = nest(paths, list(arrays.values())) if arrays else None
+
+
+class Prefetch(Saved):
     """A source of a mixture that draws its rows of the next batch ahead: `draw_ahead` draws, `draw` returns that.
 
     Args:
         source: The source; nobody else may use it.
+
+    Attributes:
+        ahead: Draws; its `executor` is a thread unless another one is set.
     """
 
     def __init__(self, source: UnrollSource) -> None:
         """See the class."""
         self.source, self.replayed = source, source.replayed
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
-        self._drawing: Future[dict[str, Any]] | None = None
-        self._drawn: dict[str, Any] | None = None
+        self.ahead = _Ahead()
 
     def __len__(self) -> int:
         """See `UnrollSource`."""
-        self._join()
+        self.ahead.join()
         return len(self.source)
 
     @property
@@ -57,27 +99,23 @@ class Prefetch:
 
     def put(self, unrolls: Mapping[str, Rows], begun: bool) -> None:
         """Take in unrolls once the thread is done."""
-        self._join()
+        self.ahead.join()
         self.source.put(unrolls, begun)
 
     def ready(self, rows: int) -> bool:
         """Return whether rows are drawn, or can be."""
-        return self._drawing is not None or self._drawn is not None or self.source.ready(rows)
+        return self.ahead.begun or self.source.ready(rows)
 
     def draw(self, rows: int) -> dict[str, Any]:
         """Return what was drawn ahead; draw now if nothing was."""
-        self._join()
-        batch, self._drawn = self._drawn, None
+        batch = self.ahead.take()
         return self.source.draw(rows) if batch is None else batch
 
     def draw_ahead(self, rows: int) -> None:
         """Begin to draw the rows of the next batch."""
-        self._drawing = self._thread.submit(self.source.draw, rows)
+        self.ahead.begin(self.source.draw, rows)
 
-    def _join(self) -> None:
-        if self._drawing is not None:
-            drawing, self._drawing = self._drawing, None
-            self._drawn = drawing.result()
+    # What was drawn is saved in a folder of its own; the source in the folder that it would have without this.
 
     def facts(self) -> dict[str, Any]:
         """Return the source's facts."""
@@ -85,39 +123,44 @@ class Prefetch:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the source's state with what was drawn ahead, None for nothing."""
-        self._join()
-        return {**self.source.state_dict(), "drawn": None if self._drawn is None else _flat(self._drawn)}
+        drawn = self.ahead.arrays()
+        return {**self.source.state_dict(), "drawn": drawn or None}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `UnrollSource`."""
-        self._join()
+        self.ahead.join()
         self.source.load_state_dict(state)
-        self._drawn = None if state["drawn"] is None else _nested(state["drawn"])
+        self.ahead.restore(state["drawn"] or {})
 
     def save(self, directory: Path, number: int) -> list[str]:
         """See `UnrollSource`."""
-        self._join()
-        drawn = Path(directory) / "drawn"
-        drawn.mkdir(parents=True, exist_ok=True)
-        segments = [] if self._drawn is None else [write_segment(drawn, number, number + 1, [_flat(self._drawn)])]
-        names = [*(segment.name for segment in segments), write_index(drawn, number, [], segments, {})]
+        names = super().save(Path(directory) / "drawn", number)
         return [*(f"drawn/{name}" for name in names), *self.source.save(directory, number)]
 
     def load(self, directory: Path, number: int, partial: bool = False) -> int:
         """See `UnrollSource`."""
-        self._join()
-        drawn = Path(directory) / "drawn"
-        _, segments, _ = read_index(drawn, number)
-        arrays = read_snapshot(drawn, segments)
-        lost = self.source.load(directory, number, partial)
-        self._drawn = _nested(arrays) if arrays else None
-        return lost
+        self.ahead.join()
+        return super().load(Path(directory) / "drawn", number, partial)
 
     def prune(self, directory: Path, keep: Iterable[int]) -> None:
         """See `UnrollSource`."""
         kept = list(keep)
-        prune(Path(directory) / "drawn", kept)
+        super().prune(Path(directory) / "drawn", kept)
         self.source.prune(directory, kept)
+
+    def _counters(self) -> dict[str, Any]:
+        return {}
+
+    def _snapshot(self) -> Arrays:
+        return self.ahead.arrays()
+
+    def _read(
+        self, directory: Path, number: int, listed: Sequence[Segment], counters: Mapping[str, Any], partial: bool
+    ) -> int:
+        return self.source.load(directory.parent, number, partial)
+
+    def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
+        self.ahead.restore(snapshot)
 
 
 class PrefetchedReplay(Replay):
@@ -127,19 +170,15 @@ class PrefetchedReplay(Replay):
 
     Args:
         replay: As in `Replay`: a storage, a selector, a batch size and a seed.
+
+    Attributes:
+        ahead: Draws; its `executor` is a thread unless another one is set.
     """
 
     def __init__(self, *replay: Any, **arguments: Any) -> None:
         """See the class."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
-        self._drawing: Future[dict[str, Any]] | None = None
-        self._drawn: dict[str, Any] | None = None
+        self.ahead = _Ahead()
         super().__init__(*replay, **arguments)
-
-    def _join(self) -> None:
-        if self._drawing is not None:
-            drawing, self._drawing = self._drawing, None
-            self._drawn = drawing.result()
 
     def sample(self, batch_size: int | None = None, importance_exponent: float | None = None) -> dict[str, Any]:
         """Return what was drawn ahead, and begin to draw the next batch; see `Replay.sample`.
@@ -149,64 +188,52 @@ class PrefetchedReplay(Replay):
         """
         if batch_size is not None or importance_exponent is not None:
             raise ValueError("a replay that draws ahead takes no arguments: choose prefetch=False for other batches")
-        self._join()
-        batch, self._drawn = self._drawn, None
+        batch = self.ahead.take()
         batch = super().sample() if batch is None else batch
-        self._drawing = self._thread.submit(super().sample)
+        self.ahead.begin(super().sample)
         return batch
 
     # What changes the storage or the selector, or reads what a draw changes.
 
     def observe(self, transition: Mapping[str, Any], env_id: int = 0) -> None:
         """See `Replay`."""
-        self._join()
+        self.ahead.join()
         super().observe(transition, env_id)
 
     def extend(self, block: Mapping[str, Any]) -> None:
         """See `Replay`."""
-        self._join()
+        self.ahead.join()
         super().extend(block)
 
     def cut(self, observation: Any, env_id: int = 0) -> None:
         """See `Replay`."""
-        self._join()
+        self.ahead.join()
         super().cut(observation, env_id)
 
     def set_priorities(self, index: npt.ArrayLike, priority: npt.ArrayLike) -> None:
         """See `Replay`."""
-        self._join()
+        self.ahead.join()
         super().set_priorities(index, priority)
 
     def end_running(self) -> None:
         """See `Replay`."""
-        self._join()
+        self.ahead.join()
         super().end_running()
 
     def clear(self) -> None:
         """Forget what was drawn, too."""
-        self._join()
-        self._drawn = None
+        self.ahead.take()
         super().clear()
 
     def _counters(self) -> dict[str, Any]:
-        self._join()
+        self.ahead.join()
         return super()._counters()
 
     def _snapshot(self) -> Arrays:
-        self._join()
-        drawn = {} if self._drawn is None else _flat(self._drawn)
-        return {**super()._snapshot(), **{f"{_DRAWN}{name}": array for name, array in drawn.items()}}
+        drawn = {f"{_DRAWN}{name}": array for name, array in self.ahead.arrays().items()}
+        return {**super()._snapshot(), **drawn}
 
     def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         drawn = {name.removeprefix(_DRAWN): array for name, array in snapshot.items() if name.startswith(_DRAWN)}
         super()._restore(counters, {name: array for name, array in snapshot.items() if not name.startswith(_DRAWN)})
-        self._drawn = _nested(drawn) if drawn else None
-
-
-def _flat(batch: Mapping[str, Any]) -> dict[str, Rows]:
-    return {"/".join(path): np.ascontiguousarray(array) for path, array in leaves(batch)}
-
-
-def _nested(arrays: Mapping[str, Rows]) -> dict[str, Any]:
-    nested: dict[str, Any] = nest([tuple(name.split("/")) for name in arrays], list(arrays.values()))
-    return nested
+        self.ahead.restore(drawn)

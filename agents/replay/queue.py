@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.files import prune, read_index, read_snapshot, write_index, write_segment
-from async_wrappers.agents.replay.memory import check_memory
-from async_wrappers.agents.replay.sources import SourceSpec
-from async_wrappers.agents.schema import STATE
+from async_wrappers.agents.replay.log import Saved, blank_columns, row_bytes
+from async_wrappers.agents.replay.unrolls import SourceSpec
+from async_wrappers.agents.schema import Arrays
 
-__all__ = ["WHEN_FULL", "UnrollQueue", "most_waiting", "whole_at_once"]
+__all__ = ["WHEN_FULL", "UnrollQueue", "available_memory", "check_memory", "most_waiting", "whole_at_once"]
 
 WHEN_FULL = ("wait", "drop_oldest", "drop_newest", "alternate")
 
@@ -59,7 +59,7 @@ def most_waiting(rows: int, num_envs: int, length: int, in_flight: int) -> int:
     return rows + num_envs * max(2, of_each)
 
 
-class UnrollQueue:
+class UnrollQueue(Saved):
     """Unrolls, first in, first out; a batch takes the oldest ones away.
 
     Args:
@@ -80,6 +80,7 @@ class UnrollQueue:
 
     replayed = False
     filled = True
+    _arrays: ClassVar[str] = "waiting"
 
     def __init__(
         self,
@@ -102,10 +103,9 @@ class UnrollQueue:
         self._least = capacity  # before it has grown
         of_each = whole_at_once(spec.assembly.length, spec.in_flight or 0)
         self._at_once = spec.num_envs * of_each if of_each <= spec.rows else capacity - spec.rows
-        size = sum(math.prod(each.shape) * each.dtype.itemsize for each in spec.assembly.columns.values())
         if self._by_itself:
             check_memory(
-                capacity * size,
+                capacity * row_bytes(spec.assembly.columns),
                 f"a queue of {capacity:,} unrolls, as many as become whole at once where {spec.in_flight or 0:,} "
                 "decisions of each environment are on their way",
                 "give a shorter delay, fewer environments or shorter unrolls",
@@ -167,10 +167,7 @@ class UnrollQueue:
             self._head += 1
 
     def _empty(self, capacity: int) -> dict[str, npt.NDArray[Any]]:
-        # np.zeros asks for zeroed pages, which take no memory before they are written.
-        return {
-            name: np.zeros((capacity, *column.shape), column.dtype) for name, column in self._assembly.columns.items()
-        }
+        return blank_columns(capacity, self._assembly.columns)
 
     def _grow(self, least: int = 0) -> None:
         """Make room for twice as many unrolls, at least so many; those that wait stay."""
@@ -199,13 +196,8 @@ class UnrollQueue:
         if not self.ready(rows):
             raise ValueError(f"a batch takes {rows} unrolls of the queue, and {len(self)} wait: observe more first")
         index = np.arange(self._tail, self._tail + rows)
-        positions = index % self._capacity
-        taken = {
-            name: column[positions] if name == STATE else column.swapaxes(0, 1)[:, positions]
-            for name, column in self._columns.items()
-        }
         self._tail += rows
-        return {**self._assembly.batch(taken), "index": index}
+        return {**self._assembly.batch_at(self._columns, index % self._capacity), "index": index}
 
     # Saving: all that waits, whole each time.
 
@@ -213,44 +205,82 @@ class UnrollQueue:
         """Return the constructor's arguments as plain data."""
         return {"kind": "queue", "capacity": self._least, "when_full": self._when_full}
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the counts, the generator, and all that waits, in copies."""
-        positions = np.arange(self._tail, self._head) % self._capacity
-        waiting = {name: column[positions] for name, column in self._columns.items()}
-        return {**self._counters(), "waiting": waiting}
-
     def _counters(self) -> dict[str, Any]:
         counts = {"head": self._head, "tail": self._tail, "dropped": self.dropped}
         return {**counts, "generator": self._rng.bit_generator.state}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called."""
+    def _snapshot(self) -> Arrays:
+        positions = np.arange(self._tail, self._head) % self._capacity
+        return {name: column[positions] for name, column in self._columns.items()}
+
+    def _restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         self._tail = self._head = 0
-        if self._grows and (waiting := state["head"] - state["tail"]) > self._capacity:
+        if self._grows and (waiting := counters["head"] - counters["tail"]) > self._capacity:
             self._grow(waiting)
-        self._head, self._tail, self.dropped = state["head"], state["tail"], state["dropped"]
-        self._rng.bit_generator.state = state["generator"]
+        self._head, self._tail, self.dropped = counters["head"], counters["tail"], counters["dropped"]
+        self._rng.bit_generator.state = counters["generator"]
         positions = np.arange(self._tail, self._head) % self._capacity
         for name, column in self._columns.items():
-            column[positions] = state["waiting"][name]
+            column[positions] = snapshot[name]
 
-    def save(self, directory: Path, number: int) -> list[str]:
-        """Write all that waits, and the index `index_{number}.json`; see `Replay.save`."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        segment = write_segment(directory, self._tail, self._head, [self.state_dict()["waiting"]])
-        return [segment.name, write_index(directory, number, [], [segment], self._counters())]
+    def _range(self, number: int) -> tuple[int, int]:
+        return self._tail, self._head
 
-    def load(self, directory: Path, number: int, partial: bool = False) -> int:
-        """Go on as at `save(directory, number)`; see `Replay.load`.
 
-        Returns:
-            0: without its files nothing of a queue can be loaded.
-        """
-        _, moment, counters = read_index(Path(directory), number)
-        self.load_state_dict({**counters, "waiting": read_snapshot(Path(directory), moment)})
-        return 0
+# What memory holds: a queue that is too large is refused before a run begins.
 
-    def prune(self, directory: Path, keep: Iterable[int]) -> None:
-        """Delete the files in `directory` that no save in `keep` needs; see `Replay.prune`."""
-        prune(Path(directory), keep)
+_MEMORY = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_memory() -> int | None:
+    """Return the bytes that this process can still take; None where that is not known.
+
+    That is what the machine, the process's control group and its limit of address space leave, whichever is least.
+    """
+    found = [_of_machine(), _of_group(), _of_process()]
+    return min((each for each in found if each is not None), default=None)
+
+
+def check_memory(size: int, what: str, remedy: str) -> None:
+    """Refuse what needs more bytes than there are.
+
+    Raises:
+        ValueError: It does; the sentence ends with the remedy.
+    """
+    available = available_memory()
+    if available is not None and size > available:
+        raise ValueError(
+            f"memory must hold {what}: that is {size / 1e9:,.1f} GB, and {available / 1e9:,.1f} GB are free; {remedy}"
+        )
+
+
+def _of_machine() -> int | None:
+    try:
+        lines = _MEMORY.read_text().splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _of_group() -> int | None:
+    try:
+        most = (_CGROUP / "memory.max").read_text().strip()
+        return None if most == "max" else int(most) - int((_CGROUP / "memory.current").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _of_process() -> int | None:
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY:
+        return None
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (OSError, ValueError):
+        return most
+    return most - pages * os.sysconf("SC_PAGE_SIZE")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.files import Arrays, Segment
-from async_wrappers.agents.replay.ring import PIECE, Assembler, Ring, joined, row_bytes
+from async_wrappers.agents.replay.log import PlacedLog, blank_columns, row_bytes
+from async_wrappers.agents.replay.ring import Assembler, Ring
+from async_wrappers.agents.replay.segments import Segment, joined
 from async_wrappers.agents.replay.selectors import Positions, Selector
-from async_wrappers.agents.schema import Column, TransitionSchema
+from async_wrappers.agents.schema import Arrays, Column, TransitionSchema
 
 __all__ = ["Reservoir"]
 
@@ -25,7 +26,7 @@ _NUMBERS: Mapping[str, Any] = {
 }
 
 
-class Reservoir:
+class Reservoir(PlacedLog):
     """A reservoir of transitions (Vitter 1985, "Random sampling with a reservoir", Algorithm R).
 
     Once `capacity` transitions are kept, the i-th takes the place of a random one with the probability capacity / i,
@@ -45,7 +46,6 @@ class Reservoir:
     Attributes:
         schema: as given.
         capacity: as given.
-        selector: hears of every transition that becomes valid or invalid; `Replay` sets it.
         head: transitions ever written, each an entry of the log.
         written: places that have been written to, those whose transition was lost with a damaged file included.
         count: transitions that are kept.
@@ -55,8 +55,7 @@ class Reservoir:
     """
 
     oldest = 0  # no entry before this one is live; any may be
-    num_envs = 1
-    selector: Selector
+    count = written = 0
     _last_slot: int  # the newest transition whose steps are complete, by its slot in the small ring
 
     def __init__(
@@ -78,10 +77,8 @@ class Reservoir:
         # The final slot of an episode completes all of its last n transitions at once, and the small ring holds them.
         self._ring = Ring(schema, assembler, capacity=max(2, horizon + 2))
         self._ring.selector = Selector()  # nobody draws from it
-        columns = self._columns_of(schema)
-        self._columns: Arrays = {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in columns.items()}
-        # The entry of the log that was written last at each place; -1 for none.
-        self._entry = self._columns["entry"]
+        self._columns = blank_columns(capacity, self._columns_of(schema))
+        self.number = self._columns["entry"]  # of the transition that was written last at each place
         self._rng = np.random.Generator(np.random.PCG64(seed))
         self.clear()
 
@@ -103,11 +100,6 @@ class Reservoir:
     def add_count(self) -> int:
         """Transitions ever observed."""
         return self._ring.add_count
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all arrays take once the reservoir is full."""
-        return sum(array.nbytes for array in self._columns.values())
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data."""
@@ -160,13 +152,13 @@ class Reservoir:
         if place == self.written:
             self.written += 1
             self.count += 1
-        elif self._entry.item(place) < 0:
+        elif self.number.item(place) < 0:
             self.count += 1
         else:
             self.selector.became_invalid(place)
         for name, values in arrived.items():
             self._columns[name][place] = values[row]
-        self._entry[place] = self.head
+        self.number[place] = self.head
         self.head += 1
         self.selector.became_valid(place)
 
@@ -175,28 +167,10 @@ class Reservoir:
         self.head = self.written = self.count = 0
         self._completed = 0  # transitions whose steps are complete, kept or not
         self._last_slot = -1
-        self._entry.fill(-1)
+        self.number.fill(-1)
         self._ring.clear()
 
     # Reading.
-
-    def logs(self) -> list[tuple[int, int]]:
-        """Return the first entry that may be live and the number of the next one: there is one log."""
-        return [(self.oldest, self.head)]
-
-    def written_positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """Return the places that have been written to by their numbers `[B]`: the same."""
-        return numbers
-
-    def live_positions(self) -> Positions:
-        """Return the places of the transitions that are kept, in the order in which they were written."""
-        entry = self._entry[: self.written]
-        places = np.argsort(entry)
-        return places[entry[places] >= 0]
-
-    def marks(self, positions: Positions) -> npt.NDArray[Any]:
-        """Return whether a transition is kept at each place."""
-        return self._entry.take(positions) >= 0
 
     def valid_slots(self) -> npt.NDArray[np.int64]:
         """Return the index of every transition that is kept, ascending."""
@@ -244,11 +218,7 @@ class Reservoir:
     def snapshot(self) -> Arrays:
         """Return the newest slots, and the entry at each place: where its file is lost, no older one passes for it."""
         slots = joined(self._ring.pieces(self._ring.oldest))
-        return {**slots, "held": self._entry[: self.written]} if slots else {}
-
-    def move_to(self, counters: Mapping[str, Any]) -> None:
-        """Take over the number of the next entry, before entries are lost."""
-        self.head = counters["head"]
+        return {**slots, "held": self.number[: self.written]} if slots else {}
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         """Take over the counters and the small ring."""
@@ -257,7 +227,7 @@ class Reservoir:
         self._last_slot = counters["last_slot"]
         self._rng.bit_generator.state = counters["eviction_generator"]
         slots = dict(snapshot)
-        entry, held = self._entry[: self.written], slots.pop("held", self._entry[:0])
+        entry, held = self.number[: self.written], slots.pop("held", self.number[:0])
         entry[entry != held] = -1
         self.count = int(np.count_nonzero(entry >= 0))
         self._ring.clear()
@@ -269,28 +239,6 @@ class Reservoir:
         """End the episode that is under way, if one is: its last observation is its final one."""
         self._ring.end_running()
         self._take_complete()
-
-    def lose(self, first: int, stop: int) -> None:
-        """Take note that the entries `first <= entry < stop` are lost."""
-        self._entry[(self._entry >= first) & (self._entry < stop)] = -1
-
-    def names(self) -> list[str]:
-        """Return the names of what an entry holds."""
-        return ["place", *self._columns]
-
-    def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the entries from `first` on that no later one was written over, oldest first."""
-        places = self.live_positions()
-        places = places[self._entry[places] >= first]
-        for start in range(0, len(places), PIECE):
-            chosen = places[start : start + PIECE]
-            yield {"place": chosen, **{name: array[chosen] for name, array in self._columns.items()}}
-
-    def put(self, first: int, piece: Arrays) -> int:
-        """Write entries, each of which knows its number."""
-        for name, array in self._columns.items():
-            array[piece["place"]] = piece[name]
-        return first
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
         """Return the segments that stay in use: all, until most entries are dead and what lives is written anew."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.files import Arrays, Segment
-from async_wrappers.agents.replay.packed import Packed
-from async_wrappers.agents.replay.selectors import Positions, Selector
-from async_wrappers.agents.schema import Column, TransitionSchema
+from async_wrappers.agents.replay.log import Log, blank_columns, row_bytes
+from async_wrappers.agents.replay.segments import Segment
+from async_wrappers.agents.replay.selectors import Positions
+from async_wrappers.agents.schema import Arrays, TransitionSchema
 
-__all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "joined", "row_bytes"]
+__all__ = ["FINAL", "LOST", "STEP", "TERMINAL", "Assembler", "Ring"]
 
 
 # What is stored
@@ -23,7 +22,7 @@ __all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "j
 # the observations o_{t-k+1} .. o_t, the action a_t, the rewards r_t .. r_{t+n-1} and the observations
 # o_{t+n-k+1} .. o_{t+n}. Stored whole, every observation would lie in memory 2 k times, 8 times for Atari. The ring
 # stores each observation once, and a transition is no more than a place where reading begins. An assembler
-# (`replay.py`) reads the stacks and sums up the rewards when a batch is drawn.
+# (`n_step.py`) reads the stacks and sums up the rewards when a batch is drawn.
 #
 # Slots
 # -----
@@ -87,9 +86,9 @@ __all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "j
 # and a save writes what is new in all of them into one file.
 # The price: every environment has the same share of the memory, however fast it plays.
 #
-# Rows of several environments come as a block, and are written in arrays (`extend`): lanes do not touch each other, so
-# all rows are written at once, then the final slots of those that end. What this changes is what the same rows change
-# one by one (`observe`); the selector hears of all that became valid in the order of the rows.
+# Rows of several environments come as a block, and are written in arrays (`extend`): all rows at once, then the final
+# slots of those that end. This leaves what the same rows leave one by one (`observe`), which is faster for one row; the
+# selector hears of all that became valid in the order of the rows.
 #
 # A transition's priority at entry
 # --------------------------------
@@ -102,7 +101,6 @@ __all__ = ["FINAL", "LOST", "PIECE", "STEP", "TERMINAL", "Assembler", "Ring", "j
 STEP, TERMINAL, FINAL, LOST = 0, 1, 2, 3
 
 _AGE, _STEPS = np.dtype(np.int64), np.dtype(np.int32)
-PIECE = 4096  # slots that go to or come from a file at a time, which bounds the memory that a load needs
 
 
 class Assembler(Protocol):
@@ -123,7 +121,7 @@ class Assembler(Protocol):
         """Return the constructor's arguments as plain data."""
 
 
-class Ring:
+class Ring(Log):
     """Columns of the newest `capacity` slots, a lane for each environment; the comment above explains it.
 
     Memory is touched only as the ring fills.
@@ -137,10 +135,6 @@ class Ring:
         compression: "lz4" keeps observations packed (`Packed`); None keeps them as they are.
 
     Attributes:
-        schema: as given.
-        capacity: slots of all lanes together.
-        num_envs: as given.
-        selector: hears of every transition that becomes valid or invalid; `Replay` sets it.
         add_count: transitions ever observed.
         count: transitions that are valid now.
         written: live slots.
@@ -158,7 +152,7 @@ class Ring:
         DependencyNotInstalled: the library of the compression is missing.
     """
 
-    selector: Selector
+    count = add_count = written = 0
 
     def __init__(
         self,
@@ -182,24 +176,16 @@ class Ring:
         self._lane = capacity // num_envs  # slots of a lane
         self.capacity = capacity = self._lane * num_envs
         self.schema, self.num_envs, self._assembler = schema, num_envs, assembler
-        # np.zeros asks for zeroed pages, which take no memory before they are written.
-        made: dict[str, Any] = {
-            name: Packed(capacity, column)
-            if compression and name in schema.observation.columns and Packed.is_worth_it(column)
-            else np.zeros((capacity, *column.shape), column.dtype)
-            for name, column in schema.columns.items()
-        }
+        made = blank_columns(capacity, schema.columns, schema.observation.columns if compression else ())
+        of_extras = schema.extras.columns if schema.extras else {}
         self.observation = [made[name] for name in schema.observation.columns]
-        self.extras = [made[name] for name in schema.extras.columns] if schema.extras else []
+        self.extras = [made[name] for name in of_extras]
         self._check_observation = schema.observation.check
         self._check_extras = schema.extras.check if schema.extras else None
         self.action, self.reward, self.interval = made["action"], made["reward"], made["interval"]
-        self.age = np.zeros(capacity, _AGE)
-        self.kind = made.pop("kind")
-        self._columns: dict[str, Any] = {name: made[name] for name in made if not name.startswith("extras/")}
-        self._columns |= {"age": self.age, "kind": self.kind}
-        self._columns |= {name: made[name] for name in made if name.startswith("extras/")}
-        self.steps = np.zeros(capacity, _STEPS)
+        self.age, self.kind, self.steps = np.zeros(capacity, _AGE), made.pop("kind"), np.zeros(capacity, _STEPS)
+        self._columns = {name: made[name] for name in made if name not in of_extras}
+        self._columns |= {"age": self.age, "kind": self.kind, **{name: made[name] for name in of_extras}}
         # Of each lane: slots ever written, which is the next one's number in the lane, and the age of the next one.
         self._heads, self._next_age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
         # The same memory, for one number at a time: that is twice as fast as through an array.
@@ -216,7 +202,7 @@ class Ring:
         self.count = int(np.count_nonzero(self.steps))
 
     @property
-    def head(self) -> int:
+    def head(self) -> int:  # type: ignore[override]  # of several lanes
         """One more than the largest number of a slot ever written."""
         return max(stop for _, stop in self.logs()) - self.num_envs + 1
 
@@ -228,8 +214,7 @@ class Ring:
     @property
     def nbytes(self) -> int:
         """Bytes that all arrays of the ring take once it is full; of packed observations, those that are stored now."""
-        nbytes: int = sum(array.nbytes for array in self._columns.values()) + self.steps.nbytes
-        return nbytes
+        return super().nbytes + self.steps.nbytes
 
     @staticmethod
     def slot_bytes(schema: TransitionSchema) -> int:
@@ -238,8 +223,8 @@ class Ring:
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without the compression, which changes nothing else."""
-        several = {"num_envs": self.num_envs} if self.num_envs > 1 else {}
-        return {**self.schema.as_dict(), "capacity": self.capacity, **several, **self._assembler.facts()}
+        own = {"capacity": self.capacity} | ({"num_envs": self.num_envs} if self.num_envs > 1 else {})
+        return {**self.schema.as_dict(), **own, **self._assembler.facts()}
 
     # Writing.
 
@@ -591,18 +576,11 @@ class Ring:
         """Return what is not in the slots, as plain data: lists, an item for each lane, where there are several."""
         head, running = self._heads.tolist(), (self._next_age > 0).tolist()
         several = self.num_envs > 1
-        return {
-            "head": head if several else head[0],
-            "add_count": self.add_count,
-            "running": running if several else running[0],
-        }
-
-    def snapshot(self) -> Arrays:
-        """Return nothing: all arrays are columns."""
-        return {}
+        own = {"head": head, "running": running} if several else {"head": head[0], "running": running[0]}
+        return {"add_count": self.add_count, **own}
 
     def move_to(self, counters: Mapping[str, Any]) -> None:
-        """Take over the numbers of the next slots, before slots are lost."""
+        """See `Log`."""
         self._heads[:] = counters["head"]
 
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
@@ -623,39 +601,12 @@ class Ring:
         for new in np.flatnonzero((self.steps[live] == 0) & (steps > 0)):
             self._make_valid(live.item(new), steps.item(new))
 
-    def _of_lane(self, first: int, stop: int) -> Positions:
-        """Return the positions of the slots with the numbers `first <= number < stop`, of the lane of `first`."""
-        slot, env_id = divmod(first, self.num_envs)
-        return env_id * self._lane + np.arange(slot, slot + len(range(first, stop, self.num_envs))) % self._lane
-
     def lose(self, first: int, stop: int) -> None:
         """Take note that the slots with the numbers `first <= number < stop`, of the lane of `first`, are lost."""
-        positions = self._of_lane(first, stop)
+        positions = self._positions(first, stop)
         for array in self._columns.values():
             array[positions] = 0
         self.kind[positions] = LOST
-
-    def names(self) -> list[str]:
-        """Return the names of the columns."""
-        return list(self._columns)
-
-    def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the slots of a lane from the number `first` on as views, cut so that none crosses the lane's end."""
-        slot, env_id = divmod(first, self.num_envs)
-        begin, lane, head = env_id * self._lane, self._lane, self._heads.item(env_id)
-        while slot < head:
-            start = slot % lane
-            stop = min(start + PIECE, lane, start + head - slot)
-            yield {name: array[begin + start : begin + stop] for name, array in self._columns.items()}
-            slot += stop - start
-
-    def put(self, first: int, piece: Arrays) -> int:
-        """Write the slots of a lane from the number `first` on; return the number after them."""
-        stop = first + len(piece["kind"]) * self.num_envs
-        positions = self._of_lane(first, stop)
-        for name, array in self._columns.items():
-            array[positions] = piece[name]
-        return stop
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
         """Return the segments that hold a live slot; none where most of what they hold is gone, and all is new."""
@@ -697,14 +648,3 @@ def _numbers(block: Mapping[str, Any], name: str, rows: int, dtype: Any) -> npt.
     if rows and not np.can_cast(numbers.dtype, dtype, "same_kind"):
         raise ValueError(f"{name} must have dtype {np.dtype(dtype)}, got {numbers.dtype}, cast it first")
     return numbers.astype(dtype, copy=False)
-
-
-def row_bytes(columns: Mapping[str, Column]) -> int:
-    """Return the bytes of a row of all columns."""
-    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in columns.values())
-
-
-def joined(pieces: Iterable[Arrays]) -> Arrays:
-    """Return the entries of all pieces in one, copied; nothing where there is no piece."""
-    each = list(pieces)
-    return {name: np.concatenate([piece[name] for piece in each]) for name in each[0]} if each else {}

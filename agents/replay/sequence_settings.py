@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.replay.prefetch import PrefetchedReplay
-from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
+from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.selectors import Selector
+from async_wrappers.agents.replay.sequence_replay import create_sequence_replay
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.settings import again, flag, must, settings, whole
 

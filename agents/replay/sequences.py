@@ -62,14 +62,13 @@ import torch
 from gymnasium.spaces import Dict
 from torch import Tensor
 
-from async_wrappers.agents.files import Arrays
-from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Column, TransitionSchema, each_array
+from async_wrappers.agents.replay.log import Packed
+from async_wrappers.agents.replay.selectors import Positions
+from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Arrays, Column, TransitionSchema, each_array
 
-__all__ = [
-    "Assembly",
-    "sequence_tensors",
-    "without_state",
-]
+__all__ = ["SEQUENCES_OF_A_PIECE", "Assembly", "sequence_tensors", "without_state"]
+
+SEQUENCES_OF_A_PIECE = 64  # that go to or come from a file at a time, which bounds the memory that a load needs
 
 Rows = npt.NDArray[Any]
 
@@ -304,6 +303,19 @@ class Assembly:
                 self._buffers[name][env_id, :blank] = 0
 
     # Reading.
+
+    def batch_at(self, columns: Mapping[str, Any], positions: Positions) -> dict[str, Any]:
+        """Return the sequences at positions `[B]` of columns `[capacity, ...]`; see `batch`."""
+        taken: Arrays = {}
+        for name in self.columns:
+            column = columns[name]
+            if name == STATE:
+                taken[name] = column[positions]
+            elif isinstance(column, Packed):
+                taken[name] = column.take(positions).swapaxes(0, 1)
+            else:
+                taken[name] = column.swapaxes(0, 1)[:, positions]
+        return self.batch(taken)
 
     def batch(self, columns: Mapping[str, Rows]) -> dict[str, Any]:
         """Return columns of B sequences, `[T, B, ...]` as the module's comment has them, with observations nested."""

@@ -1,30 +1,155 @@
-"""Replays of unrolls, as sources of a mixture: a ring of unrolls, and a selector that chooses among them."""
+"""Sources of unrolls: what a batch of an actor-critic is drawn from, and the replays among them.
+
+Every unroll of every environment goes into each of an agent's sources, and each gives its share of a batch's rows
+(`mixture.Mixture`). A source decides which unrolls it keeps and which it gives. `queue.UnrollQueue` gives each once;
+`StandardReplay` and `elite.EliteReplay` keep many: each is an `UnrollReplay`, a ring of unrolls with a selector. A
+source of a user's own is one too, with a selector of its own, and gin names it::
+
+    @gin.configurable
+    class NewestReplay(UnrollReplay):
+        def __init__(self, spec: SourceSpec, capacity: int = 1000) -> None:
+            super().__init__(spec, Newest(), capacity=capacity)
+
+    VTraceAgent.sources = [("queue", 0.5), (@mine.NewestReplay, 0.5)]
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, cast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import gin
 import numpy as np
 import numpy.typing as npt
 
-from async_wrappers.agents.files import Arrays, Segment
-from async_wrappers.agents.replay.packed import Packed
+from async_wrappers.agents.replay.log import PlacedLog, blank_columns
 from async_wrappers.agents.replay.replay import Replay
+from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.selectors import Distinct, Positions, Selector, Uniform
-from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.replay.sources import SourceSpec
-from async_wrappers.agents.schema import STATE, Column
+from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
+from async_wrappers.agents.schema import Arrays, Column
 from async_wrappers.agents.spec import check_at_least, check_flags, check_numbers, check_shares
 
-__all__ = ["StandardReplay", "UnrollReplay", "UnrollRing"]
+__all__ = [
+    "Encoder",
+    "SourceFactory",
+    "SourceSpec",
+    "StandardReplay",
+    "UnrollReplay",
+    "UnrollRing",
+    "UnrollSource",
+]
 
-_PIECE = 64  # unrolls that go to or come from a file at a time, which bounds the memory that a load needs
+Rows = npt.NDArray[Any]
 
 
-class UnrollRing:
+class Encoder(Protocol):
+    """Computes the features of observations, with a copy of the learner's network that nobody else writes to."""
+
+    @property
+    def size(self) -> int:
+        """Features of an observation, F."""
+
+    def refresh(self, newest: Callable[[], Any]) -> None:
+        """Take over the learner's weights, and the environments' present states, as they are now.
+
+        Args:
+            newest: Returns these states, as `Assembly.newest` does.
+        """
+
+    def expire(self) -> None:
+        """Take over the learner's weights when features are next asked for."""
+
+    def unrolls(self, batch: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+        """Return the features `[B, T, F]` of a batch of unrolls (`sequences.py`), without row T."""
+
+    def present(self) -> npt.NDArray[np.float32]:
+        """Return the features `[N, F]` of the environments' states at the last `refresh`."""
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """What a source is made for.
+
+    Attributes:
+        assembly: What an unroll is made of, and the rows that the environments are at.
+        num_envs: Environments, N.
+        rows: Unrolls that a batch takes of it at most.
+        seed: Of its draws.
+        encoder: Computes features; None where the agent has none to offer.
+        updates: Updates of the run; None where that is not known.
+        in_flight: Decisions of an environment under way at most when one more starts; None where there is no limit.
+    """
+
+    assembly: Assembly
+    num_envs: int
+    rows: int
+    seed: int = 0
+    encoder: Encoder | None = None
+    updates: int | None = None
+    in_flight: int | None = 0
+
+
+class UnrollSource(Protocol):
+    """What `Mixture` asks of a source.
+
+    Attributes:
+        replayed: Whether it may give an unroll more than once.
+    """
+
+    replayed: bool
+
+    def __len__(self) -> int:
+        """Return how many unrolls can be drawn."""
+
+    @property
+    def filled(self) -> bool:
+        """Whether it holds so much that learning can begin."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all arrays take once the source is full."""
+
+    def put(self, unrolls: Mapping[str, Rows], begun: bool) -> None:
+        """Take in unrolls that have become whole, in copies.
+
+        Args:
+            unrolls: Columns `[M, ...]` by name, as `Assembly.columns` says.
+            begun: Whether learning has begun; until all sources are filled it has not.
+        """
+
+    def ready(self, rows: int) -> bool:
+        """Return whether so many unrolls can be drawn."""
+
+    def draw(self, rows: int) -> dict[str, Any]:
+        """Return a batch of so many unrolls, `sequences.py`; what it has beside that is left out of mixtures."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return the constructor's arguments as plain data; the "capacity", in unrolls, is one of them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that `load_state_dict` needs to go on bit for bit, in copies."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state_dict` was called; the facts are known to agree."""
+
+    def save(self, directory: Path, number: int) -> list[str]:
+        """Write what `load` needs into a directory of its own; see `Replay.save`."""
+
+    def load(self, directory: Path, number: int, partial: bool = False) -> int:
+        """Go on as at `save`; see `Replay.load`."""
+
+    def prune(self, directory: Path, keep: Iterable[int]) -> None:
+        """Delete the files that no save in `keep` needs; see `Replay.prune`."""
+
+
+SourceFactory = Callable[[SourceSpec], UnrollSource]
+
+
+class UnrollRing(PlacedLog):
     """Columns of `capacity` unrolls, for a `Replay`: each takes the oldest one's place, or one that it is given.
 
     To the files it is a log, as a `Reservoir` is: an entry is an unroll and the place that it went to.
@@ -38,13 +163,11 @@ class UnrollRing:
     Attributes:
         schema: What a row is made of.
         capacity: As given.
-        selector: Hears of every unroll that becomes valid or invalid; `Replay` sets it.
         head: Unrolls ever written.
         number: Of the unroll at each place, counted from 0 for ever; -1 where there is none.
     """
 
-    num_envs = 1  # logs: the unrolls of all environments are one
-    selector: Selector
+    piece = SEQUENCES_OF_A_PIECE
 
     def __init__(
         self,
@@ -56,15 +179,10 @@ class UnrollRing:
         """See the class."""
         self._assembly, self.schema, self.capacity = assembly, assembly.schema, capacity
         self._further = dict(further or {})
-        packed = set(assembly.observation_names) if compression else set()
-        # np.zeros asks for zeroed pages, which take no memory before they are written.
-        self._columns: dict[str, Any] = {
-            name: Packed(capacity, column)
-            if name in packed and Packed.is_worth_it(column)
-            else np.zeros((capacity, *column.shape), column.dtype)
-            for name, column in {**assembly.columns, **self._further}.items()
-        }
+        packed = assembly.observation_names if compression else ()
         self.number = np.full(capacity, -1)
+        columns = blank_columns(capacity, {**assembly.columns, **self._further}, packed)
+        self._columns = {"number": self.number, **columns}
         self.head = 0
 
     @property
@@ -78,11 +196,6 @@ class UnrollRing:
         return int(np.count_nonzero(self.number >= 0))
 
     @property
-    def written(self) -> int:
-        """Places that have been written to."""
-        return min(self.head, self.capacity)
-
-    @property
     def oldest(self) -> int:
         """The number of the oldest unroll."""
         kept = self.number[self.number >= 0]
@@ -91,7 +204,7 @@ class UnrollRing:
     @property
     def nbytes(self) -> int:
         """Bytes that all arrays take once the ring is full; of packed observations, those that are stored now."""
-        return sum(array.nbytes for array in self._columns.values())
+        return super().nbytes - self.number.nbytes
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data, without those of the assembly."""
@@ -106,8 +219,7 @@ class UnrollRing:
         if self.number[place] >= 0:
             self.selector.became_invalid(place)
         for name, column in self._columns.items():
-            column[place] = unroll[name]
-        self.number[place] = self.head
+            column[place] = self.head if name == "number" else unroll[name]
         self.head += 1
         self.selector.became_valid(place)
 
@@ -117,23 +229,6 @@ class UnrollRing:
         self.number.fill(-1)
 
     # Reading.
-
-    def logs(self) -> list[tuple[int, int]]:
-        """Return the number of the oldest unroll and of the next one: there is one log."""
-        return [(self.oldest, self.head)]
-
-    def written_positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """Return the places that have been written to by their numbers `[B]`: the same."""
-        return numbers
-
-    def live_positions(self) -> Positions:
-        """Return the places that hold an unroll, in the order of the unrolls."""
-        places = np.argsort(self.number, kind="stable")
-        return places[self.number[places] >= 0]
-
-    def marks(self, positions: Positions) -> npt.NDArray[Any]:
-        """Return whether an unroll is there at each place."""
-        return self.number.take(positions) >= 0
 
     def find(self, slots: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
         """Return the places of unrolls by their numbers `[B]`, and whether each is still there."""
@@ -149,67 +244,23 @@ class UnrollRing:
 
     def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
         """Return the unrolls at places `[B]`, as `sequences.py` has them."""
-        taken = {
-            name: column[positions]
-            if name == STATE
-            else column.take(positions).swapaxes(0, 1)
-            if isinstance(column, Packed)
-            else column.swapaxes(0, 1)[:, positions]
-            for name, column in self._columns.items()
-            if name not in self._further
-        }
-        return {**self._assembly.batch(taken), "index": self.number[positions]}
+        return {**self._assembly.batch_at(self._columns, positions), "index": self.number[positions]}
 
     def further(self, name: str, positions: Positions) -> npt.NDArray[Any]:
         """Return what a column beside the assembly's holds at places `[B]`."""
         values: npt.NDArray[Any] = self._columns[name][positions]
         return values
 
-    def end_running(self) -> None:
-        """Do nothing: the assembly is the mixture's."""
-
     # Saving.
-
-    def counters(self) -> dict[str, Any]:
-        """Return what is not in the entries, as plain data."""
-        return {"head": self.head}
 
     def snapshot(self) -> Arrays:
         """Return which unroll lies where: where its file is lost, no older one passes for it."""
         return {"held": self.number}
 
-    def move_to(self, counters: Mapping[str, Any]) -> None:
-        """Take over the number of the next unroll, before unrolls are lost."""
-        self.head = counters["head"]
-
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         """Take over the counters, and forget what was no longer there."""
         self.move_to(counters)
         self.number[self.number != snapshot["held"]] = -1
-
-    def lose(self, first: int, stop: int) -> None:
-        """Do nothing: an unroll that is lost was not put."""
-
-    def names(self) -> list[str]:
-        """Return the names of what an entry holds."""
-        return ["place", "number", *self._columns]
-
-    def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the unrolls from the number `first` on that are still there, oldest first."""
-        places = self.live_positions()
-        places = places[self.number[places] >= first]
-        for start in range(0, len(places), _PIECE):
-            at = places[start : start + _PIECE]
-            columns = {name: column[at] for name, column in self._columns.items()}
-            yield {"place": at, "number": self.number[at], **columns}
-
-    def put(self, first: int, piece: Arrays) -> int:
-        """Write unrolls, each of which knows its number and its place."""
-        places = piece["place"]
-        for name, column in self._columns.items():
-            column[places] = piece[name]
-        self.number[places] = piece["number"]
-        return first
 
     def still_listed(self, listed: list[Segment]) -> list[Segment]:
         """Return the segments that stay in use; none where most of what they hold is gone, and all is written anew."""
@@ -234,7 +285,7 @@ class UnrollReplay(Replay):
     """
 
     replayed = True
-    _storage: UnrollRing  # type: ignore[assignment]  # what the mixture observes reaches it by `put`
+    _storage: UnrollRing  # what the mixture observes reaches it by `put`
 
     def __init__(
         self,
@@ -254,7 +305,7 @@ class UnrollReplay(Replay):
         if replay_compression not in (None, "lz4"):
             raise ValueError(f"{kind}.replay_compression must be None or 'lz4', got {replay_compression!r}")
         ring = UnrollRing(spec.assembly, capacity, replay_compression, further)
-        super().__init__(cast(Any, ring), selector, batch_size=spec.rows, seed=spec.seed)
+        super().__init__(ring, selector, batch_size=spec.rows, seed=spec.seed)
         # Rounded before it is rounded up, since 0.07 * 100 is a little more than 7.
         self._least = max(spec.rows, math.ceil(round(training_fill_in_factor * capacity, 6)))
 

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.experiment.evaluate import interquartile_mean
-from async_wrappers.agents.files import write_text_atomically
 from async_wrappers.agents.sweep.view import BASELINES, View, difference
+from async_wrappers.files import write_text_atomically
 
 __all__ = [
     "Aggregate",

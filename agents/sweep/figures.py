@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from async_wrappers.agents.files import write_atomically
 from async_wrappers.agents.sweep.aggregate import Aggregate
 from async_wrappers.agents.sweep.runs import IN_WORDS, Run
 from async_wrappers.agents.sweep.view import BASELINES, Ladder, Summary, View, summary
+from async_wrappers.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

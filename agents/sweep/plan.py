@@ -15,8 +15,8 @@ from typing import Any
 import gin
 
 from async_wrappers.agents.experiment.config import CONFIG, ConfigError
-from async_wrappers.agents.files import write_text_atomically
 from async_wrappers.agents.sweep.grid import Point
+from async_wrappers.files import write_text_atomically
 
 __all__ = ["PLAN", "Sweep", "SweepPlan", "Trial", "check_engine", "is_continued", "read_plan", "write_plan"]
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from async_wrappers.agents.files import refuse_damage, write_text_atomically
 from async_wrappers.agents.sweep.aggregate import Aggregate
 from async_wrappers.agents.sweep.plan import PLAN, SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.results import MANIFEST, read_rows
 from async_wrappers.agents.sweep.trial import FAILURE, GinTrial, trial_status
 from async_wrappers.agents.sweep.view import View, difference, make_view, summary
+from async_wrappers.files import refuse_damage, write_text_atomically
 
 __all__ = ["compare", "comparison_table", "write_report"]
 

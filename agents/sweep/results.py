@@ -25,11 +25,11 @@ from typing import Any
 from gymnasium.error import DependencyNotInstalled
 
 from async_wrappers.agents.experiment.metrics import read_facts
-from async_wrappers.agents.files import refuse_damage, write_atomically, write_text_atomically
 from async_wrappers.agents.sweep.grid import plain
 from async_wrappers.agents.sweep.plan import SweepPlan, Trial, read_plan
 from async_wrappers.agents.sweep.trial import RESULT, trial_status
 from async_wrappers.extras import extra
+from async_wrappers.files import refuse_damage, write_atomically, write_text_atomically
 
 __all__ = [
     "MANIFEST",

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.files import write_text_atomically
+from async_wrappers.files import write_text_atomically
 
 __all__ = [
     "FAILURE",

@@ -21,7 +21,7 @@ from async_wrappers.agents.learning import Batch, Learning, LossOutput, Monitor,
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.network_agent import NetworkAgent, of_several
 from async_wrappers.agents.networks.q_network import check_fit, create_network
-from async_wrappers.agents.replay.entering import ActorPriorities
+from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.replay.settings import ReplaySettings
 from async_wrappers.agents.schema import Reader, batch_tensors, whole_stacks
 from async_wrappers.agents.settings import again, agent, choice, factory, flag, must, shared, whole

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.files import DamagedReplay, read_index, write_index, write_segment
+from async_wrappers.agents.replay.segments import DamagedReplay, read_index, read_segment, write_index, write_segment
 from tests.contracts.replay_contract import (
     EXTRAS,
     Config,
@@ -215,13 +215,13 @@ class LanesContract:
         whole, partial, again = (self.make_replay(config, num_envs, seed=9) for _ in range(3))
         whole.load(directory, 0)
         torn = data.draw(st.sampled_from(listed))
+        held = next(read_segment(directory, torn))["lanes"].tolist()
         damage(directory / torn.name, data.draw(st.sampled_from(["cut", "flip", "gone"])))
         with pytest.raises(DamagedReplay, match=torn.name):
             partial.load(directory, 0)
         partial.load(directory, 0, partial=True)
         left, known = partial.valid_slots(), whole.valid_slots()
         assert set(left.tolist()) <= set(known.tolist())
-        [held] = [segment.lanes for segment in whole._segments if segment == torn]
         for env_id, (first, stop) in enumerate(held):
             kept, of_env = (slots[slots % num_envs == env_id] for slots in (left, known))
             assert not ((kept >= first) & (kept < stop)).any()
@@ -266,15 +266,12 @@ class LanesContract:
 
     def test_files_of_one_environment_each_as_older_versions_wrote_them_are_loaded(self, tmp_path: Path) -> None:
         replay, loaded = self.filled(Config(capacity=36), 3), self.make_replay(Config(capacity=36), 3)
-        storage = replay._storage
-        older = [
-            write_segment(tmp_path, first, stop, storage.pieces(first))
-            for first, stop in storage.logs()
-            if first < stop
-        ]
-        snapshot = replay._snapshot()
-        moment = [write_segment(tmp_path, storage.oldest, storage.head, [snapshot])] if snapshot else []
-        write_index(tmp_path, 0, older, moment, replay._counters())
+        state = replay.state_dict()
+        logs = zip(state.pop("first"), state.pop("slots"), strict=True)
+        older = [write_segment(tmp_path, first, first + 3 * len(each["kind"]), [each]) for first, each in logs if each]
+        snapshot = state.pop("snapshot")
+        moment = [write_segment(tmp_path, 0, 1, [snapshot])] if snapshot else []
+        write_index(tmp_path, 0, older, moment, state)
         assert loaded.load(tmp_path, 0) == 0
         replay.end_running()
         assert_same_state(loaded, replay)

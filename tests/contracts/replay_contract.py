@@ -24,8 +24,9 @@ from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.files import FORMAT, DamagedReplay, OtherFormat, read_index
+from async_wrappers.agents.replay.segments import DamagedReplay, read_index
 from async_wrappers.agents.schema import each_array
+from async_wrappers.files import FORMAT, OtherFormat
 from async_wrappers.version import __version__
 from tests.worlds.plain_data import assert_identical
 

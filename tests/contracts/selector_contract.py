@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers.agents.replay.replay import NStep, Replay
+from async_wrappers.agents.replay.n_step import NStep
+from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.replay.ring import Ring
 from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.schema import TransitionSchema

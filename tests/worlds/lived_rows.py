@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ class World:
     def __init__(self, num_envs: int, seed: int) -> None:
         self.num_envs, self._rng = num_envs, np.random.default_rng(seed)
         self._count = np.zeros(num_envs, int)  # observations of each environment
-        self._running = np.zeros(num_envs, bool)
+        self.running = np.zeros(num_envs, bool)
         # Rows of each environment: observation, decision or None, whether it is the first of an episode.
         self.rows: list[list[tuple[float, dict[str, Any] | None, bool]]] = [[] for _ in range(num_envs)]
 
@@ -49,8 +50,8 @@ class World:
             observation[row] = here = self._observation(env_id)
             step = {name: block[name][row] for name in ("action", "reward", "interval", "terminal")}
             step |= {name: values[row] for name, values in block["extras"].items()}
-            self.rows[env_id].append((here, step, not self._running[env_id]))
-            self._running[env_id] = not end[row]
+            self.rows[env_id].append((here, step, not self.running[env_id]))
+            self.running[env_id] = not end[row]
             if end[row]:
                 self._end(env_id, final := self._observation(env_id))
                 block["final"][env_id] = np.full(2, final, np.float32)
@@ -58,11 +59,30 @@ class World:
 
     def _end(self, env_id: int, final: float) -> None:
         self.rows[env_id].append((final, None, False))
-        self._running[env_id] = False
+        self.running[env_id] = False
 
     def cut(self, env_id: int) -> Any:
         """The last observation of an episode that is cut."""
-        if not self._running[env_id]:
+        if not self.running[env_id]:
             return np.zeros(2, np.float32)
         self._end(env_id, final := self._observation(env_id))
         return np.full(2, final, np.float32)
+
+
+def trained(mixture: Any, world: World, blocks: int) -> list[dict[str, Any]]:
+    """The batches of a learner that updates whenever it can."""
+    drawn = []
+    for _ in range(blocks):
+        mixture.extend(world.block())
+        while mixture.drawable:
+            drawn.append(mixture.sample())
+    return drawn
+
+
+class AtOnce(Executor):
+    """A thread that is none."""
+
+    def submit(self, function: Any, /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*arguments, **named))
+        return future

@@ -14,7 +14,7 @@ import torch
 
 from async_wrappers.agents.experiment import checkpoint
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, read_bundle
-from async_wrappers.agents.files import FORMAT, OtherFormat
+from async_wrappers.files import FORMAT, OtherFormat
 from async_wrappers.version import __version__
 from tests.worlds.plain_data import assert_identical
 

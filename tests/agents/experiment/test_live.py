@@ -29,8 +29,8 @@ from async_wrappers.agents.experiment.episode import Phase, episode_seed
 from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner
-from async_wrappers.agents.files import read_index
 from async_wrappers.agents.replay.replay import create_replay
+from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.live.backends.children import signals_blocked
 from async_wrappers.live.report import EpisodeTiming, Measurements, TimingReport
 from tests.worlds.duels_env import FRAMES, won_by

@@ -29,11 +29,12 @@ from async_wrappers.agents.experiment.episode import Phase, episode_seed
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
-from async_wrappers.agents.files import OtherFormat, read_index
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
+from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.envs import ClipReward, create_atari_environment
+from async_wrappers.files import OtherFormat
 from tests.worlds.agents import tiny_network
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import (

@@ -27,10 +27,10 @@ from async_wrappers.agents.replay.elite import (
 )
 from async_wrappers.agents.replay.mixture import Mixture
 from async_wrappers.agents.replay.queue import UnrollQueue
+from async_wrappers.agents.replay.sequences import Assembly
 from async_wrappers.agents.schema import Compute, Reader
-from tests.agents.replay.test_mixture import AtOnce, trained
 from tests.contracts.source_contract import SourceContract, lived
-from tests.worlds.lived_rows import EXTRAS, SPACE, World
+from tests.worlds.lived_rows import EXTRAS, SPACE, AtOnce, World, trained
 from tests.worlds.plain_data import assert_identical
 
 # Six candidates. By distance, the older of two that are alike first: 1, 3, 5 | 2, 0, 4.
@@ -236,16 +236,24 @@ def replay_of(mixture: Mixture) -> EliteReplay:
     return source
 
 
+def chosen_of(replay: EliteReplay) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The numbers of three unrolls of a replay without insertion, and their places."""
+    numbers = replay.valid_slots()[[3, 0, 7]]
+    assert numbers[-1] >= 12  # some have taken the place of older ones
+    return numbers, numbers % 12
+
+
 def test_the_distance_of_an_unroll_is_that_of_its_features_now_from_those_when_it_entered() -> None:
     encoder = Scaling()
     mixture = make(encoder, dist_function="ln_norm", p=1.0)
     lived(mixture, World(3, 0), 40)
-    replay, places = replay_of(mixture), np.array([3, 0, 7])
-    assert replay._to_stored(places).tolist() == [0.0, 0.0, 0.0]
+    replay = replay_of(mixture)
+    numbers, places = chosen_of(replay)
+    assert replay.distances_to_stored(places).tolist() == [0.0, 0.0, 0.0]
     encoder.weight = 1.5
-    batch = replay._storage.assemble(places)
+    batch = replay.transitions(numbers)
     observed = batch["observation"][1:-1] * batch["mask"][:, :, None]
-    np.testing.assert_allclose(replay._to_stored(places), 0.5 * np.abs(observed).sum(axis=(0, 2)), rtol=1e-5)
+    np.testing.assert_allclose(replay.distances_to_stored(places), 0.5 * np.abs(observed).sum(axis=(0, 2)), rtol=1e-5)
 
 
 def test_the_distance_of_attentive_replay_is_the_mean_from_the_present_state_of_each_environment() -> None:
@@ -254,22 +262,24 @@ def test_the_distance_of_attentive_replay_is_the_mean_from_the_present_state_of_
     lived(mixture, world, 40)
     present = [rows[-1][0] for rows in world.rows]
     mixture.sample()
-    replay, places = replay_of(mixture), np.array([3, 0, 7])
-    batch = replay._storage.assemble(places)
-    for found, row in zip(replay._to_present(places), range(3), strict=True):
+    replay = replay_of(mixture)
+    numbers, places = chosen_of(replay)
+    batch = replay.transitions(numbers)
+    for found, row in zip(replay.distances_to_present(places), range(3), strict=True):
         own = [batch["observation"][1 + t, row, 0] for t in range(4) if batch["mask"][t, row]]
         wanted = np.mean([[np.sqrt(2) * abs(state - now) for now in present] for state in own])
         assert found == pytest.approx(wanted, rel=1e-5)
-    assert "features" not in replay._storage.names()
+    assert replay.facts()["further"] == {}
 
 
 def test_the_present_state_is_the_last_observation_that_each_environment_has_shown() -> None:
-    mixture, world = make(), World(3, 4)
-    assert mixture._assembly.newest().shape == (0, 2, 2)
+    world = World(3, 4)
+    assembly = Assembly(SPACE, EXTRAS, lambda unrolls: None, num_envs=3, length=4, period=4, stack_size=2)
+    assert assembly.newest().shape == (0, 2, 2)
     for _ in range(30):
-        mixture.extend(world.block())
+        assembly.extend(world.block())
         shown = [rows for rows in world.rows if rows]
-        newest = mixture._assembly.newest()
+        newest = assembly.newest()
         assert newest[:, -1, 0].tolist() == [rows[-1][0] for rows in shown]
         before = [0.0 if rows[-1][2] else rows[-2][0] for rows in shown]
         assert newest[:, 0, 0].tolist() == before
@@ -279,19 +289,19 @@ def test_elite_insertion_takes_the_place_of_the_farthest_once_the_replay_is_full
     encoder, world = Scaling(), World(1, 0)
     mixture = make(encoder, num_envs=1, insert_strategy="elite_insertion", elite_batch_size=12, dist_function="ln_norm")
     replay = replay_of(mixture)
-    while replay._storage.count < 12:
+    while len(replay) < 12:
         mixture.extend(world.block())
     assert replay.valid_slots().tolist() == list(range(12))
     encoder.weight = 2.0  # the distance is now the norm of what was observed
-    batch = replay._storage.assemble(np.arange(12))
+    batch = replay.transitions(np.arange(12))
     norms = np.sqrt(((batch["observation"][1:-1] * batch["mask"][:, :, None]) ** 2).sum(axis=(0, 2)))
-    while replay._storage.head < 13:
+    while replay.valid_slots()[-1] < 12:
         mixture.extend(world.block())
     farthest = int(norms.argmax())
     assert replay.valid_slots().tolist() == [number for number in range(13) if number != farthest]
-    while replay._storage.head < 19:  # newcomers are near, for they entered with the weights of now
+    while replay.valid_slots()[-1] < 18:  # newcomers are near, for they entered with the weights of now
         mixture.extend(world.block())
-    assert replay.valid_slots()[-7:].tolist() == list(range(12, 19)) and replay._storage.count == 12
+    assert replay.valid_slots()[-7:].tolist() == list(range(12, 19)) and len(replay) == 12
     found = replay.transitions(replay.valid_slots())
     assert found["index"].tolist() == replay.valid_slots().tolist()
 
@@ -302,7 +312,7 @@ def test_a_thread_that_draws_ahead_makes_no_difference() -> None:
         mixture = make(share=0.5, prefetch=True, sample_strategy="attentive_sampling")
         ahead: Any = mixture.sources[1]
         if not threaded:
-            ahead._thread = AtOnce()
+            ahead.ahead.executor = AtOnce()
         played.append((trained(mixture, World(3, 0), 100), mixture.state_dict()))
     assert len(played[0][0]) > 15
     assert_identical(*played)
@@ -314,7 +324,7 @@ def test_without_a_strategy_draws_are_uniform_and_need_no_features() -> None:
     drawn = np.concatenate([mixture.sample()["index"] for _ in range(100)])
     counts = np.unique(drawn, return_counts=True)[1]
     assert len(counts) == 6 and counts.min() > 40
-    assert "features" not in replay_of(mixture)._storage.names()
+    assert replay_of(mixture).facts()["further"] == {}
 
 
 # Features of a network.

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from hypothesis import given
 from hypothesis import strategies as st
 
-from async_wrappers.agents.replay.entering import ActorPriorities
+from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.replay.replay import create_replay
 
 ENVIRONMENTS = 3

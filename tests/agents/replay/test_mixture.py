@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,14 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.files import DamagedReplay
-from async_wrappers.agents.replay.mixture import Mixture
+from async_wrappers.agents.replay.mixture import Mixture, Shares
 from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.queue import UnrollQueue
+from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.replay.selectors import Uniform
-from async_wrappers.agents.replay.sources import SourceSpec
-from async_wrappers.agents.replay.unrolls import StandardReplay, UnrollReplay
+from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
 from tests.contracts.source_contract import SourceContract, lived
-from tests.worlds.lived_rows import EXTRAS, SPACE, World
+from tests.worlds.lived_rows import EXTRAS, SPACE, AtOnce, World, trained
 from tests.worlds.plain_data import assert_identical
 
 STANDARD = partial(StandardReplay, capacity=8)
@@ -39,16 +37,6 @@ def steps_of(batch: dict[str, Any], source: int) -> list[float]:
     """The observations of the decisions of a source's rows, each a number of its own."""
     newest, rows = batch["observation"][1:-1, :, 0], np.flatnonzero(batch["source"] == source)
     return [each.item() for row in rows for each in newest[batch["mask"][:, row] > 0, row]]
-
-
-def trained(mixture: Mixture, world: World, blocks: int) -> list[dict[str, Any]]:
-    """The batches of a learner that updates whenever it can."""
-    drawn = []
-    for _ in range(blocks):
-        mixture.extend(world.block())
-        while mixture.drawable:
-            drawn.append(mixture.sample())
-    return drawn
 
 
 class TestStandard(SourceContract):
@@ -108,15 +96,12 @@ def test_rows_say_which_source_they_come_from_and_whether_they_are_replayed() ->
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(4, 12))
 def test_every_share_is_held_over_time(weights: list[int], batch_size: int) -> None:
     shares = [weight / sum(weights) for weight in weights]
-    mixture = make({partial(StandardReplay, capacity=20): share for share in shares}, batch_size=batch_size)
-    most = mixture._most_rows()
-    given_rows = np.zeros(len(shares))
+    held, given_rows = Shares(shares, batch_size), np.zeros(len(shares))
     for batches in range(1, 101):
-        rows = np.array(mixture._rows)
-        assert rows.sum() == batch_size and (rows >= 0).all() and (rows <= most).all()
+        rows = np.array(held.rows)
+        assert rows.sum() == batch_size and (rows >= 0).all() and (rows <= held.most).all()
         given_rows += rows
-        mixture._batches, mixture._given = batches, given_rows.astype(int).tolist()
-        mixture._rows = mixture._next_rows()
+        held.give()
         ahead = given_rows - np.array(shares) * batch_size * batches
         assert ahead.max() < 1 and ahead.min() > -max(1, len(shares) - 1) - 1e-6
     period = sum(weights)  # batches after which every share of the rows is a whole number
@@ -131,8 +116,10 @@ def test_two_halves_of_an_odd_batch_take_turns() -> None:
 
 
 def test_shares_that_sum_to_1_but_for_rounding_are_taken() -> None:
-    thirds = {"queue": 0.7, STANDARD: 0.2, partial(StandardReplay, capacity=9): 0.1}
-    assert make(thirds, batch_size=10)._rows == [7, 2, 1]
+    thirds = {QUEUE: 0.7, STANDARD: 0.2, partial(StandardReplay, capacity=9): 0.1}
+    mixture = make(thirds, batch_size=10)
+    lived(mixture, World(3, 0), 60)
+    assert np.bincount(mixture.sample()["source"]).tolist() == [7, 2, 1]
 
 
 def test_draws_without_replacement_give_no_unroll_twice() -> None:
@@ -180,15 +167,6 @@ def test_a_packed_replay_gives_the_batches_of_one_that_is_not(tmp_path: Path) ->
 # Drawing ahead.
 
 
-class AtOnce:
-    """A thread that is none."""
-
-    def submit(self, function: Any, *arguments: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(function(*arguments))
-        return future
-
-
 def test_batches_drawn_in_a_thread_are_those_drawn_at_the_same_places_without_one() -> None:
     played = []
     for threaded in (True, False):
@@ -196,7 +174,7 @@ def test_batches_drawn_in_a_thread_are_those_drawn_at_the_same_places_without_on
         ahead: Any = mixture.sources[1]
         assert isinstance(ahead, Prefetch) and isinstance(mixture.sources[0], UnrollQueue)
         if not threaded:
-            ahead._thread = AtOnce()
+            ahead.ahead.executor = AtOnce()
         played.append((trained(mixture, world, 120), mixture.state_dict()))
     assert len(played[0][0]) > 20
     assert_identical(*played)

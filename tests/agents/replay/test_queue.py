@@ -180,13 +180,13 @@ class TestAlternatingQueue(SourceContract):
 
 def test_an_episode_under_way_at_a_save_is_ended_where_it_is_loaded(tmp_path: Path) -> None:
     queue, restored, world = make(num_envs=1, stack_size=1), make(num_envs=1, stack_size=1), World(1, 1)
-    while not world._running[0] or len(queue) or len(world.rows[0]) < 3:
+    while not world.running[0] or len(queue) or len(world.rows[0]) < 3:
         queue.extend(world.block())
         if queue.drawable:
             queue.sample()
     queue.save(tmp_path, 0)
     restored.load(tmp_path, 0)
-    world._running[0] = False
+    world.running[0] = False
     while not restored.drawable:
         restored.extend(world.block())
     batch = restored.sample()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from async_wrappers.agents.files import write_atomically, write_text_atomically
+from async_wrappers.files import write_atomically, write_text_atomically
 
 LARGE = 200_000  # bytes, more than fits
 

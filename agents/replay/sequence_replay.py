@@ -1,4 +1,4 @@
-"""The newest sequences, for a replay of sequences: what a storage is to a `Replay`, with a sequence as its entry.
+"""A replay of the newest sequences, for agents with memory.
 
 Kapturowski et al., "Recurrent experience replay in distributed reinforcement learning" (R2D2), 2019: sequences of fixed
 length overlap, come with the state that acting had left before them, and are drawn by priority, each as a whole.
@@ -6,25 +6,24 @@ length overlap, come with the state that acting had left before them, and are dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Dict
 
-from async_wrappers.agents.files import Arrays, Segment
-from async_wrappers.agents.replay.selectors import Positions, Selector
-from async_wrappers.agents.replay.sequences import Assembly
-from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE
+from async_wrappers.agents.replay.log import Log, blank_columns
+from async_wrappers.agents.replay.replay import Replay, make_selector
+from async_wrappers.agents.replay.selectors import Positions
+from async_wrappers.agents.replay.sequences import SEQUENCES_OF_A_PIECE, Assembly
+from async_wrappers.agents.schema import MAX_VALUE, VALUE, Arrays
 
-__all__ = ["SequenceRing"]
-
-_PIECE = 64  # sequences that go to or come from a file at a time, which bounds the memory that a load needs
+__all__ = ["SequenceRing", "create_sequence_replay"]
 
 
-class SequenceRing:
+class SequenceRing(Log):
     """Columns of the newest `capacity` sequences, those of all environments in the order in which they became whole.
 
     Sequence g, numbered from 0 for ever, lies at position g mod capacity. Where sequences overlap, the rows that they
@@ -41,15 +40,13 @@ class SequenceRing:
     Attributes:
         schema: what a row is made of.
         capacity: as given.
-        selector: hears of every sequence that becomes valid or invalid; `Replay` sets it.
         head: sequences ever written.
 
     Raises:
         ValueError: an argument is out of its range.
     """
 
-    num_envs = 1  # logs: the sequences of all environments are one
-    selector: Selector
+    piece = SEQUENCES_OF_A_PIECE
 
     def __init__(
         self,
@@ -67,10 +64,7 @@ class SequenceRing:
             assembly["with_values"] = True
         self._assembly = Assembly(observation_space, extras, self._put_whole, **assembly)
         self.schema, self.capacity = self._assembly.schema, capacity
-        # np.zeros asks for zeroed pages, which take no memory before they are written.
-        self._columns: Arrays = {
-            name: np.zeros((capacity, *column.shape), column.dtype) for name, column in self._assembly.columns.items()
-        }
+        self._columns = blank_columns(capacity, self._assembly.columns)
         self._columns["held"] = self._held = np.zeros(capacity, np.bool_)  # False where a file was lost
         self.head = 0
 
@@ -85,19 +79,9 @@ class SequenceRing:
         return int(np.count_nonzero(self._held))
 
     @property
-    def written(self) -> int:
-        """Positions that have been written to."""
-        return min(self.head, self.capacity)
-
-    @property
-    def oldest(self) -> int:
-        """The number of the oldest sequence."""
-        return self.head - self.written
-
-    @property
     def nbytes(self) -> int:
         """Bytes that all arrays take once the ring is full."""
-        return sum(array.nbytes for array in self._columns.values()) + self._assembly.nbytes
+        return super().nbytes + self._assembly.nbytes
 
     def facts(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain data."""
@@ -147,18 +131,6 @@ class SequenceRing:
 
     # Reading.
 
-    def logs(self) -> list[tuple[int, int]]:
-        """Return the number of the oldest sequence and of the next one: there is one log."""
-        return [(self.oldest, self.head)]
-
-    def written_positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """Return the positions that have been written to by their numbers `[B]`: the same."""
-        return numbers
-
-    def live_positions(self) -> Positions:
-        """Return the positions of the newest sequences, oldest first, those included that a damaged file has taken."""
-        return np.arange(self.oldest, self.head) % self.capacity
-
     def marks(self, positions: Positions) -> npt.NDArray[Any]:
         """Return whether a sequence is there at each position."""
         return self._held.take(positions)
@@ -178,12 +150,7 @@ class SequenceRing:
 
     def assemble(self, positions: Positions, update_horizon: int | None = None) -> dict[str, Any]:
         """Return the sequences at positions `[B]`, as `sequences.py` has them."""
-        taken = {
-            name: column[positions] if name == STATE else column.swapaxes(0, 1)[:, positions]
-            for name, column in self._columns.items()
-            if name != "held"
-        }
-        return {**self._assembly.batch(taken), "index": self._numbers(positions)}
+        return {**self._assembly.batch_at(self._columns, positions), "index": self._numbers(positions)}
 
     # Saving: sequences are entries of a log, and what is under construction is the snapshot.
 
@@ -195,10 +162,6 @@ class SequenceRing:
         """Return what is under construction."""
         return self._assembly.snapshot()
 
-    def move_to(self, counters: Mapping[str, Any]) -> None:
-        """Take over the number of the next sequence, before sequences are lost."""
-        self.head = counters["head"]
-
     def restore(self, counters: Mapping[str, Any], snapshot: Arrays) -> None:
         """Take over the counters and what is under construction."""
         self.move_to(counters)
@@ -206,28 +169,59 @@ class SequenceRing:
 
     def lose(self, first: int, stop: int) -> None:
         """Take note that the sequences `first <= number < stop` are lost."""
-        self._held[np.arange(first, stop) % self.capacity] = False
+        self._held[self._positions(first, stop)] = False
 
-    def names(self) -> list[str]:
-        """Return the names of the columns."""
-        return list(self._columns)
 
-    def pieces(self, first: int) -> Iterator[Arrays]:
-        """Yield the sequences from the number `first` on, cut so that none crosses the end of the arrays."""
-        while first < self.head:
-            start = first % self.capacity
-            stop = min(start + _PIECE, self.capacity, start + self.head - first)
-            yield {name: array[start:stop] for name, array in self._columns.items()}
-            first += stop - start
+def create_sequence_replay(
+    observation_space: gym.Space[Any],
+    extras: Dict | None = None,
+    *,
+    selector: str | Any = "prioritized",
+    kind: type[Replay] = Replay,
+    capacity: int,
+    batch_size: int = 64,
+    seed: int = 0,
+    num_envs: int = 1,
+    length: int,
+    period: int,
+    stack_size: int = 1,
+    gamma: float = 0.997,
+    discount_by: Literal["decision", "frame"] = "decision",
+    priority: Callable[[Any], Any] | None = None,
+    **of_selector: Any,
+) -> Replay:
+    """Make an empty replay of sequences, whose batches are those of `sequences.py`.
 
-    def put(self, first: int, piece: Arrays) -> int:
-        """Write the sequences from the number `first` on; return the number after them."""
-        stop = first + len(piece["held"])
-        positions = np.arange(first, stop) % self.capacity
-        for name, array in self._columns.items():
-            array[positions] = piece[name]
-        return stop
+    Args:
+        observation_space: a space of arrays, or a Dict of such.
+        extras: the space of what the policy leaves beside its action, with its state, if it has one, as "state".
+        selector: how sequences are drawn: "uniform", "prioritized", or what makes a `Selector`.
+        kind: the replay's class, such as `prefetch.PrefetchedReplay`.
+        capacity: sequences kept.
+        batch_size: sequences in a batch.
+        seed: of the draws.
+        num_envs: environments.
+        length: rows of a sequence.
+        period: rows from the beginning of one sequence of an environment to that of the next.
+        stack_size: observations in a stack, k.
+        gamma: discount of one decision or one frame, in [0, 1].
+        discount_by: what `gamma` discounts, a "decision" or a "frame".
+        priority: what sequences enter with, as `SequenceRing` takes it; None for the largest priority so far.
+        of_selector: the arguments of the selector, such as those of `Prioritized`.
 
-    def still_listed(self, listed: list[Segment]) -> list[Segment]:
-        """Return the segments that hold a sequence which is there."""
-        return [segment for segment in listed if segment.stop > self.oldest]
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    ring = SequenceRing(
+        observation_space,
+        extras,
+        capacity,
+        priority,
+        num_envs=num_envs,
+        length=length,
+        period=period,
+        stack_size=stack_size,
+        gamma=gamma,
+        discount_by=discount_by,
+    )
+    return kind(ring, make_selector(selector, of_selector), batch_size=batch_size, seed=seed)

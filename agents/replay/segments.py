@@ -1,18 +1,21 @@
-"""Files that are whole or absent: written to a temporary name, flushed to disk, renamed.
+"""The files of a replay, which only grow: segments of entries, and indexes that list the segments of one save.
 
-Arrays that grow lie in many of them: segments, each written once, and indexes, which list the segments of one save.
+A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. What
+changes from save to save, such as priorities, is written anew for each index, as a segment that it alone lists. Every
+file appears under its final name only when it is complete and on disk.
+
+An index holds its number, its own SHA-256, and for each segment the SHA-256 of the names, lengths and CRC-32s of the
+arrays in it. The CRC-32s are checked as the arrays are read, so a segment is bound to its index without a second pass.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import os
 import secrets
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -21,182 +24,29 @@ import numpy as np
 import numpy.typing as npt
 from absl import logging
 
-from async_wrappers.version import __version__
+from async_wrappers.agents.schema import Arrays
+from async_wrappers.files import OtherFormat, check_format, stamp, write_atomically
 
 __all__ = [
-    "FORMAT",
-    "Arrays",
+    "LANES",
+    "PIECE",
     "DamagedReplay",
-    "OtherFormat",
+    "Lanes",
     "Segment",
-    "check_format",
     "check_segment",
     "check_snapshot",
     "doing_without_damage",
     "gaps",
-    "naming",
+    "joined",
     "prune",
     "read_index",
     "read_segment",
     "read_snapshot",
-    "refuse_damage",
-    "stamp",
-    "write_atomically",
     "write_index",
     "write_segment",
-    "write_text_atomically",
 ]
 
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it to `path`.
-
-    Raises:
-        OSError: The file could not be written. The error names `path` and the cause. An older file of that name stays,
-            and nothing is left of the new one.
-    """
-    temporary = path.with_name(path.name + ".tmp")
-    with naming(path):
-        # Closed below, before the rename.
-        file = _File(open(temporary, "wb", buffering=0))  # noqa: SIM115
-    try:
-        with naming(path):
-            try:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-                file.close()
-            except Exception as error:
-                # PyTorch and NumPy raise errors of their own, without the system's reason.
-                if (cause := file.error or _cause(temporary)) is not None and not _has_reason(error):
-                    raise cause from error
-                raise
-            os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            file.close()
-        with suppress(OSError):
-            temporary.unlink()
-        raise
-    _sync_directory(path.parent)
-
-
-class _File(io.BufferedWriter):
-    """A file that remembers why it could not be written."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        """Write, and remember an error."""
-        try:
-            return super().write(data)
-        except OSError as error:
-            self.error = error
-            raise
-
-
-def _has_reason(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno is not None
-
-
-def _cause(path: Path) -> OSError | None:
-    """Return the system's error when one more block is written to the file, or None if there is none."""
-    try:
-        with open(path, "ab", buffering=0) as file:
-            # A whole block, since the file's last block may have room for less.
-            file.write(b"\0" * 4096)
-            os.fsync(file.fileno())
-    except OSError as error:
-        return error
-    return None
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Let the system's errors in the block name `path`, not a temporary file or none."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def write_text_atomically(path: Path, text: str) -> None:
-    """Write a text file in UTF-8, whole or not at all."""
-    write_atomically(path, lambda file: file.write(text.encode()))
-
-
-@contextmanager
-def refuse_damage(path: Path, remedy: str) -> Iterator[None]:
-    """Turn an error of the block, which reads a file, into one sentence that names the file and the remedy.
-
-    Raises:
-        ValueError: The block raised an error: the file is no text, no JSON, or it lacks something.
-    """
-    try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({type(error).__name__}: {error}): {remedy}") from None
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a rename in `directory` last through a power cut (Windows cannot open a directory, and need not)."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# The format of the files that a run goes on from, which each of them states beside the version that wrote it.
-#
-# Format 1 stated neither. Weights are read from either format; a run is continued from its own format alone.
-
-FORMAT = 2
-
-
-class OtherFormat(ValueError):
-    """A whole file, of a format that this version does not continue."""
-
-
-def stamp() -> dict[str, Any]:
-    """Return what a file states about its format."""
-    return {"format": FORMAT, "version": __version__}
-
-
-def check_format(what: object, stated: Mapping[str, Any], readable: tuple[int, ...] = (FORMAT,)) -> None:
-    """Refuse a file of another format.
-
-    Args:
-        what: Names the file.
-        stated: What it states: a stamp, or an empty mapping in format 1.
-        readable: The formats that will do.
-
-    Raises:
-        OtherFormat: It has none of them.
-    """
-    there, version = stated.get("format", 1), stated.get("version", "0.1.0 or older")
-    if there not in readable:
-        raise OtherFormat(
-            f"{what} has format {there} (async_wrappers {version}), and async_wrappers {__version__} goes on from "
-            f"format {FORMAT} alone: continue with that version, or choose another --base_dir"
-        )
-
-
-# Append-only files of a replay: segments of slots, and indexes that list the segments of one save.
-#
-# A segment is written once under a name no other segment has and is never changed; an index is a small JSON file. What
-# changes from save to save, such as priorities, is written anew for each index, as a segment that it alone lists.
-# Every file appears under its final name only when it is complete and on disk.
-#
-# An index holds its number, its own SHA-256, and for each segment the SHA-256 of the names, lengths and CRC-32s of the
-# arrays in it. The CRC-32s are checked as the arrays are read, so a segment is bound to its index without a second
-# pass.
-
-Arrays = dict[str, npt.NDArray[Any]]
+PIECE = 4096  # entries that go to or come from a file at a time, which bounds the memory that a load needs
 
 
 @dataclass(frozen=True)
@@ -453,3 +303,60 @@ def _index_name(number: int) -> str:
 
 def _torn(directory: Path, segment: Segment) -> str:
     return f"{segment.name} in {directory} is torn or altered, restore it or load another number"
+
+
+# A segment of several logs is one run of entries, one log's after another's, whatever the number of logs. Its first
+# piece has one array, which holds of each log the number of the first entry that is in it, and that after the last one.
+
+LANES = "lanes"
+
+
+class Lanes:
+    """What a segment holds of several logs, whose numbers are `num_envs` apart.
+
+    Raises:
+        ValueError: It cannot hold that.
+    """
+
+    def __init__(self, bounds: npt.NDArray[np.int64], num_envs: int) -> None:
+        ordered = bounds.shape == (num_envs, 2) and bool((bounds[:, 1] >= bounds[:, 0]).all())
+        if not ordered or (bounds % num_envs != np.arange(num_envs)[:, None]).any():
+            raise ValueError("what a segment holds of each environment must be ranges of its numbers")
+        self.bounds = tuple((int(first), int(stop)) for first, stop in bounds)
+        self._apart = num_envs
+        self._left = [bound for bound in self.bounds if bound[0] < bound[1]]
+
+    def joined(self, pieces: Callable[[int], Iterator[Arrays]]) -> Iterator[Arrays]:
+        """Yield the first piece, then the entries of all logs, a few thousand at a time."""
+        yield {LANES: np.array(self.bounds, np.int64)}
+        waiting: list[Arrays] = []
+        entries = 0
+        for first, _ in self._left:
+            for piece in pieces(first):
+                waiting.append(piece)
+                entries += len(next(iter(piece.values())))
+                if entries >= PIECE:
+                    yield joined(waiting)
+                    waiting, entries = [], 0
+        if waiting:
+            yield joined(waiting)
+
+    def parts(self, piece: Arrays) -> Iterator[tuple[int, Arrays]]:
+        """Yield what a piece holds of one log after another, each with the number of its first entry."""
+        start, entries = 0, len(next(iter(piece.values())))
+        while start < entries:
+            if not self._left:
+                raise ValueError("a segment holds more entries than it says")
+            first, stop = self._left[0]
+            count = min(entries - start, (stop - first) // self._apart)
+            yield first, {name: column[start : start + count] for name, column in piece.items()}
+            start, first = start + count, first + count * self._apart
+            self._left[0] = first, stop
+            if first == stop:
+                del self._left[0]
+
+
+def joined(pieces: Iterable[Arrays]) -> Arrays:
+    """Return the entries of all pieces in one, copied; nothing where there is no piece."""
+    each = list(pieces)
+    return {name: np.concatenate([piece[name] for piece in each]) for name in each[0]} if each else {}

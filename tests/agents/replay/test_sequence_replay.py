@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from async_wrappers.agents.files import DamagedReplay
 from async_wrappers.agents.replay.prefetch import PrefetchedReplay
-from async_wrappers.agents.replay.replay import Replay, create_sequence_replay
-from tests.agents.replay.test_mixture import AtOnce
+from async_wrappers.agents.replay.replay import Replay
+from async_wrappers.agents.replay.segments import DamagedReplay
+from async_wrappers.agents.replay.sequence_replay import create_sequence_replay
 from tests.contracts.source_contract import SourceContract, lived
-from tests.worlds.lived_rows import EXTRAS, SPACE, World
+from tests.worlds.lived_rows import EXTRAS, SPACE, AtOnce, World
 from tests.worlds.plain_data import assert_identical
 
 
@@ -37,7 +37,7 @@ def test_a_thread_that_draws_ahead_makes_no_difference_and_priorities_are_one_up
     for threaded in (True, False):
         replay, world = make(kind=PrefetchedReplay), World(2, 0)
         if not threaded:
-            replay._thread = AtOnce()  # type: ignore[attr-defined]
+            replay.ahead.executor = AtOnce()  # type: ignore[attr-defined]
         lived(replay, world, 40)
         drawn, kept = [], replay.valid_slots()
         for _ in range(30):
