@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import signal
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from async_wrappers.envs import atari_games as atari_games_module
+from async_wrappers.envs.atari import create_atari_vector
 from async_wrappers.envs.atari_games import AT_ONCE, AtariGroups, atari_games
-from async_wrappers.envs.factories import create_atari_vector
 
 pytest.importorskip("ale_py")
 from ale_py.vector_env import AtariVectorEnv
