@@ -45,14 +45,8 @@ if TYPE_CHECKING:
     from async_wrappers.batched.processes import ProcessEnvs
     from async_wrappers.batched.protocol import BatchedEnvs, Shown
     from async_wrappers.batched.vector_envs import VectorEnvs
-    from async_wrappers.envs.factories import (
-        ClipReward,
-        KeepEntries,
-        create_atari_environment,
-        create_atari_vector,
-        create_gym_environment,
-        create_gym_vector,
-    )
+    from async_wrappers.envs.atari import create_atari_environment, create_atari_vector
+    from async_wrappers.envs.factories import ClipReward, KeepEntries, create_gym_environment, create_gym_vector
     from async_wrappers.envs.falling_blocks import FallingBlocksEnv
     from async_wrappers.envs.minatar import MinAtarEnv, create_minatar_environment
     from async_wrappers.latency import (
@@ -168,14 +162,8 @@ _LAZY = {
         "Shown",
     ),
     "batched.vector_envs": ("VectorEnvs",),
-    "envs.factories": (
-        "ClipReward",
-        "KeepEntries",
-        "create_atari_environment",
-        "create_atari_vector",
-        "create_gym_environment",
-        "create_gym_vector",
-    ),
+    "envs.atari": ("create_atari_environment", "create_atari_vector"),
+    "envs.factories": ("ClipReward", "KeepEntries", "create_gym_environment", "create_gym_vector"),
     "envs.falling_blocks": ("FallingBlocksEnv",),
     "envs.minatar": ("MinAtarEnv", "create_minatar_environment"),
     "latency": (

@@ -16,7 +16,17 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["flag", "function", "number", "plain_data", "positive", "whole", "whole_frames"]
+__all__ = [
+    "flag",
+    "function",
+    "number",
+    "plain_data",
+    "positive",
+    "positive_range",
+    "whole",
+    "whole_frames",
+    "whole_range",
+]
 
 
 def flag(name: str, value: Any) -> bool:
@@ -82,8 +92,13 @@ def positive(name: str, value: Any, unit: str = "", *, finite: bool = True, or_n
     Raises:
         ValueError: `value` is not a number > 0, or is infinite.
     """
-    wanted = f"a {'finite ' if finite else ''}number{unit and f' of {unit}'} > 0{', or None' if or_none else ''}"
+    wanted = positive_range(unit, finite, or_none)
     return number(name, value, wanted, lambda given: given > 0 and not (finite and given == math.inf))
+
+
+def positive_range(unit: str = "", finite: bool = True, or_none: bool = False) -> str:
+    """Return in words which values `positive` accepts."""
+    return f"a {'finite ' if finite else ''}number{unit and f' of {unit}'} > 0{', or None' if or_none else ''}"
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None, *, unit: str = "", or_none: bool = False) -> int:
@@ -102,10 +117,14 @@ def whole(name: str, value: Any, least: int, most: int | None = None, *, unit: s
     """
     converted = _index(value)
     if converted is None or converted < least or (most is not None and converted > most):
-        bounds = f">= {least}" if most is None else f"between {least} and {most:,}"
-        wanted = f"a whole number{unit and f' of {unit}'} {bounds}{', or None' if or_none else ''}"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        raise ValueError(f"{name} must be {whole_range(least, most, unit, or_none)}, got {value!r}")
     return converted
+
+
+def whole_range(least: int, most: int | None = None, unit: str = "", or_none: bool = False) -> str:
+    """Return in words which values `whole` accepts."""
+    bounds = f">= {least}" if most is None else f"between {least} and {most:,}"
+    return f"a whole number{unit and f' of {unit}'} {bounds}{', or None' if or_none else ''}"
 
 
 def whole_frames(name: str, value: Any) -> int:

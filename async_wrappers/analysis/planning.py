@@ -528,8 +528,7 @@ def _summary_ms(name: str, latency: Any) -> dict[str, float] | None:
 
 
 def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
-    """Yield advice on the time of the first action, on cores, on memory, and on the rules."""
-    # The first action of an episode.
+    """Yield advice on the time of an episode's first action, on the machine, and on the rules."""
     if chosen.workers == 1:
         yield "The latency is under a frame: one worker suffices, and staggering buys nothing."
     earliest = min((rule.first_action_s for rule in found.rules if rule.first_action_s is not None), default=None)
@@ -541,7 +540,11 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
             f"Within {found.seconds:g} s no action of tickets workers lands, whose playout is the latency's "
             f"{found.playout}: the earliest of any rule comes after {earliest:.4g} s."
         )
-    # Cores.
+    yield from _advice_on_the_machine(found, chosen, memory_gbs)
+    yield from _advice_on_the_rules(found, chosen)
+
+
+def _advice_on_the_machine(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
     if found.cores < chosen.busy_workers:
         yield (
             f"This cannot work on {found.cores} {'core' if found.cores == 1 else 'cores'}: {chosen.busy_workers:.1f} "
@@ -572,7 +575,9 @@ def _advice(found: Plan, chosen: Forecast, memory_gbs: float) -> Iterator[str]:
             f"Reading the weights takes {found.memory_gbs:.3g} GB/s where about {memory_gbs:g} are typical: unless "
             "they stay in a cache, each inference slows down as workers are added. Measure with all of them running."
         )
-    # The rules, and the playout of tickets.
+
+
+def _advice_on_the_rules(found: Plan, chosen: Forecast) -> Iterator[str]:
     p95, due = math.ceil(found.latency_ms["p95"] * found.fps / 1000 - 1e-6), chosen.playout_frames or 0
     if found.enough is None:
         yield f"No number of workers gives {FRESH:.0%} fresh frames, whatever the playout."

@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import errno
 import itertools
-import math
 import multiprocessing
 import os
-import pickle
 import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing import connection, util
 from typing import Any
@@ -29,34 +27,25 @@ from typing import Any
 import cloudpickle
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from async_wrappers.batched.child import DONE, END, FAILED, INFOS, RESET, STEP, TIMES, Board, run
 from async_wrappers.batched.tree import check_space, finals, mapped, put_rows, taken
 from async_wrappers.batched.vector_envs import VectorEnvs
 from async_wrappers.checks import function, positive, whole
-from async_wrappers.live.backends.children import as_child, signals_blocked
+from async_wrappers.live.backends.children import signals_blocked
 from async_wrappers.live.backends.supervised import Child, assure_room
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.run_spec import RunFailed
-from async_wrappers.wrappers.copies import Info, own_copy, rows
+from async_wrappers.wrappers.copies import Info
 
 __all__ = ["ProcessEnvs"]
 
 _PATIENCE = 3.0  # seconds that processes have to end once they are asked to
 _LOOK = 1.0  # seconds between two looks at whether a process is late
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
-_ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
-
-_Spaces = tuple[gym.Space[Any], gym.Space[Any]]  # of observations and actions
-
-# What the parent says, a byte: reset into, or step into, place 0 or 1 of the observations; end.
-_RESET, _STEP, _END = (b"r", b"R"), (b"s", b"S"), b"e"
-# What a process answers: done; done, and infos follow in its pipe; an exception, which follows there.
-_DONE, _INFOS, _FAILED = b"d", b"i", b"f"
-_TIMES = ("start", "frame", "interval", "applied")  # of info["realtime"]
 
 
 class ProcessEnvs(VectorEnvs):
@@ -162,7 +151,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
                 self._all.append(self._start(number))
             for process in self._all:
                 self._spaces_of(process)
-            self._board = _Board.sized(self._block, self._spaces, self.num_envs)
+            self._board = Board.sized(self._block, self._spaces, self.num_envs)
             for process in self._all:
                 process.child.pipe.send(self._spaces)
         except BaseException:
@@ -185,7 +174,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             if not alive:  # no episodes are running, so none is lost
                 process = self._restart(process)
             process.incarnation = 0
-            process.ask(_RESET[0])
+            process.ask(RESET[0])
         for process in self._all:
             if not process.hear(self.final_infos, self._timeout):
                 raise self._over(process)
@@ -196,7 +185,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         mapped(np.copyto, self._board.actions, actions)
         self._place = 1 - self._place
         for process in self._all:
-            process.ask(_STEP[self._place])
+            process.ask(STEP[self._place])
 
     def recv(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_], Info]:
         """Wait for the end of the step."""
@@ -221,7 +210,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     def close_extras(self, **kwargs: Any) -> None:
         """End the processes."""
         for process in self._all:
-            process.say(_END)
+            process.say(END)
             process.child.pipe.close()  # it may wait there for the memory's layout
         for process in self._all:
             if not process.child.join(_PATIENCE):
@@ -240,7 +229,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         if not board.delayed[0]:
             return {}
         of_chunks = {"executed": board.executed.copy()} if board.chunked[0] else {}
-        return {"realtime": dict(zip(_TIMES, board.times.copy(), strict=True)) | of_chunks}
+        return {"realtime": dict(zip(TIMES, board.times.copy(), strict=True)) | of_chunks}
 
     def _start(self, number: int) -> _Process:
         """Start a process."""
@@ -250,7 +239,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
             ours, theirs = socket.socketpair()
             pipe, their_pipe = context.Pipe()
             takes = (self._payload, self._shares[number], self.num_envs, self._block, theirs, their_pipe)
-            process = context.Process(target=_run, args=takes, name=f"async_wrappers environments {number}")
+            process = context.Process(target=run, args=takes, name=f"async_wrappers environments {number}")
             with closing(theirs), closing(their_pipe), signals_blocked():
                 process.start()
         except OSError as error:
@@ -303,7 +292,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         board.seeds[mine] = [
             np.random.SeedSequence((int(self._seeds[i]), process.incarnation)).generate_state(1)[0] >> 1 for i in mine
         ]
-        process.ask(_RESET[self._place])
+        process.ask(RESET[self._place])
         if not process.hear({}, self._timeout):
             raise self._over(process)
         self.lost_episodes += len(mine)
@@ -379,11 +368,11 @@ class _Process:
         with suppress(OSError, EOFError):
             answer = self.socket.recv(1)
             self.owed -= 1
-            if answer == _INFOS:
+            if answer == INFOS:
                 infos.update(self.child.pipe.recv())
-            if answer == _FAILED:
+            if answer == FAILED:
                 self.failure = self.child.pipe.recv()
-            return answer in (_DONE, _INFOS)
+            return answer in (DONE, INFOS)
         return False
 
     def _answers(self, timeout: float) -> bool:
@@ -413,254 +402,3 @@ def _kill_all(processes: Sequence[_Process]) -> None:
         process.child.kill()
     for process in processes:
         process.child.join(_PATIENCE)
-
-
-@dataclass
-class _Board:
-    """The shared memory: for each environment what it is to do and what came of it."""
-
-    actions: Any  # [N, ...]
-    observations: tuple[Any, Any]  # [N, ...], two places
-    final: Any  # [N, ...], where an episode has ended
-    reward: NDArray[np.float32]  # [N]
-    terminal: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    seeds: NDArray[np.int64]
-    times: NDArray[np.int64]  # [4, N], as `_TIMES`, under delay
-    delayed: NDArray[np.bool_]  # [1]
-    executed: NDArray[np.bool_]  # [N, H], of chunks
-    chunked: NDArray[np.bool_]  # [1]
-
-    @classmethod
-    def sized(cls, block: Block, of: _Spaces, n: int) -> _Board:
-        """Give a block its size, and return what lies in it."""
-        size = 0
-
-        def measured(dtype: Any, shape: tuple[int, ...]) -> None:
-            nonlocal size
-            size = _after(size, dtype, shape)
-
-        cls._made(measured, of, n)
-        block.resize(size)
-        return cls.of(block, of, n)
-
-    @classmethod
-    def of(cls, block: Block, of: _Spaces, n: int) -> _Board:
-        """Return what lies in a block that has its size."""
-        offset = 0
-
-        def placed(dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-            nonlocal offset
-            array = block.array(dtype, shape, offset)
-            offset = _after(offset, dtype, shape)
-            return array
-
-        return cls._made(placed, of, n)
-
-    @classmethod
-    def _made(cls, array: Callable[..., Any], of: _Spaces, n: int) -> _Board:
-        observations, actions = of
-        return cls(
-            actions=_arrays(actions, n, array),
-            observations=(_arrays(observations, n, array), _arrays(observations, n, array)),
-            final=_arrays(observations, n, array),
-            reward=array(np.float32, (n,)),
-            terminal=array(np.bool_, (n,)),
-            truncated=array(np.bool_, (n,)),
-            seeds=array(np.int64, (n,)),
-            times=array(np.int64, (len(_TIMES), n)),
-            delayed=array(np.bool_, (1,)),
-            executed=array(np.bool_, (n, actions.shape[0] if actions.shape else 0)),
-            chunked=array(np.bool_, (1,)),
-        )
-
-
-def _after(offset: int, dtype: Any, shape: tuple[int, ...]) -> int:
-    """Return where the next array begins."""
-    end = offset + math.prod((np.dtype(dtype).itemsize, *shape))
-    return -(-end // _ALIGNED) * _ALIGNED
-
-
-def _arrays(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
-    """Return the batch of `space` for n environments, of arrays that `array` makes."""
-    if isinstance(space, spaces.Dict):
-        return {key: _arrays(part, n, array) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_arrays(part, n, array) for part in space.spaces)
-    return array(space.dtype, (n, *(space.shape or ())))
-
-
-def _run(
-    payload: bytes, share: range, n: int, block: Block, turn: socket.socket, parent: connection.Connection
-) -> None:
-    """Be a process of environments."""
-    with as_child(parent):
-        environments = _Environments(payload, share)
-        try:
-            parent.send(environments.spaces)
-            environments.use(_Board.of(block, parent.recv(), n))
-            while (what := turn.recv(1)) not in (_END, b""):
-                if what in _STEP:
-                    infos = environments.step(_STEP.index(what))
-                else:
-                    infos = environments.reset(_RESET.index(what))
-                turn.send(_INFOS if infos else _DONE)
-                if infos:
-                    parent.send(infos)
-        except Exception:
-            with suppress(OSError):
-                turn.send(_FAILED)
-            raise
-        finally:
-            environments.close()
-
-
-class _Environments:
-    """The environments of one process.
-
-    Args:
-        payload: The function that makes one.
-        share: Which of the N they are.
-    """
-
-    def __init__(self, payload: bytes, share: range) -> None:
-        self._share = share
-        make = cloudpickle.loads(payload)
-        self._envs: list[gym.Env[Any, Any]] = []
-        with self._blamed():
-            for _ in share:
-                env = make()
-                if not isinstance(env, gym.Env):
-                    raise ValueError(f"make must return a gymnasium.Env (one, not a vector of them), got {env!r}")
-                self._envs.append(env)
-                if (env.observation_space, env.action_space) != self.spaces:
-                    raise ValueError(
-                        f"make must make environments with the same spaces, got {self.spaces} and "
-                        f"{(env.observation_space, env.action_space)}"
-                    )
-
-    @property
-    def spaces(self) -> _Spaces:
-        """The spaces of a single environment."""
-        return self._envs[0].observation_space, self._envs[0].action_space
-
-    def use(self, board: _Board) -> None:
-        """Take the shared memory into use."""
-        mine = slice(self._share.start, self._share.stop)
-
-        def part(batch: Any) -> Any:
-            return mapped(lambda leaf: leaf[mine], batch)
-
-        self._actions = part(board.actions)
-        self._seeds, self._times, self._delayed = board.seeds[mine], board.times[:, mine], board.delayed
-        self._executed, self._chunked = board.executed[mine], board.chunked
-        self._reward, self._terminal, self._truncated = board.reward[mine], board.terminal[mine], board.truncated[mine]
-        self._put = [_writer(part(place)) for place in board.observations]
-        self._put_final = _writer(part(board.final))
-        self._batched = batch_space(self.spaces[1], len(self._envs))
-        self._discrete = isinstance(self.spaces[1], spaces.Discrete)
-
-    def reset(self, place: int) -> dict[int, Info]:
-        """Reset all."""
-        with self._blamed():
-            for i, (env, seed) in enumerate(zip(self._envs, self._seeds.tolist(), strict=True)):
-                self._at = i
-                observation, info = env.reset(seed=seed)
-                self._begin(place, i, observation, info)
-        return {}
-
-    def step(self, place: int) -> dict[int, Info]:
-        """Step all, reset those whose episode has ended, and return the infos of these episodes."""
-        infos: dict[int, Info] = {}
-        rewards: list[Any] = []
-        put, delayed = self._put[place], self._delayed[0]
-        self._terminal[:] = self._truncated[:] = False
-        with self._blamed():
-            for i, (env, action) in enumerate(zip(self._envs, self._given(), strict=True)):
-                self._at = i
-                observation, reward, terminated, truncated, info = env.step(action)
-                rewards.append(reward)
-                if terminated or truncated:
-                    self._terminal[i], self._truncated[i] = terminated, truncated
-                    self._put_final(i, observation)
-                    if info:
-                        infos[self._share[i]] = _portable(info)
-                    observation, info = env.reset()
-                    self._begin(place, i, observation, info)
-                    continue
-                put(i, observation)
-                if delayed:
-                    self._times[:, i] = [info["realtime"][key] for key in _TIMES]
-                    if "executed" in info["realtime"]:
-                        self._executed[i], self._chunked[0] = info["realtime"]["executed"], True
-        self._reward[:] = rewards
-        return infos
-
-    def close(self) -> None:
-        """Close all."""
-        for env in self._envs:
-            with suppress(Exception):
-                env.close()
-
-    def _begin(self, place: int, i: int, observation: Any, info: Info) -> None:
-        """An episode begins."""
-        _check_shapes(self.spaces[0], observation)
-        self._put[place](i, observation)
-        realtime = info.get("realtime")
-        if realtime is not None:
-            self._delayed[0] = True
-            self._times[:, i] = [realtime["start"], realtime["frame"], 0, False]
-
-    def _given(self) -> Sequence[Any]:
-        """Return the actions."""
-        # Python's numbers, as `Discrete` takes them faster than NumPy's; arrays of the environment's own.
-        return self._actions.tolist() if self._discrete else rows(self._batched, own_copy(self._actions))
-
-    @contextmanager
-    def _blamed(self) -> Iterator[None]:
-        """Note which environment has raised an exception."""
-        self._at = len(self._envs)
-        try:
-            yield
-        except Exception as error:
-            error.add_note(f"environment {self._share[min(self._at, len(self._share) - 1)]}")
-            raise
-
-
-def _writer(batch: Any) -> Callable[[int, Any], None]:
-    """Return how an observation is written into row i."""
-    if isinstance(batch, dict | tuple):
-        parts = [(key, _writer(part)) for key, part in (batch.items() if isinstance(batch, dict) else enumerate(batch))]
-
-        def write(i: int, observation: Any) -> None:
-            for key, write_part in parts:
-                write_part(i, observation[key])
-
-        return write
-    return batch.__setitem__  # type: ignore[no-any-return]
-
-
-def _check_shapes(space: gym.Space[Any], observation: Any) -> None:
-    """Refuse an observation that NumPy would fit into its place by repeating it.
-
-    Raises:
-        ValueError: Its shape is not that of its space.
-    """
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
-            _check_shapes(part, observation[key])
-    elif np.shape(observation) != space.shape:
-        raise ValueError(f"an observation must have the shape {space.shape} of its space, got {np.shape(observation)}")
-
-
-def _portable(info: Info) -> Info:
-    """Return what of an info can travel."""
-    with suppress(Exception):
-        pickle.dumps(info)
-        return info
-    portable = {}
-    for key, value in info.items():
-        with suppress(Exception):
-            pickle.dumps(value)
-            portable[key] = value
-    return portable

@@ -8,32 +8,26 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from async_wrappers.checks import flag, function, plain_data, positive, whole, whole_frames
-from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.checks import flag, function, plain_data, whole
 from async_wrappers.live.environment import FrameStatus
 from async_wrappers.live.learning.learner_state import read_state, state_file, write_state
-from async_wrappers.live.memory.block import Codec
 from async_wrappers.live.report import TimingReport
-from async_wrappers.live.run_spec import Backend, LoopConfig, PhaseSpec, RunFailed, RunSpec
+from async_wrappers.live.run_spec import Backend, PhaseSpec, RunFailed, RunSpec
+from async_wrappers.live.settings import LONGEST_STACK, RunnerSettings, chunk_and_prefix
 from async_wrappers.live.stacks import stacked_space
-from async_wrappers.schedule.dispatch import refuse_old_playout
 from async_wrappers.schedule.frames import FrameClock
-from async_wrappers.schedule.simulated import worker_count
-from async_wrappers.schedule.stagger import make_stagger
-from async_wrappers.wrappers.chunk import Chunk, as_chunk, moved_to_chunk, names_chunk
-from async_wrappers.wrappers.committed_prefix import PrefixRows, prefix_length
+from async_wrappers.settings import documented, takes
+from async_wrappers.wrappers.chunk import moved_to_chunk, names_chunk
+from async_wrappers.wrappers.committed_prefix import PrefixRows
 
 __all__ = ["AsyncRunner"]
 
-_MOST_LEARNERS = 10_000
-_LONGEST_STACK = 100_000  # observations
-_LARGEST_JOURNAL = 1_000_000_000  # transitions
 
-
+@documented(RunnerSettings)
 class AsyncRunner:
     """Plays an environment with many workers of one slow policy, against the clock.
 
@@ -59,61 +53,6 @@ class AsyncRunner:
     after the last one's; otherwise each run starts and ends them, and begins with episode 0. (On the virtual clock the
     parts are there from the start, until `close`, or until a run with learners is interrupted.)
 
-    Args:
-        make_env: Makes the environment, which is stepped once per frame.
-        make_policy: Makes a policy (`Policy`, or a function of the observation); called once per worker.
-        workers: How many infer at a time.
-        fps: Frames per second.
-        stagger: When workers start: a name or an object of `async_wrappers.schedule.stagger`.
-        playout: With tickets: frames, or a quantile of the latency such as ``"p99"``, which on a real clock is that of
-            the newest response times, estimated again at each reset.
-        slot: With tickets: least distance between two starts, in frames; ``"even"``: starts are spread evenly at the
-            rate that the workers sustain.
-        backend: A name of the table, or a function from a `RunSpec` to a `Backend`.
-        make_learner: Makes a `Learner`; may take the keywords ``number`` and ``learners``.
-        learners: How many learners work beside the game. Each observes every transition, and keeps what it needs of
-            them: L learners hold L replays.
-        latency: On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On
-            a real clock: what the strategy is prepared from, instead of warm-up inferences.
-        learner_latency: On the virtual clock, with learners: how long an update takes, a model or seconds.
-        default_action: As in `RealtimeDelay`: what a frame receives that no action is due on. For a robot: ``"repeat"``
-            holds the last action, `RampDown` brings it down to the no-op. With ``Chunk(H)`` the policy answers chunks
-            of actions, elements of ``MultiDiscrete([A] * H)`` or of a Box [H, ...], and a transition has ``executed``,
-            bool [H]: which entries of its action were applied. A `Chunk` with a mean is not for learning.
-        max_age: Frames: an action whose observation is older on the frame on which it would be applied is refused
-            (``report.frames["too_old"]``), and the frame receives the default action. None for no limit.
-        stop_after_missed: End the run, with the reason in ``report.stopped``, after so many frames in a row without an
-            action of the policy's; counted from the beginning of an episode, and from the end of a pause. None: never.
-        pause_action: What frames of a pause receive, as `default_action`; None for the default action itself.
-        between_episodes: ``"drain"``: the next episode begins when all inferences have ended, as in the simulation;
-            ``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped.
-            On the virtual clock inferences in flight are discarded where an episode ends.
-        seed: Of the episodes: episode n of a phase is reset with a seed made of (seed, phase, n).
-        eval_mode: Passed to policies; nothing is learnt in evaluation.
-        start_timeout: Seconds to wait until every worker has inferred once; then it begins without the missing ones.
-        calibration_time: Seconds of warm-up inferences at most.
-        journal: Transitions that shared memory holds for the learners.
-        updates_per_transition: At most so many updates of all learners together for each transition; None for as many
-            as there is time for.
-        pin: Whether each worker stays on a core.
-        extras: What the policy leaves for the learner beside each action, such as its log-probability: a
-            ``gymnasium.spaces.Dict``. Then ``act`` returns an object with the attributes ``action`` and ``extras``, and
-            a transition has the extras of its decision. None: ``act`` returns the action, and nothing is kept.
-        committed_prefix: With chunks: number of frames whose committed actions are added to each observation, from the
-            observation's frame on, as by `CommittedPrefix`. Transitions hold them too. None adds none.
-        flat_prefix: Whether they are appended to a vector observation, as ``CommittedPrefix(flat=True)`` does.
-        stack_size: Observations of the last k decisions that the policy reads (`async_wrappers.live.stacks`): above 1
-            policies, and learners in a transition's observation, get stacks ``[k, *shape]`` in the place of single
-            ones.
-        overdue_times: A worker whose inference has gone on for so many times the longest one of the run, and for
-            `overdue_seconds`, is taken for dead: it is ended and started again, with a warning, and counted among the
-            restarts. In processes alone: a thread cannot be ended, and on the virtual clock nothing is late.
-        overdue_seconds: See `overdue_times`.
-        features: Of a policy with memory, in two halves (`async_wrappers.policy.SplitPolicy`): the space of what its
-            ``encode`` returns, for workers to hand on in the place of actions. The environment loop, in whose process
-            `make_policy` is called too, makes actions of them when they are due, with ``release``, in the order of
-            starts. None: the policy has ``act``, and no memory.
-
     Raises:
         ValueError: An argument out of range, an unknown backend, or a function that cannot be sent to another process.
 
@@ -130,119 +69,23 @@ class AsyncRunner:
     moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("AsyncRunner")
 
     @names_chunk
-    def __init__(
-        self,
-        make_env: Callable[[], gym.Env[Any, Any]],
-        make_policy: Callable[[], Any],
-        workers: int,
-        fps: Any,
-        stagger: Any = "tickets",
-        playout: int | str = "p99",
-        slot: int | str | None = None,
-        *,
-        backend: Any = "process",
-        make_learner: Callable[..., Any] | None = None,
-        learners: int | None = None,
-        latency: Any = None,
-        learner_latency: Any = None,
-        default_action: Any = "noop",
-        between_episodes: str = "drain",
-        seed: int = 0,
-        eval_mode: bool = False,
-        start_timeout: float = 60.0,
-        calibration_time: float = 5.0,
-        journal: int = 10_000,
-        updates_per_transition: float | None = None,
-        pin: bool = False,
-        extras: gym.spaces.Dict | None = None,
-        max_age: int | None = None,
-        stop_after_missed: int | None = None,
-        pause_action: Any = None,
-        committed_prefix: int | None = None,
-        flat_prefix: bool = False,
-        stack_size: int = 1,
-        overdue_times: float = 10.0,
-        overdue_seconds: float = 1.0,
-        features: gym.Space[Any] | None = None,
-    ) -> None:
+    @takes(RunnerSettings)
+    def __init__(self, settings: RunnerSettings) -> None:
         """See the class."""
-        function("make_env", make_env, "makes the environment")
-        function("make_policy", make_policy, "makes a policy")
-        if make_learner is not None:
-            function("make_learner", make_learner, "makes a learner, or None")
-        workers = worker_count(workers)
-        learners = _learners(make_learner, learners)
-        if not isinstance(between_episodes, str) or between_episodes not in ("drain", "continue"):
-            raise ValueError(f"between_episodes must be 'drain' or 'continue', got {between_episodes!r}")
-        eval_mode, pin = flag("eval_mode", eval_mode), flag("pin", pin)
-        if updates_per_transition is not None:
-            updates_per_transition = positive(
-                "updates_per_transition", updates_per_transition, finite=False, or_none=True
-            )
-        self._make_backend = _backend(backend)
-        update_latency = _learner_latency(learner_latency, backend, learners, updates_per_transition)
-        self._fps = FrameClock(fps).fps
-        chunk, prefix = _chunks(default_action, committed_prefix, flat_prefix)
-        if chunk is not None and chunk.mean is not None and learners:
-            raise ValueError(
-                f"a Chunk with mean={chunk.mean!r} is for acting alone, as no entry is applied as the policy drew it: "
-                f"leave it None where anybody learns, got learners={learners}"
-            )
-        features = _features(features)
-        if prefix is not None and features is not None:
-            raise ValueError(
-                f"committed_prefix={committed_prefix!r} needs actions that are known before they are due, and with "
-                f"features={features!r} they are made when they are: leave one of the two out"
-            )
-        config = LoopConfig(
-            workers,
-            fps,
-            make_stagger(stagger, playout, slot),
-            default_action if chunk is None else chunk.after,
-            between_episodes,
-            None if latency is None else as_latency(latency),
-            seconds_of("start_timeout", start_timeout),
-            seconds_of("calibration_time", calibration_time),
-            whole("seed", seed, 0),
-            _max_age(max_age, backend),
-            None if stop_after_missed is None else whole("stop_after_missed", stop_after_missed, 1, or_none=True),
-            pause_action,
-            chunk,
-            prefix,
-            whole("stack_size", stack_size, 1, _LONGEST_STACK, unit="observations"),
-            (
-                positive("overdue_times", overdue_times),
-                nanoseconds(min(positive("overdue_seconds", overdue_seconds, unit="seconds"), 1e9)),  # 30 years
-            ),
-        )
-        refuse_old_playout(config.max_age, config.stagger.playout)
-        self._spec = RunSpec(
-            make_env,
-            make_policy,
-            config,
-            make_learner,
-            learners,
-            whole("journal", journal, 8, _LARGEST_JOURNAL),
-            updates_per_transition,
-            pin,
-            update_latency,
-            _extras(extras),
-            features,
-        )
-        if config.stagger.granted is not None and not learners:
-            raise ValueError(f"stagger={stagger!r} gives learning a place in the cycle: give make_learner")
-        if isinstance(backend, str) and backend == "thread" and learners:
-            raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
-        if isinstance(backend, str) and backend in ("process", "thread") and workers > (cores := _cores()):
+        self._spec = settings.run_spec()
+        self._make_backend = _backend(settings.backend)
+        self._fps = FrameClock(settings.fps).fps
+        self._eval_mode = settings.eval_mode
+        workers, cores = settings.workers, _cores()
+        if isinstance(settings.backend, str) and settings.backend != "virtual" and workers > cores:
             warnings.warn(
                 f"workers={workers} share {cores} cores: inferences that compute, rather than wait, take about "
                 f"{workers / cores:.1f} times as long; `python -m async_wrappers plan` says what to expect",
-                stacklevel=3,  # over `names_chunk`
+                stacklevel=4,  # over `names_chunk` and `takes`
             )
-        self._eval_mode = eval_mode
         self._backend: Backend | None = None
         self._learners_lost = False  # whether an error has ended learners that a run would go on with
-        self._is_virtual = isinstance(backend, str) and backend == "virtual"
+        self._is_virtual = isinstance(settings.backend, str) and settings.backend == "virtual"
         self._stays = self._is_virtual  # whether the backend outlives a run
         self._goes_on = False  # whether a run continues the one before
         self._played = {False: (0, 0), True: (0, 0)}  # episodes and frames so far, by eval_mode
@@ -277,9 +120,9 @@ class AsyncRunner:
         Raises:
             ValueError: An argument out of range, or a space that has no chunks.
         """
-        chunk, prefix = _chunks(default_action, committed_prefix, flat_prefix)
+        chunk, prefix = chunk_and_prefix(default_action, committed_prefix, flat_prefix)
         shown = observation_space if prefix is None else PrefixRows(observation_space, action_space, *prefix).space
-        stack_size = whole("stack_size", stack_size, 1, _LONGEST_STACK, unit="observations")
+        stack_size = whole("stack_size", stack_size, 1, LONGEST_STACK, unit="observations")
         return (
             shown if stack_size == 1 else stacked_space(shown, stack_size),
             action_space if chunk is None else chunk.policy_space(action_space),
@@ -518,100 +361,21 @@ class AsyncRunner:
         return self._backend
 
 
-def _chunks(
-    default_action: Any, committed_prefix: Any, flat_prefix: Any
-) -> tuple[Chunk | None, tuple[int, bool] | None]:
-    """Return the chunk that the default action is, and length and flat of the committed prefix."""
-    chunk = as_chunk(default_action)
-    if committed_prefix is None:
-        if flag("flat_prefix", flat_prefix):
-            raise ValueError("flat_prefix=True needs committed_prefix, got None")
-        return chunk, None
-    if chunk is None:
-        raise ValueError(
-            f"committed_prefix={committed_prefix!r} needs default_action=Chunk(length), got {default_action!r}"
-        )
-    return chunk, (prefix_length("committed_prefix", committed_prefix, None), flag("flat_prefix", flat_prefix))
-
-
-def _backend(backend: Any) -> Callable[[RunSpec], Backend]:
-    """Return what makes the backend; each is imported only when it is asked for."""
-    name = backend if isinstance(backend, str) else None
-    if name == "process":
+def _backend(backend: str | Callable[[RunSpec], Backend]) -> Callable[[RunSpec], Backend]:
+    """Return the function that makes the backend; each backend's module is imported when it is asked for."""
+    if backend == "process":
         from async_wrappers.live.backends.process import ProcessBackend
 
         return ProcessBackend
-    if name == "thread":
+    if backend == "thread":
         from async_wrappers.live.backends.thread import ThreadBackend
 
         return ThreadBackend
-    if name == "virtual":
+    if isinstance(backend, str):
         from async_wrappers.live.backends.virtual import VirtualBackend
 
         return VirtualBackend
-    if callable(backend):
-        return cast(Callable[[RunSpec], Backend], backend)
-    raise ValueError(f"backend must be 'process', 'thread', 'virtual' or a function of a RunSpec, got {backend!r}")
-
-
-def _max_age(max_age: int | None, backend: Any) -> int | None:
-    """Return the most frames between an observation and its action: on a real clock there is one at least."""
-    if max_age is None:
-        return None
-    frames = whole_frames("max_age", max_age)
-    if not frames and backend != "virtual":
-        raise ValueError("max_age must be >= 1 frame on a real clock, where the smallest delay is one frame, got 0")
-    return frames
-
-
-def _learners(make_learner: Callable[..., Any] | None, learners: int | None) -> int:
-    """Return how many learners there are: one, if there is a function that makes them and no number."""
-    number = int(make_learner is not None) if learners is None else whole("learners", learners, 0, _MOST_LEARNERS)
-    if number and make_learner is None:
-        raise ValueError(f"learners={number} need make_learner, got None")
-    return number
-
-
-def _learner_latency(value: Any, backend: Any, learners: int, updates_per_transition: float | None) -> Latency | None:
-    """Return how long an update takes on the virtual clock; None elsewhere, where it is not for us to say."""
-    if value is None:
-        return None
-    if not learners:
-        raise ValueError(
-            f"learner_latency={value!r} needs a learner: give make_learner and learners >= 1, got learners={learners}"
-        )
-    if isinstance(backend, str) and backend != "virtual":
-        raise ValueError(
-            f"learner_latency={value!r} needs backend='virtual', got backend={backend!r}, where an update takes the "
-            "time that it takes"
-        )
-    latency = as_latency(value, "learner_latency")
-    if updates_per_transition in (None, math.inf) and nanoseconds(latency.mean) < 1:
-        raise ValueError(
-            "learner_latency must be > 0 where updates_per_transition is None or infinite, as many updates as there is "
-            f"time for, got {value!r}"
-        )
-    return latency
-
-
-def _extras(extras: Any) -> gym.spaces.Dict | None:
-    """Return what policies leave for the learner, if memory can hold it."""
-    if extras is None:
-        return None
-    if not isinstance(extras, gym.spaces.Dict) or not extras.spaces:
-        raise ValueError(f"extras must be a gymnasium.spaces.Dict with at least one entry, or None, got {extras!r}")
-    Codec("extras", extras)
-    return extras
-
-
-def _features(features: Any) -> gym.Space[Any] | None:
-    """Return what workers answer in the place of actions, if memory can hold it."""
-    if features is None:
-        return None
-    if not isinstance(features, gym.Space):
-        raise ValueError(f"features must be a gymnasium.Space, what encode returns, or None, got {features!r}")
-    Codec("features", features)
-    return features
+    return backend
 
 
 def _cores() -> int:

@@ -229,7 +229,7 @@ def compare(directory: Path) -> bool:
 def compare_values(base: Path, agent: str) -> tuple[float, float]:
     """Return the largest difference of a converted agent's Q-values, and the largest Q-value."""
     from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
-    from async_wrappers.envs.factories import create_atari_environment, create_gym_environment
+    from async_wrappers.envs import create_atari_environment, create_gym_environment
 
     asked = np.load(base / QUESTIONS)
     states, options = asked["states"], dict[str, Any]()

@@ -44,7 +44,7 @@ class FakeTransport:
         self.fates: dict[int, Fate] = {}  # by number of the inference: other ends than DONE
         self.inferences = 0
         self._act, self._latencies, self._frames = act, latencies, {}  # type: ignore[var-annotated]
-        self._coming: list[tuple[int, int, Any]] = []  # (time, order, event or function)
+        self.coming: list[tuple[int, int, Any]] = []  # (time, order, event or function)
         self._order = 0
         self._drawn: dict[tuple[int, bool], Iterator[int]] = {}  # by episode, and whether it is the warm-up
         for worker, time in enumerate(ready):
@@ -63,7 +63,7 @@ class FakeTransport:
     def start(self, worker: int, ticket: Ticket) -> None:
         assert ticket.number == max(self._frames), "a worker reads the newest frame"
         self.log.append(("start", self.time, worker, ticket))
-        mine = [event for *_, event in self._coming if isinstance(event, Finished) and event.worker == worker]
+        mine = [event for *_, event in self.coming if isinstance(event, Finished) and event.worker == worker]
         if any(event.fate == Fate.LOST for event in mine):
             return  # it has died, and the loop will hear of it
         assert not mine, "a worker has one inference at a time"
@@ -79,10 +79,10 @@ class FakeTransport:
     def kill(self, worker: int, up_again: int | None = None) -> None:
         """Let a worker die now and, that many nanoseconds later, be up again."""
         number = -1
-        for entry in self._coming:
+        for entry in self.coming:
             if isinstance(entry[2], Finished) and entry[2].worker == worker:
                 number = entry[2].number
-                self._coming.remove(entry)
+                self.coming.remove(entry)
                 break
         self._at(self.time, Finished(worker, number, self.time, self.time, Fate.LOST, None, 0))
         if up_again is not None:
@@ -90,13 +90,13 @@ class FakeTransport:
 
     def collect(self, until: int) -> list[Ready | Finished]:
         self.log.append(("collect", self.time, until))
-        while self._coming:
-            time = self._coming[0][0]
+        while self.coming:
+            time = self.coming[0][0]
             if time > max(until, self.time):
                 break
             self.time = max(self.time, time)
-            due = [entry for entry in self._coming if entry[0] <= self.time]
-            self._coming = [entry for entry in self._coming if entry[0] > self.time]
+            due = [entry for entry in self.coming if entry[0] <= self.time]
+            self.coming = [entry for entry in self.coming if entry[0] > self.time]
             for *_, event in due:
                 if callable(event):
                     event()
@@ -109,7 +109,7 @@ class FakeTransport:
 
     def _at(self, time: int, event: Any) -> None:
         self._order += 1
-        self._coming = sorted([*self._coming, (time, self._order, event)], key=lambda entry: entry[:2])
+        self.coming = sorted([*self.coming, (time, self._order, event)], key=lambda entry: entry[:2])
 
 
 class Timed(RecordingEnv):

@@ -19,7 +19,7 @@ class OnesEnv(RecordingEnv):
         super().__init__(**kwargs)
         self.observation_space = Box(0, 3, shape, dtype)
 
-    def _show(self) -> tuple[Any, dict[str, Any]]:
+    def show(self) -> tuple[Any, dict[str, Any]]:
         return np.ones(self.observation_space.shape, self.observation_space.dtype), {}
 
 

@@ -78,7 +78,7 @@ class RecordingEnv(gym.Env[Any, Any]):
         self.episodes.append([])
         self._history = 0
         self._over = False
-        return self._show()
+        return self.show()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._over:
@@ -90,7 +90,7 @@ class RecordingEnv(gym.Env[Any, Any]):
         if len(self.actions) == self._lengths[self.episode % len(self._lengths)]:
             terminated, truncated = self._ends[self.episode % len(self._ends)]
         self._over = terminated or truncated
-        observation, info = self._show()
+        observation, info = self.show()
         return observation, reward, terminated, truncated, info
 
     def render(self) -> NDArray[np.uint8] | None:
@@ -102,7 +102,7 @@ class RecordingEnv(gym.Env[Any, Any]):
             return [int(action)]
         return [int(1000 * number) for number in flatten(self.action_space, action).tolist()]
 
-    def _show(self) -> tuple[Any, dict[str, Any]]:
+    def show(self) -> tuple[Any, dict[str, Any]]:
         frame = len(self.actions)
         if not self._reuse:
             self._array, self._info = np.zeros(3, np.int64), {}

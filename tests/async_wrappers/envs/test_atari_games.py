@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import signal
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from async_wrappers.envs import atari_games as atari_games_module
+from async_wrappers.envs.atari import create_atari_vector
 from async_wrappers.envs.atari_games import AT_ONCE, AtariGroups, atari_games
-from async_wrappers.envs.factories import create_atari_vector
 
 pytest.importorskip("ale_py")
 from ale_py.vector_env import AtariVectorEnv
@@ -92,6 +92,7 @@ class Group:
     """A vector that takes no time to make, and in whose making a signal may come."""
 
     made = 0
+    whole: ClassVar[list[Group]] = []
 
     def __init__(self, num_envs: int, interrupted: int) -> None:
         Group.made += 1
@@ -100,6 +101,7 @@ class Group:
         self.single_observation_space, self.single_action_space = gym.spaces.Box(0, 1, (1,)), gym.spaces.Discrete(2)
         if Group.made == interrupted:
             signal.raise_signal(signal.SIGINT)
+        Group.whole.append(self)
 
     def reset(self, **arguments: Any) -> Any:
         return np.zeros((self.num_envs, 1)), {"lives": arguments["seed"]}
@@ -111,6 +113,7 @@ class Group:
 def test_a_signal_while_games_are_made_ends_it_after_the_group_that_is_being_made() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     Group.made = 0
+    Group.whole.clear()
     try:
         groups = AtariGroups(partial(Group, interrupted=3), 100, at_once=10)
         assert Group.made == 1  # the others where they begin
@@ -119,9 +122,8 @@ def test_a_signal_while_games_are_made_ends_it_after_the_group_that_is_being_mad
         assert Group.made == 3
     finally:
         signal.signal(signal.SIGINT, before)
-    made = list(groups._groups)
     groups.close()
-    assert len(made) == 2 and all(group.closed for group in made)
+    assert len(Group.whole) == 2 and all(group.closed for group in Group.whole)
     again = AtariGroups(partial(Group, interrupted=0), 25, at_once=10)
     observations, info = again.reset(seed=np.arange(25))
     assert observations.shape == (25, 1) and info["lives"].tolist() == list(range(25))

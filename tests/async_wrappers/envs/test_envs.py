@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from async_wrappers import AppliedActions, RealtimeDelay
 from async_wrappers.envs import ClipReward, create_atari_environment, create_gym_environment
-from async_wrappers.envs.factories import find_atari_game
+from async_wrappers.envs.atari import find_atari_game
 from tests.worlds.recording_env import NOOP, RecordingEnv
 
 RECORDING = "AsyncWrappersEnvs/Recording-v0"
@@ -455,7 +455,7 @@ def test_a_negative_noop_max_is_refused_when_the_environment_is_made(obs_type: s
 
 
 def test_noops_that_end_the_episode_begin_another() -> None:
-    from async_wrappers.envs.factories import NoopReset
+    from async_wrappers.envs.atari import NoopReset
 
     recorder = RecordingEnv(2, action_space=gym.spaces.Discrete(5))
     env = NoopReset(recorder, noop_max=30)

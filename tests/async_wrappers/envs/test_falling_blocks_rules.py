@@ -629,11 +629,11 @@ def test_a_game_goes_on_alike_from_its_state_in_another_game(seed: int, before: 
     for button in before:
         game.step(button)
     drawn = random.bit_generator.state
-    other = Game(0, Biased(np.random.default_rng()))
+    others = np.random.default_rng()
+    other = Game(0, Biased(others))
     other.set_state(game.get_state())
     played = [(game.step(button), game.get_state()) for button in after]
-    random.bit_generator.state = drawn
-    other._generator = Biased(random)
+    others.bit_generator.state = drawn
     assert [(other.step(button), other.get_state()) for button in after] == played
 
 

@@ -556,7 +556,7 @@ def test_whoever_dies_when_each_worker_has_one_inference_at_a_time_and_all_come_
     for record in (first, second):
         for effects in record.effects:
             assert [start for start, _ in effects] == sorted({start for start, _ in effects})
-    while stage.transport._coming:
+    while stage.transport.coming:
         stage.loop._clock._pool.collect(stage.transport.time + 10**12)
     assert stage.loop._clock._pool.free == list(range(case.workers))
 

@@ -269,7 +269,7 @@ NEVER = 10**30
 
 
 def replace_release(run: Run, time: int) -> Run:
-    return run._replace(released=time) if run.released == NEVER else run
+    return Run(run.worker, run.start, run.began, run.finished, time) if run.released == NEVER else run
 
 
 def thinned(shop: Shop, runs: list[Run], frames: int, playout: int) -> list[tuple[int, int, int]]:

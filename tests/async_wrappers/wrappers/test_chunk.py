@@ -378,8 +378,9 @@ def test_the_constructor_call_is_in_the_spec_and_a_default_call_is_as_before() -
     assert env.spec is not None
     again = gym.make(env.spec)
     assert again.action_space == env.action_space
-    plain = RealtimeDelay(gym.make("CartPole-v1"), 2, 8, "repeat")
-    assert plain._saved_kwargs["default_action"] == "repeat"
+    plain = RealtimeDelay(gym.make("CartPole-v1"), 2, 8, "repeat").spec
+    assert plain is not None
+    assert plain.additional_wrappers[-1].kwargs["default_action"] == "repeat"
 
 
 @pytest.mark.parametrize("mean", [None, TemporalEnsemble()])

@@ -511,8 +511,8 @@ class _NestedEnv(RecordingEnv):
         super().__init__(length, action_space=Dict({"a": Discrete(3), "b": Tuple([Box(-1, 1, (2,)), Discrete(2)])}))
         self.observation_space = Dict({"now": self.observation_space, "pair": Tuple([Discrete(10**6), Discrete(9)])})
 
-    def _show(self) -> tuple[Any, dict[str, Any]]:
-        array, info = super()._show()
+    def show(self) -> tuple[Any, dict[str, Any]]:
+        array, info = super().show()
         return {"now": array, "pair": (int(array[FRAME]), int(array[EPISODE]))}, info
 
 

@@ -265,7 +265,7 @@ def pokemon_env(folder: Path, game: str, numbers: list[int], parity: bool = Fals
 @pytest.mark.parametrize("game", POKEMON)
 def test_a_won_encounter_is_followed_by_the_next_and_a_lost_one_by_itself(tmp_path: Path, game: str) -> None:
     env = pokemon_env(tmp_path, game, [1, 2, 3])
-    name = env._spec.states.name
+    name = find_spec(game).states.name
     for action, won, state in ((B, False, 1), (A, True, 1), (B, False, 2), (A, True, 2), (B, False, 3)):
         assert env.reset()[1]["state"] == name(state)
         assert env.step(NOOP)[1:4] == (0, False, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def start(target: Any, *arguments: Any) -> Child:
 @pytest.mark.parametrize(
     ("end", "told"),
     [
-        (os._exit, "ended with exit code 3"),
+        (sys.exit, "ended with exit code 3"),
         (signal.raise_signal, "was ended by signal 40 (exit code -40)"),
         (signal.SIGKILL, "was ended by SIGKILL (exit code -9), as the system does where memory runs out"),
         (signal.SIGTERM, "was ended by SIGTERM (exit code -15)"),
@@ -140,9 +141,9 @@ def start(target: Any, *arguments: Any) -> Child:
 def test_how_a_process_ended_is_told_by_name(end: Any, told: str) -> None:
     if isinstance(end, signal.Signals):
         child = start(time.sleep, 600)
-        child._send(end)
+        os.kill(child.process.pid, end)
     else:
-        child = start(end, 3 if end is os._exit else 40)
+        child = start(end, 3 if end is sys.exit else 40)
     try:
         assert child.join(60)
         assert not child.is_alive()
@@ -163,7 +164,7 @@ def test_a_stopped_process_goes_on_and_can_be_killed(descriptors: bool, monkeypa
         assert child.is_alive()
         state = Path(f"/proc/{child.process.pid}/stat")
         for number, expected in ((signal.SIGSTOP, "T"), (signal.SIGCONT, "RS"), (signal.SIGSTOP, "T")):
-            child.go_on() if number == signal.SIGCONT else child._send(number)
+            child.go_on() if number == signal.SIGCONT else os.kill(child.process.pid, number)
             deadline = time.monotonic() + 60
             while state.read_text().rpartition(")")[2].split()[0] not in expected:
                 assert time.monotonic() < deadline

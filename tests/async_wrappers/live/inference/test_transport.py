@@ -143,8 +143,9 @@ def test_a_ticket_for_a_worker_whose_death_is_not_yet_known_is_not_its_successor
     assert setting.collect() == [(0, Fate.LOST, -1)]
     setting.say(0, 1, READY)
     assert setting.collect() == [(0, None, 0)]
-    setting.transport.start(0, TICKET_OF_THE_LOOP._replace(number=4))
-    assert setting.ticket_of(0) == TICKET_OF_THE_LOOP._replace(incarnation=1, number=4)
+    incarnation, _, *rest = TICKET_OF_THE_LOOP
+    setting.transport.start(0, Ticket(incarnation, 4, *rest))
+    assert setting.ticket_of(0) == Ticket(1, 4, *rest)
 
 
 def test_two_deaths_between_two_looks_are_one_loss(setting: Setting) -> None:

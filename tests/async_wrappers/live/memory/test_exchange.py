@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.exchange import FrameRing
 from benchmarks.studies import torn_reads
+from tests.worlds.noticed_block import NoticedBlock
 
 SPACE = spaces.Dict(
     {
@@ -104,13 +105,22 @@ def test_the_number_is_gone_while_the_bytes_change() -> None:
             ring.read(number)
 
 
-def test_a_frame_overwritten_while_it_is_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    ring = ring_of(1, spaces.Discrete(9))
-    ring.write(0, 3)
-    read = ring._codec.read
-    monkeypatch.setattr(ring._codec, "read", lambda field: (read(field), ring.write(1, 4))[0])
+def test_a_frame_overwritten_while_it_is_read_is_refused() -> None:
+    space, block, loads = spaces.Discrete(9), Block(shared=False), [-(10**6)]
+    block.resize(FrameRing.size(space, 1))
+
+    def overtake(what: str, _: Any) -> None:
+        loads[0] += what == "load"
+        if loads[0] == 2:  # after the frame's number comes the frame
+            writer.write(1, 4)
+
+    writer, reader = FrameRing(block, space, 1), FrameRing(NoticedBlock(block, overtake), space, 1)
+    writer.clear()
+    writer.write(0, 3)
+    loads[0] = 0
     with pytest.raises(LookupError):
-        ring.read(0)
+        reader.read(0)
+    assert loads[0] == 3
 
 
 def test_no_process_reads_a_torn_frame_or_an_older_one_than_before() -> None:

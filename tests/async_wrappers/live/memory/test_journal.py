@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from async_wrappers.live.memory.block import Block
 from async_wrappers.live.memory.journal import Journal, Numbered, Transitions
 from benchmarks.studies import torn_reads
+from tests.worlds.noticed_block import NoticedBlock
 
 OBSERVATION = spaces.Dict({"number": spaces.Discrete(10**9), "picture": spaces.Box(0, 10**9, (3,), np.int64)})
 ACTION = spaces.Box(-1, 1, (2,))
@@ -21,11 +22,16 @@ SMALLEST = 3
 
 
 def journals(capacity: int, count: int = 1) -> list[Journal]:
-    block = Block(shared=False)
-    block.resize(Journal.size(OBSERVATION, ACTION, capacity))
+    block = block_of(capacity)
     made = [Journal(block, OBSERVATION, ACTION, capacity) for _ in range(count)]
     made[0].begin_writing()
     return made
+
+
+def block_of(capacity: int) -> Block:
+    block = Block(shared=False)
+    block.resize(Journal.size(OBSERVATION, ACTION, capacity))
+    return block
 
 
 def saw(number: int) -> dict[str, Any]:
@@ -67,7 +73,9 @@ class JournalAgainstList(RuleBasedStateMachine):
     @initialize(capacity=st.integers(SMALLEST, 12))
     def make(self, capacity: int) -> None:
         self.capacity = capacity
-        self.writer, *self.readers = journals(capacity, 3)
+        self.block = block_of(capacity)
+        self.writer, *self.readers = (Journal(self.block, OBSERVATION, ACTION, capacity) for _ in range(3))
+        self.writer.begin_writing()
         self.positions = [0, 0]
         self.got: list[list[Numbered]] = [[], []]
         self.expected: list[dict[str, Any]] = []  # by number
@@ -124,7 +132,7 @@ class JournalAgainstList(RuleBasedStateMachine):
 
     @rule()
     def restart_the_writer(self) -> None:
-        self.writer._applied = 10**6  # a new writer knows nothing
+        self.writer = Journal(self.block, OBSERVATION, ACTION, self.capacity)
         self.writer.begin_writing()
         self.begin()
 
@@ -155,7 +163,6 @@ class JournalAgainstList(RuleBasedStateMachine):
             assert [plain(each.transition) for each in found] == self.expected[len(self.expected) - len(found) :]
             assert [each.number for each in found] == list(range(len(self.expected)))[len(self.expected) - len(found) :]
             assert len(found) >= min(len(self.expected), (self.capacity - 2) // 2)
-            assert self.writer._counts[1] == len(self.expected)  # transitions complete
 
 
 JournalAgainstList.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None, database=None)
@@ -179,23 +186,24 @@ def test_the_smallest_journal_holds_the_newest_transition() -> None:
         assert plain(only.transition)["next_observation"] == number
 
 
-def test_an_entry_that_is_overwritten_while_it_is_read_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    writer, reader = journals(4, 2)
+def test_an_entry_that_is_overwritten_while_it_is_read_is_skipped() -> None:
+    block, slow = block_of(4), [True]
+
+    def overtake(_: str, field: Any) -> None:
+        if slow[0] and isinstance(field, str) and field == "action":  # the observation has been read
+            slow[0] = False
+            for number in range(3, 9):
+                writer.apply(saw(number), did(number))
+                writer.close(0.0, 1)
+
+    writer, reader = (Journal(each, OBSERVATION, ACTION, 4) for each in (block, NoticedBlock(block, overtake)))
+    writer.begin_writing()
     for number in range(3):
         writer.apply(saw(number), did(number))
         if number:
             writer.close(0.0, 1)
-    inner = reader._action.read
-
-    def slow(field: Any) -> Any:
-        monkeypatch.undo()
-        for number in range(3, 9):
-            writer.apply(saw(number), did(number))
-            writer.close(0.0, 1)
-        return inner(field)
-
-    monkeypatch.setattr(reader._action, "read", slow)
     assert reader.read(0) == (reader.oldest(), None)
+    assert not slow[0]
     assert [each.number for each in read_all(reader, reader.oldest())] == [6, 7]
 
 
@@ -214,36 +222,22 @@ class Killed(Exception):
     """The writer's end, in the middle of whatever it did."""
 
 
-class Fatal:
-    """An array of a journal that kills its writer at the n-th store."""
-
-    def __init__(self, array: Any, fuse: list[int]) -> None:
-        self._array, self._fuse = array, fuse
-
-    def __getitem__(self, key: Any) -> Any:
-        value = self._array[key]
-        return Fatal(value, self._fuse) if isinstance(value, np.ndarray) else value
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._array.shape
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if not self._fuse[0]:
-            raise Killed
-        self._fuse[0] -= 1
-        self._array[key] = value
-
-
 @pytest.mark.parametrize("stores", range(80))
 def test_a_writer_that_died_at_any_store_is_followed_by_one_that_makes_no_wrong_transition(stores: int) -> None:
     block = Block(shared=False)
     block.resize(Journal.size(OBSERVATION, ACTION, 16))
-    writer, follower, reader = (Journal(block, OBSERVATION, ACTION, 16) for _ in range(3))
+    fuse = [10**6]
+
+    def kill(what: str, _: Any) -> None:
+        if what == "store":
+            if not fuse[0]:
+                raise Killed
+            fuse[0] -= 1
+
+    blocks = NoticedBlock(block, kill), block, block
+    writer, follower, reader = (Journal(each, OBSERVATION, ACTION, 16) for each in blocks)
     writer.begin_writing()
-    fuse = [stores]
-    writer._counts = Fatal(writer._counts, fuse)  # type: ignore[assignment]
-    writer._entries = Fatal(writer._entries, fuse)  # type: ignore[assignment]
+    fuse[0] = stores
     seen = 0
 
     def play(journal: Journal, length: int) -> None:

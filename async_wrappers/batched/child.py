@@ -1,0 +1,284 @@
+"""A process of environments: the requests that it serves, and the memory that it shares with its parent."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import connection
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from async_wrappers.batched.tree import mapped
+from async_wrappers.live.backends.children import as_child
+from async_wrappers.live.memory.block import Block
+from async_wrappers.wrappers.copies import Info, own_copy, rows
+
+__all__ = ["DONE", "END", "FAILED", "INFOS", "RESET", "STEP", "TIMES", "Board", "Spaces", "run"]
+
+_ALIGNED = 64  # bytes; a cache line, so that two processes do not write into the same one
+
+Spaces = tuple[gym.Space[Any], gym.Space[Any]]  # of observations and actions
+
+# The parent's requests, one byte each: reset or step into place 0 or 1 of the observations; end.
+RESET, STEP, END = (b"r", b"R"), (b"s", b"S"), b"e"
+
+# A process's answers: done; done, and its pipe holds infos; failed, and its pipe holds the exception.
+DONE, INFOS, FAILED = b"d", b"i", b"f"
+
+TIMES = ("start", "frame", "interval", "applied")  # of info["realtime"]
+
+
+@dataclass
+class Board:
+    """The shared memory: for each environment what it is to do and what came of it."""
+
+    actions: Any  # [N, ...]
+    observations: tuple[Any, Any]  # [N, ...], two places
+    final: Any  # [N, ...], where an episode has ended
+    reward: NDArray[np.float32]  # [N]
+    terminal: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    seeds: NDArray[np.int64]
+    times: NDArray[np.int64]  # [4, N], as `TIMES`, under delay
+    delayed: NDArray[np.bool_]  # [1]
+    executed: NDArray[np.bool_]  # [N, H], of chunks
+    chunked: NDArray[np.bool_]  # [1]
+
+    @classmethod
+    def sized(cls, block: Block, of: Spaces, n: int) -> Board:
+        """Give a block its size, and return what lies in it."""
+        size = 0
+
+        def measured(dtype: Any, shape: tuple[int, ...]) -> None:
+            nonlocal size
+            size = _after(size, dtype, shape)
+
+        cls._made(measured, of, n)
+        block.resize(size)
+        return cls.of(block, of, n)
+
+    @classmethod
+    def of(cls, block: Block, of: Spaces, n: int) -> Board:
+        """Return what lies in a block that has its size."""
+        offset = 0
+
+        def placed(dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+            nonlocal offset
+            array = block.array(dtype, shape, offset)
+            offset = _after(offset, dtype, shape)
+            return array
+
+        return cls._made(placed, of, n)
+
+    @classmethod
+    def _made(cls, array: Callable[..., Any], of: Spaces, n: int) -> Board:
+        observations, actions = of
+        return cls(
+            actions=_arrays(actions, n, array),
+            observations=(_arrays(observations, n, array), _arrays(observations, n, array)),
+            final=_arrays(observations, n, array),
+            reward=array(np.float32, (n,)),
+            terminal=array(np.bool_, (n,)),
+            truncated=array(np.bool_, (n,)),
+            seeds=array(np.int64, (n,)),
+            times=array(np.int64, (len(TIMES), n)),
+            delayed=array(np.bool_, (1,)),
+            executed=array(np.bool_, (n, actions.shape[0] if actions.shape else 0)),
+            chunked=array(np.bool_, (1,)),
+        )
+
+
+def _after(offset: int, dtype: Any, shape: tuple[int, ...]) -> int:
+    """Return where the next array begins."""
+    end = offset + math.prod((np.dtype(dtype).itemsize, *shape))
+    return -(-end // _ALIGNED) * _ALIGNED
+
+
+def _arrays(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
+    """Return the batch of `space` for n environments, of arrays that `array` makes."""
+    if isinstance(space, spaces.Dict):
+        return {key: _arrays(part, n, array) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_arrays(part, n, array) for part in space.spaces)
+    return array(space.dtype, (n, *(space.shape or ())))
+
+
+def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket, parent: connection.Connection) -> None:
+    """Be a process of environments."""
+    with as_child(parent):
+        environments = _Environments(payload, share)
+        try:
+            parent.send(environments.spaces)
+            environments.use(Board.of(block, parent.recv(), n))
+            while (what := turn.recv(1)) not in (END, b""):
+                infos = environments.step(STEP.index(what)) if what in STEP else environments.reset(RESET.index(what))
+                turn.send(INFOS if infos else DONE)
+                if infos:
+                    parent.send(infos)
+        except Exception:
+            with suppress(OSError):
+                turn.send(FAILED)
+            raise
+        finally:
+            environments.close()
+
+
+class _Environments:
+    """The environments of one process.
+
+    Args:
+        payload: The function that makes one.
+        share: Which of the N they are.
+    """
+
+    def __init__(self, payload: bytes, share: range) -> None:
+        self._share = share
+        make = cloudpickle.loads(payload)
+        self._envs: list[gym.Env[Any, Any]] = []
+        with self._blamed():
+            for _ in share:
+                env = make()
+                if not isinstance(env, gym.Env):
+                    raise ValueError(f"make must return a gymnasium.Env (one, not a vector of them), got {env!r}")
+                self._envs.append(env)
+                if (env.observation_space, env.action_space) != self.spaces:
+                    raise ValueError(
+                        f"make must make environments with the same spaces, got {self.spaces} and "
+                        f"{(env.observation_space, env.action_space)}"
+                    )
+
+    @property
+    def spaces(self) -> Spaces:
+        """The spaces of a single environment."""
+        return self._envs[0].observation_space, self._envs[0].action_space
+
+    def use(self, board: Board) -> None:
+        """Take the shared memory into use."""
+        mine = slice(self._share.start, self._share.stop)
+
+        def part(batch: Any) -> Any:
+            return mapped(lambda leaf: leaf[mine], batch)
+
+        self._actions = part(board.actions)
+        self._seeds, self._times, self._delayed = board.seeds[mine], board.times[:, mine], board.delayed
+        self._executed, self._chunked = board.executed[mine], board.chunked
+        self._reward, self._terminal, self._truncated = board.reward[mine], board.terminal[mine], board.truncated[mine]
+        self._put = [_writer(part(place)) for place in board.observations]
+        self._put_final = _writer(part(board.final))
+        self._batched = batch_space(self.spaces[1], len(self._envs))
+        self._discrete = isinstance(self.spaces[1], spaces.Discrete)
+
+    def reset(self, place: int) -> dict[int, Info]:
+        """Reset all."""
+        with self._blamed():
+            for i, (env, seed) in enumerate(zip(self._envs, self._seeds.tolist(), strict=True)):
+                self._at = i
+                observation, info = env.reset(seed=seed)
+                self._begin(place, i, observation, info)
+        return {}
+
+    def step(self, place: int) -> dict[int, Info]:
+        """Step all, reset those whose episode has ended, and return the infos of these episodes."""
+        infos: dict[int, Info] = {}
+        rewards: list[Any] = []
+        put, delayed = self._put[place], self._delayed[0]
+        self._terminal[:] = self._truncated[:] = False
+        with self._blamed():
+            for i, (env, action) in enumerate(zip(self._envs, self._given(), strict=True)):
+                self._at = i
+                observation, reward, terminated, truncated, info = env.step(action)
+                rewards.append(reward)
+                if terminated or truncated:
+                    self._terminal[i], self._truncated[i] = terminated, truncated
+                    self._put_final(i, observation)
+                    if info:
+                        infos[self._share[i]] = _portable(info)
+                    observation, info = env.reset()
+                    self._begin(place, i, observation, info)
+                    continue
+                put(i, observation)
+                if delayed:
+                    self._times[:, i] = [info["realtime"][key] for key in TIMES]
+                    if "executed" in info["realtime"]:
+                        self._executed[i], self._chunked[0] = info["realtime"]["executed"], True
+        self._reward[:] = rewards
+        return infos
+
+    def close(self) -> None:
+        """Close all."""
+        for env in self._envs:
+            with suppress(Exception):
+                env.close()
+
+    def _begin(self, place: int, i: int, observation: Any, info: Info) -> None:
+        """An episode begins."""
+        _check_shapes(self.spaces[0], observation)
+        self._put[place](i, observation)
+        realtime = info.get("realtime")
+        if realtime is not None:
+            self._delayed[0] = True
+            self._times[:, i] = [realtime["start"], realtime["frame"], 0, False]
+
+    def _given(self) -> Sequence[Any]:
+        """Return the actions."""
+        # Python's numbers, as `Discrete` takes them faster than NumPy's; arrays of the environment's own.
+        return self._actions.tolist() if self._discrete else rows(self._batched, own_copy(self._actions))
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Note which environment has raised an exception."""
+        self._at = len(self._envs)
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"environment {self._share[min(self._at, len(self._share) - 1)]}")
+            raise
+
+
+def _writer(batch: Any) -> Callable[[int, Any], None]:
+    """Return how an observation is written into row i."""
+    if isinstance(batch, dict | tuple):
+        parts = [(key, _writer(part)) for key, part in (batch.items() if isinstance(batch, dict) else enumerate(batch))]
+
+        def write(i: int, observation: Any) -> None:
+            for key, write_part in parts:
+                write_part(i, observation[key])
+
+        return write
+    return batch.__setitem__  # type: ignore[no-any-return]
+
+
+def _check_shapes(space: gym.Space[Any], observation: Any) -> None:
+    """Refuse an observation that NumPy would fit into its place by repeating it.
+
+    Raises:
+        ValueError: Its shape is not that of its space.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, part in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+            _check_shapes(part, observation[key])
+    elif np.shape(observation) != space.shape:
+        raise ValueError(f"an observation must have the shape {space.shape} of its space, got {np.shape(observation)}")
+
+
+def _portable(info: Info) -> Info:
+    """Return what of an info can travel."""
+    with suppress(Exception):
+        pickle.dumps(info)
+        return info
+    portable = {}
+    for key, value in info.items():
+        with suppress(Exception):
+            pickle.dumps(value)
+            portable[key] = value
+    return portable

@@ -1,0 +1,335 @@
+"""The arguments of `AsyncRunner`, each declared once, and what several of them must have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from fractions import Fraction
+from typing import Any, cast
+
+import gymnasium as gym
+from numpy.typing import NDArray
+
+from async_wrappers import checks
+from async_wrappers.latency import Latency, as_latency, nanoseconds, seconds_of
+from async_wrappers.live.memory.block import Codec
+from async_wrappers.live.run_spec import Backend, LoopConfig, RunSpec
+from async_wrappers.schedule.dispatch import refuse_old_playout
+from async_wrappers.schedule.frames import FrameClock
+from async_wrappers.schedule.simulated import MOST_WORKERS, worker_count
+from async_wrappers.schedule.stagger import Stagger, make_stagger
+from async_wrappers.settings import Settings, choice, declared, flag, positive, setting, whole
+from async_wrappers.wrappers.chunk import Chunk, as_chunk
+from async_wrappers.wrappers.committed_prefix import prefix_length
+
+__all__ = ["LONGEST_STACK", "RunnerSettings", "chunk_and_prefix"]
+
+_MOST_LEARNERS = 10_000
+LONGEST_STACK = 100_000  # observations
+_LARGEST_JOURNAL = 1_000_000_000  # transitions
+
+
+def _function(purpose: str) -> Callable[[str, Any], Any]:
+    def check(name: str, value: Any) -> Any:
+        checks.function(name, value, purpose)
+        return value
+
+    return check
+
+
+def _fps(name: str, value: Any) -> Any:
+    FrameClock(value)
+    return value
+
+
+def _backend(name: str, value: Any) -> Any:
+    if not callable(value) and not (isinstance(value, str) and value in ("process", "thread", "virtual")):
+        raise ValueError(f"{name} must be 'process', 'thread', 'virtual' or a function of a RunSpec, got {value!r}")
+    return value
+
+
+def _prefix(name: str, value: Any) -> int:
+    return prefix_length(name, value, None)
+
+
+def _extras(name: str, value: Any) -> gym.spaces.Dict:
+    if not isinstance(value, gym.spaces.Dict) or not value.spaces:
+        raise ValueError(f"{name} must be a gymnasium.spaces.Dict with at least one entry, or None, got {value!r}")
+    Codec(name, value)  # refuses what memory cannot hold
+    return value
+
+
+def _features(name: str, value: Any) -> gym.Space[Any]:
+    if not isinstance(value, gym.Space):
+        raise ValueError(f"{name} must be a gymnasium.Space, what encode returns, or None, got {value!r}")
+    Codec(name, value)  # refuses what memory cannot hold
+    return value
+
+
+def _latency(name: str, value: Any) -> Latency:
+    return as_latency(value, name)
+
+
+_SECONDS = "It must be a number of seconds from 0 to 1e9."
+
+
+@dataclass(frozen=True, eq=False)
+class RunnerSettings(Settings):
+    """The arguments of `AsyncRunner`, checked."""
+
+    make_env: Callable[[], gym.Env[Any, Any]] = field(
+        metadata=declared("Makes the environment, which is stepped once per frame.", _function("makes the environment"))
+    )
+    make_policy: Callable[[], Any] = field(
+        metadata=declared(
+            "Makes a policy (`Policy`, or a function of the observation); called once per worker.",
+            _function("makes a policy"),
+        )
+    )
+    workers: int = field(
+        metadata=declared(
+            "Number of inferences that run at a time.",
+            lambda _, value: worker_count(value),
+            f"It must be {checks.whole_range(1, MOST_WORKERS)}.",
+        )
+    )
+    fps: float | Fraction = field(metadata=declared("Frames per second.", _fps, "It must be > 0."))
+    stagger: str | Stagger | Callable[[], Stagger] = setting(
+        "tickets", "When workers start: a name or an object of `async_wrappers.schedule.stagger`."
+    )
+    playout: int | str = setting(
+        "p99",
+        'With tickets: frames, or a quantile of the latency such as ``"p99"``, which a real clock takes from the '
+        "newest response times and estimates again at each reset.",
+    )
+    slot: int | str | None = setting(
+        None,
+        'With tickets: least distance between two starts, in frames; ``"even"`` spreads starts evenly at the rate that '
+        "the workers sustain.",
+    )
+    _: KW_ONLY
+    backend: str | Callable[[RunSpec], Backend] = setting(
+        "process", "A name of the table, or a function from a `RunSpec` to a `Backend`.", _backend
+    )
+    make_learner: Callable[..., Any] | None = setting(
+        None,
+        "Makes a `Learner`; may take the keywords ``number`` and ``learners``.",
+        _function("makes a learner, or None"),
+    )
+    learners: int | None = whole(
+        None,
+        "Number of learners that work beside the game; None for one if there is a `make_learner`, else for none. Each "
+        "observes every transition and keeps what it needs of them: L learners hold L replays.",
+        0,
+        _MOST_LEARNERS,
+    )
+    latency: Latency | float | Sequence[float] | NDArray[Any] | None = setting(
+        None,
+        "On the virtual clock: how long an inference takes, a model of `async_wrappers.latency`, or seconds. On a real "
+        "clock: the latency that the strategy is prepared with, instead of warm-up inferences.",
+        _latency,
+    )
+    learner_latency: Latency | float | Sequence[float] | NDArray[Any] | None = setting(
+        None, "On the virtual clock, with learners: how long an update takes, a model or seconds."
+    )
+    default_action: Any = setting(
+        "noop",
+        "As in `RealtimeDelay`: the action of a frame on which no action of the policy is due. For a robot: "
+        '``"repeat"`` holds the last action, `RampDown` brings it down to the no-op. With ``Chunk(H)`` the policy '
+        "answers chunks of actions, elements of ``MultiDiscrete([A] * H)`` or of a Box [H, ...], and a transition has "
+        "``executed``, bool [H]: which entries of its action were applied. A `Chunk` with a mean is not for learning.",
+    )
+    between_episodes: str = choice(
+        "drain",
+        '``"drain"``: the next episode begins when all inferences have ended, as in the simulation; '
+        '``"continue"``: it begins on the next frame of the same clock, and the actions of the old one are dropped. On '
+        "the virtual clock inferences in flight are discarded where an episode ends.",
+        "drain",
+        "continue",
+    )
+    seed: int = whole(0, "Seed of the episodes: episode n of a phase is reset with a seed made of (seed, phase, n).", 0)
+    eval_mode: bool = flag(False, "Passed to policies; nothing is learnt in evaluation.")
+    start_timeout: float = setting(
+        60.0,
+        "Seconds to wait until every worker has inferred once; then the run begins without the missing ones.",
+        seconds_of,
+        _SECONDS,
+    )
+    calibration_time: float = setting(5.0, "Most seconds of warm-up inferences.", seconds_of, _SECONDS)
+    journal: int = whole(
+        10_000, "Number of transitions that shared memory holds for the learners.", 8, _LARGEST_JOURNAL
+    )
+    updates_per_transition: float | None = positive(
+        None,
+        "Most updates of all learners together for each transition; None for as many as there is time for.",
+        finite=False,
+    )
+    pin: bool = flag(False, "Whether each worker stays on a core.")
+    extras: gym.spaces.Dict | None = setting(
+        None,
+        "Space of the values that the policy leaves for the learner beside each action, such as its log-probability. "
+        "Then ``act`` returns an object with the attributes ``action`` and ``extras``, and a transition has the extras "
+        "of its decision. None: ``act`` returns the action alone.",
+        _extras,
+    )
+    max_age: int | None = setting(
+        None,
+        "Frames: an action whose observation is older than this on the frame on which it would be applied is refused "
+        '(``report.frames["too_old"]``), and the frame receives the default action. None for no limit.',
+        checks.whole_frames,
+        "It must be >= 0, and >= 1 on a real clock.",
+    )
+    stop_after_missed: int | None = whole(
+        None,
+        "End the run, with the reason in ``report.stopped``, after this number of frames in a row without an action of "
+        "the policy's, counted from the beginning of an episode and from the end of a pause. None: never.",
+        1,
+    )
+    pause_action: Any = setting(
+        None, "Action of the frames of a pause, given as `default_action` is; None for the default action itself."
+    )
+    committed_prefix: int | None = setting(
+        None,
+        "With chunks: number of frames whose committed actions are added to each observation, from the observation's "
+        "frame on, as by `CommittedPrefix`. Transitions hold them too. None adds none.",
+        _prefix,
+    )
+    flat_prefix: bool = flag(
+        False,
+        "Whether committed actions are appended to a vector observation, as ``CommittedPrefix(flat=True)`` does.",
+    )
+    stack_size: int = whole(
+        1,
+        "Number k of observations that the policy reads, those of the last k decisions (`async_wrappers.live.stacks`): "
+        "above 1 policies, and learners in a transition's observation, get stacks ``[k, *shape]`` in the place of "
+        "single ones.",
+        1,
+        LONGEST_STACK,
+        "observations",
+    )
+    overdue_times: float = positive(
+        10.0,
+        "A worker is ended and started again, with a warning, and counted among the restarts, if its inference has run "
+        "for this many times the longest one of the run and for `overdue_seconds`. In processes alone: a thread cannot "
+        "be ended, and on the virtual clock nothing is late.",
+    )
+    overdue_seconds: float = positive(1.0, "See `overdue_times`.", "seconds")
+    features: gym.Space[Any] | None = setting(
+        None,
+        "For a policy with memory, in two halves (`async_wrappers.policy.SplitPolicy`): the space of the features that "
+        "its ``encode`` returns, which workers hand on in the place of actions. The environment loop, in whose process "
+        "`make_policy` is called too, makes actions of them with ``release`` when they are due, in the order of "
+        "starts. None: the policy has ``act``, and no memory.",
+        _features,
+    )
+
+    def run_spec(self) -> RunSpec:
+        """Return the run that these arguments describe.
+
+        Raises:
+            ValueError: Two arguments do not go together.
+        """
+        learners = self._learner_count()
+        chunk, prefix = chunk_and_prefix(self.default_action, self.committed_prefix, self.flat_prefix)
+        stagger = make_stagger(self.stagger, self.playout, self.slot)
+        self._refuse_contradictions(learners, chunk, stagger)
+        config = LoopConfig(
+            self.workers,
+            self.fps,
+            stagger,
+            self.default_action if chunk is None else chunk.after,
+            self.between_episodes,
+            cast(Latency | None, self.latency),  # a model since its check
+            self.start_timeout,
+            self.calibration_time,
+            self.seed,
+            self.max_age,
+            self.stop_after_missed,
+            self.pause_action,
+            chunk,
+            prefix,
+            self.stack_size,
+            (self.overdue_times, nanoseconds(min(self.overdue_seconds, 1e9))),  # 30 years
+        )
+        return RunSpec(
+            self.make_env,
+            self.make_policy,
+            config,
+            self.make_learner,
+            learners,
+            self.journal,
+            self.updates_per_transition,
+            self.pin,
+            self._update_latency(learners),
+            self.extras,
+            self.features,
+        )
+
+    def _refuse_contradictions(self, learners: int, chunk: Chunk | None, stagger: Stagger) -> None:
+        if self.max_age == 0 and self.backend != "virtual":
+            raise ValueError("max_age must be >= 1 frame on a real clock, where the smallest delay is one frame, got 0")
+        refuse_old_playout(self.max_age, stagger.playout)
+        if self.backend == "thread" and learners:
+            raise ValueError(f"learners={learners} need backend='process', got backend='thread'")
+        if stagger.granted is not None and not learners:
+            raise ValueError(f"stagger={self.stagger!r} gives learning a place in the cycle: give make_learner")
+        if chunk is not None and chunk.mean is not None and learners:
+            raise ValueError(
+                f"a Chunk with mean={chunk.mean!r} is for acting alone, as no entry is applied as the policy drew it: "
+                f"leave it None where anybody learns, got learners={learners}"
+            )
+        if self.committed_prefix is not None and self.features is not None:
+            raise ValueError(
+                f"committed_prefix={self.committed_prefix!r} needs actions that are known before they are due, and "
+                f"with features={self.features!r} they are made when they are: leave one of the two out"
+            )
+
+    def _learner_count(self) -> int:
+        learners = int(self.make_learner is not None) if self.learners is None else self.learners
+        if learners and self.make_learner is None:
+            raise ValueError(f"learners={learners} need make_learner, got None")
+        return learners
+
+    def _update_latency(self, learners: int) -> Latency | None:
+        """Return how long an update takes on the virtual clock; None on a real one, which measures it."""
+        value = self.learner_latency
+        if value is None:
+            return None
+        if not learners:
+            raise ValueError(
+                f"learner_latency={value!r} needs a learner: give make_learner and learners >= 1, got "
+                f"learners={learners}"
+            )
+        if isinstance(self.backend, str) and self.backend != "virtual":
+            raise ValueError(
+                f"learner_latency={value!r} needs backend='virtual', got backend={self.backend!r}, where an update "
+                "takes the time that it takes"
+            )
+        latency = as_latency(value, "learner_latency")
+        if self.updates_per_transition in (None, math.inf) and nanoseconds(latency.mean) < 1:
+            raise ValueError(
+                "learner_latency must be > 0 where updates_per_transition is None or infinite, as many updates as "
+                f"there is time for, got {value!r}"
+            )
+        return latency
+
+
+def chunk_and_prefix(
+    default_action: Any, committed_prefix: Any, flat_prefix: Any
+) -> tuple[Chunk | None, tuple[int, bool] | None]:
+    """Return the chunk that the default action is, and length and flat of the committed prefix; None for none.
+
+    Raises:
+        ValueError: A value is refused, or there is a prefix without chunks.
+    """
+    chunk, flat = as_chunk(default_action), checks.flag("flat_prefix", flat_prefix)
+    if committed_prefix is None:
+        if flat:
+            raise ValueError("flat_prefix=True needs committed_prefix, got None")
+        return chunk, None
+    if chunk is None:
+        raise ValueError(
+            f"committed_prefix={committed_prefix!r} needs default_action=Chunk(length), got {default_action!r}"
+        )
+    return chunk, (prefix_length("committed_prefix", committed_prefix, None), flat)
