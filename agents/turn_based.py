@@ -34,10 +34,95 @@ from async_wrappers.agents.spec import Spec
 from async_wrappers.agents.timing import PartTimes
 from async_wrappers.policy import Decision
 
-__all__ = ["Overlap", "TurnBasedAgent"]
+__all__ = ["LearningAgent", "Overlap", "TurnBasedAgent"]
 
 
-class TurnBasedAgent:
+class LearningAgent:
+    """What an agent of one environment and one of many share: a learner, its updates, and what is reported of them.
+
+    Args:
+        spec: Of the agent.
+        learner: Whose weights the policy reads.
+    """
+
+    learns = True
+    policy: RowsPolicy
+
+    def __init__(self, spec: Spec, learner: Any) -> None:
+        """See the class."""
+        self.spec, self.learner = spec, learner
+        self.times: PartTimes = getattr(learner, "times", None) or PartTimes()
+        self._overlap: Overlap | None = None
+        self._report: Report | None = None
+
+    @property
+    def updates(self) -> int:
+        """Updates done."""
+        updates: int = self.learner.updates
+        return updates
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what is reported beside the scalars of an update; see `Learner.summary`."""
+        found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
+        return found
+
+    def finish_update(self) -> None:
+        """Let the update that is under way beside the game, if one is, come to its end."""
+        if self._overlap is not None and (scalars := self._overlap.join()) is not None:
+            self._write_scalars(scalars)
+
+    def load_policy(self, bundle: Mapping[str, Any]) -> None:
+        """Take over the weights alone, for acting and as the target's."""
+        self.finish_update()
+        self.learner.load_policy(bundle["learner"])
+        self._publish()
+
+    def keep_diverged_in(self, directory: str | Path) -> None:
+        """Put the batch whose loss is not finite into a run's directory, if no other one was given."""
+        if getattr(self.learner, "diverged_dir", directory) is None:
+            self.learner.diverged_dir = directory
+        self.spec.keep_diverged_in(directory)
+
+    def set_report(self, report: Report) -> None:
+        """Send the loss to `report`."""
+        self._report = report
+
+    def overlap_learning(self) -> None:
+        """Compute updates beside the game from now on, one update behind (`Overlap`).
+
+        Raises:
+            ValueError: The agent's learner is no `Learner`, whose updates another thread may compute.
+        """
+        if not isinstance(self.learner, Learner):
+            raise ValueError(
+                f"Runner.overlap must be False with agent {self.spec.name!r}, whose learner is no "
+                "async_wrappers.agents.learner.Learner"
+            )
+        self._overlap = Overlap(self.learner)
+        self._act_on(self._overlap)
+
+    def _publish(self) -> None:
+        """Let the policy act on the learner's weights as they are now."""
+        if self._overlap is not None:
+            self._overlap.publish()
+        else:
+            self._act_on(self.learner)
+
+    def _act_on(self, learner: Any) -> None:
+        """Make the policy that reads a learner's weights."""
+        raise NotImplementedError
+
+    def _frames(self) -> int:
+        """Return the frames of training so far."""
+        raise NotImplementedError
+
+    def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
+        if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
+            for name, value in {**scalars, **self.summary()}.items():
+                self._report(name, float(value), self._frames())
+
+
+class TurnBasedAgent(LearningAgent):
     """Acts, learns and remembers in turn.
 
     The agent learns from a transition only when the decision being made starts at or after the frame on which the
@@ -54,19 +139,13 @@ class TurnBasedAgent:
         times: How long the parts of training take.
     """
 
-    learns = True
-
     def __init__(self, spec: Spec) -> None:
         """See the class."""
-        self.spec = spec
+        super().__init__(spec, spec.make_learner())
+        self._act_on(self.learner)
         self.eval_mode = False
         self._stack: deque[Any] = deque(maxlen=spec.stack_size)
         self._blank = spec.blank()
-        self.learner = spec.make_learner()
-        self.policy: RowsPolicy = spec.make_policy_of(self.learner)
-        self.times: PartTimes = getattr(self.learner, "times", None) or PartTimes()
-        self._overlap: Overlap | None = None
-        self._report: Report | None = None
         self._clock = EpisodeClock()
         self._training_steps = 0
         self._closed: deque[tuple[int, dict[str, Any]]] = deque()  # (frame on which it was complete, transition)
@@ -121,7 +200,7 @@ class TurnBasedAgent:
         self._note_executed(realtime)
         self._close(reward, self._clock.end(realtime), final, terminal, truncated=not terminal)
         self._learn_from_closed(self._clock.frames)  # a reset is a barrier: nothing is in flight any more
-        self._join()
+        self.finish_update()
 
     def _copied(self, observation: Any) -> Any:
         return copied(self.spec.without_tuples(observation))
@@ -188,30 +267,9 @@ class TurnBasedAgent:
                 if self._overlap is None:
                     self._write_scalars(self._update())
                 else:  # of several, the last one is computed beside the game
-                    self._join()
+                    self.finish_update()
                     self._overlap.start()
         self._training_steps += 1
-
-    def _join(self) -> None:
-        """Let the update that is under way beside the game, if one is, come to its end."""
-        if self._overlap is not None and (scalars := self._overlap.join()) is not None:
-            self._write_scalars(scalars)
-
-    def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
-        if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
-            for name, value in {**scalars, **self.summary()}.items():
-                self._report(name, float(value), self._clock.frames)
-
-    def summary(self) -> Mapping[str, Any]:
-        """Return what is reported beside the scalars of an update; see `Learner.summary`."""
-        found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
-        return found
-
-    @property
-    def updates(self) -> int:
-        """Updates done."""
-        updates: int = self.learner.updates
-        return updates
 
     def identity(self) -> dict[str, Any]:
         """Return what two runs must share to continue one another; see `Spec.identity`."""
@@ -219,7 +277,7 @@ class TurnBasedAgent:
 
     def state(self) -> dict[str, Any]:
         """Return all that decides how the agent goes on, as tensors, arrays and plain data; the replay too."""
-        self._join()
+        self.finish_update()
         replay = getattr(self.learner, "replay", None)
         return {
             "learner": self.learner.state_dict(),
@@ -230,7 +288,7 @@ class TurnBasedAgent:
 
     def bundle_and_checkpoint(self, checkpoint_dir: Path, iteration: int) -> dict[str, Any]:
         """Return all state between two episodes; the replay goes into files of its own in `checkpoint_dir`."""
-        self._join()
+        self.finish_update()
         self.learner.save_replay(checkpoint_dir / "replay", iteration)
         return {
             "learner": self.learner.state_dict(),
@@ -255,7 +313,7 @@ class TurnBasedAgent:
             DamagedReplay: A segment of the replay is damaged or missing, unless `partial`.
             ValueError: A file is damaged, or the state does not fit this agent.
         """
-        self._join()
+        self.finish_update()
         self.learner.check_state(bundle["learner"])
         lost: int = self.learner.load_replay(checkpoint_dir / "replay", iteration, partial)
         self.learner.load_state_dict(bundle["learner"])
@@ -268,18 +326,11 @@ class TurnBasedAgent:
         """Delete the replay files that no iteration in `keep` needs."""
         self.learner.forget_replays(checkpoint_dir / "replay", keep)
 
-    def load_policy(self, bundle: Mapping[str, Any]) -> None:
-        """Take over the weights alone, for acting and as the target's."""
-        self._join()
-        self.learner.load_policy(bundle["learner"])
-        self._publish()
+    def _act_on(self, learner: Any) -> None:
+        self.policy = self.spec.make_policy_of(learner)
 
-    def _publish(self) -> None:
-        """Let the policy act on the learner's weights as they are now."""
-        if self._overlap is not None:
-            self._overlap.publish()
-        else:
-            self.policy = self.spec.make_policy_of(self.learner)
+    def _frames(self) -> int:
+        return self._clock.frames
 
     def demonstrate(self, transition: Mapping[str, Any]) -> None:
         """Store another player's transition."""
@@ -312,30 +363,6 @@ class TurnBasedAgent:
     def batch_size(self) -> int:
         """Transitions of an update."""
         return self.spec.transitions_per_update
-
-    def keep_diverged_in(self, directory: str | Path) -> None:
-        """Put the batch whose loss is not finite into a run's directory, if no other one was given."""
-        if getattr(self.learner, "diverged_dir", directory) is None:
-            self.learner.diverged_dir = directory
-        self.spec.keep_diverged_in(directory)
-
-    def set_report(self, report: Report) -> None:
-        """Send the loss to `report`."""
-        self._report = report
-
-    def overlap_learning(self) -> None:
-        """Compute updates beside the environment from now on, one update behind (`Overlap`).
-
-        Raises:
-            ValueError: The agent's learner is no `Learner`, whose updates another thread may compute.
-        """
-        if not isinstance(self.learner, Learner):
-            raise ValueError(
-                f"Runner.overlap must be False with agent {self.spec.name!r}, whose learner is no "
-                "async_wrappers.agents.learner.Learner"
-            )
-        self._overlap = Overlap(self.learner)
-        self.policy = self.spec.make_policy_of(self._overlap)
 
 
 # Learning beside the game: a thread computes an update while the environment steps on.

@@ -27,17 +27,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
 from async_wrappers.agents.acting.in_workers import PolicyCopies
-from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_at_least
-from async_wrappers.agents.timing import PartTimes
-from async_wrappers.agents.turn_based import Overlap
+from async_wrappers.agents.turn_based import LearningAgent
 
 __all__ = ["Ended", "Meters", "Rows", "ShownRows", "VectorAgent"]
 
@@ -359,7 +356,7 @@ class Meters:
         }
 
 
-class VectorAgent:
+class VectorAgent(LearningAgent):
     """Acts on many environments at once, and learns.
 
     As `TurnBasedAgent` it learns from a transition only when a decision of the same environment starts at or after the
@@ -391,8 +388,6 @@ class VectorAgent:
             several.
     """
 
-    learns = True
-
     def __init__(
         self,
         spec: Spec,
@@ -416,23 +411,22 @@ class VectorAgent:
                 f"VectorRunner.replay_ratio must be None where num_updates_per_train_step is bound to "
                 f"{spec.num_updates_per_train_step}, since either says how many updates are made, got {replay_ratio}"
             )
-        self.spec, self.num_envs, self._ratio = spec, num_envs, replay_ratio
+        super().__init__(spec, _make_learner(spec, num_envs, number, learners))
+        self.num_envs, self._ratio = num_envs, replay_ratio
         self._number, self._learners = number, learners
-        self.learner = _make_learner(spec, num_envs, number, learners)
         self._copies = _copies(spec, self.learner, num_envs * learners, act_devices, act_sync_period)
         self._sync_period = act_sync_period
         self._begun = self._copied = 0  # updates in this process, and those whose weights the copies have
-        self.policy: RowsPolicy = self._copies or self._make_policy(self.learner)
+        if self._copies is not None:
+            self.policy = self._copies
+        self._act_on(self.learner)
         self._priorities: ActorPriorities | None = spec.make_actor_priorities(num_envs)
         self.rows = Rows(spec, num_envs, False, number * num_envs, learners)
         self.meters = Meters()
-        self.times: PartTimes = getattr(self.learner, "times", None) or PartTimes()
         self._closed: list[_Block] = []  # transitions that no decision could know yet
         self._known = np.zeros(num_envs, np.int64)  # frame of each episode up to which transitions are known
         self._decisions = self._settled = 0  # the updates owed up to now that were made, or were not to be made
         self._begun_at = 0  # decisions before the last update
-        self._overlap: Overlap | None = None
-        self._report: Report | None = None
 
     # A round.
 
@@ -454,7 +448,7 @@ class VectorAgent:
                     self._priorities.forget(i)
             self._known[env_ids[over]] = shown.realtime["start"][over]
         self.times.add("Store", begin)
-        frames, updates = self.rows.frames_of_all * self._learners, self.updates
+        frames, updates = self._frames(), self.updates
         return [each._replace(training_frames=frames, updates=updates, when=time.time()) for each in ended]
 
     def act(self, shown: ShownRows) -> npt.NDArray[Any]:
@@ -520,11 +514,6 @@ class VectorAgent:
         self.rows.load_state_dict(state)
         return sum(state["cut"])
 
-    def finish_update(self) -> None:
-        """Let the update that is under way beside the environments, if one is, come to its end."""
-        if self._overlap is not None and (scalars := self._overlap.join()) is not None:
-            self._write_scalars(scalars)
-
     def copy_weights(self) -> None:
         """Let the copies of the policy, if there are any, take over the weights of the last update that is complete."""
         if self._copies is None:
@@ -571,23 +560,7 @@ class VectorAgent:
             return -(-decisions // self.spec.update_period) * self.spec.num_updates_per_train_step
         return math.ceil(decisions * self._ratio / self.spec.transitions_per_update)
 
-    def _write_scalars(self, scalars: Mapping[str, Tensor]) -> None:
-        if self._report is not None and self.learner.updates % self.spec.summary_writing_frequency == 0:
-            for name, value in {**scalars, **self.summary()}.items():
-                self._report(name, float(value), self.rows.frames_of_all * self._learners)
-
-    def summary(self) -> Mapping[str, Any]:
-        """Return what is reported beside the scalars of an update; see `Learner.summary`."""
-        found: Mapping[str, Any] = getattr(self.learner, "summary", dict[str, Any])()
-        return found
-
     # For the runner and checkpoints.
-
-    @property
-    def updates(self) -> int:
-        """Updates done."""
-        updates: int = self.learner.updates
-        return updates
 
     def identity(self) -> dict[str, Any]:
         """Return what two runs must share to continue one another; see `Spec.identity`."""
@@ -630,46 +603,16 @@ class VectorAgent:
         for number in range(self._learners):
             self.learner.forget_replays(_of_replay(checkpoint_dir, number), keep)
 
-    def load_policy(self, bundle: Mapping[str, Any]) -> None:
-        """Take over the weights alone, for acting and as the target's."""
-        self.finish_update()
-        self.learner.load_policy(bundle["learner"])
-        self._publish()
-
     def _publish(self) -> None:
-        if self._overlap is not None:
-            self._overlap.publish()
-        elif self._copies is None:
-            self.policy = self._make_policy(self.learner)
+        super()._publish()
         self.copy_weights()
 
-    def keep_diverged_in(self, directory: str | Path) -> None:
-        """Put the batch whose loss is not finite into a run's directory, if no other one was given."""
-        if getattr(self.learner, "diverged_dir", directory) is None:
-            self.learner.diverged_dir = directory
-        self.spec.keep_diverged_in(directory)
-
-    def set_report(self, report: Report) -> None:
-        """Send the loss to `report`."""
-        self._report = report
-
-    def overlap_learning(self) -> None:
-        """Compute updates beside the environments from now on, one update behind (`Overlap`).
-
-        Raises:
-            ValueError: The agent's learner is no `Learner`, whose updates another thread may compute.
-        """
-        if not isinstance(self.learner, Learner):
-            raise ValueError(
-                f"Runner.overlap must be False with agent {self.spec.name!r}, whose learner is no "
-                "async_wrappers.agents.learner.Learner"
-            )
-        self._overlap = Overlap(self.learner)
+    def _act_on(self, learner: Any) -> None:
         if self._copies is None:
-            self.policy = self._make_policy(self._overlap)
+            self.policy = self.spec.make_vector_policy(learner, self.num_envs * self._learners)
 
-    def _make_policy(self, learner: Any) -> RowsPolicy:
-        return self.spec.make_vector_policy(learner, self.num_envs * self._learners)
+    def _frames(self) -> int:
+        return self.rows.frames_of_all * self._learners
 
 
 def _of_replay(checkpoint_dir: Path, number: int) -> Path:

@@ -141,66 +141,29 @@ __all__ = [
 
 # The names that are imported when they are first asked for, by the module that has them; as above, for type checkers.
 _LAZY = {
-    "analysis.planning": (
-        "Plan",
-        "plan",
-        "workers_against_latency",
-    ),
-    "analysis.probing": (
-        "ProbeResult",
-        "probe_delay",
-    ),
-    "analysis.regret": (
-        "Decomposition",
-        "decompose",
-    ),
-    "analysis.timeline": ("timeline",),
-    "batched.double_buffered": ("DoubleBuffered",),
-    "batched.processes": ("ProcessEnvs",),
-    "batched.protocol": (
-        "BatchedEnvs",
-        "Shown",
-    ),
-    "batched.vector_envs": ("VectorEnvs",),
-    "envs.atari": ("create_atari_environment", "create_atari_vector"),
-    "envs.factories": ("ClipReward", "KeepEntries", "create_gym_environment", "create_gym_vector"),
-    "envs.falling_blocks": ("FallingBlocksEnv",),
-    "envs.minatar": ("MinAtarEnv", "create_minatar_environment"),
-    "latency": (
-        "Constant",
-        "Correlated",
-        "Gamma",
-        "Latency",
-        "LogNormal",
-        "Spikes",
-        "Trace",
-        "Uniform",
-        "as_latency",
-        "measure",
-    ),
-    "live.report": ("TimingReport",),
-    "live.run_spec": ("RunFailed",),
-    "live.runner": ("AsyncRunner",),
-    "policy": (
-        "Decision",
-        "Memory",
-        "Policy",
-        "SplitPolicy",
-    ),
-    "schedule.plain": ("PlainSchedule",),
-    "schedule.simulated": ("SimulatedSchedule",),
-    "schedule.stagger": (
-        "ExpectedTime",
-        "MaxTime",
-        "NoStagger",
-        "Sequential",
-        "Stagger",
-        "Tickets",
-        "make_stagger",
-    ),
-    "wrappers.vector_delay": ("VectorRealtimeDelay",),
+    "analysis.planning": "Plan plan workers_against_latency",
+    "analysis.probing": "ProbeResult probe_delay",
+    "analysis.regret": "Decomposition decompose",
+    "analysis.timeline": "timeline",
+    "batched.double_buffered": "DoubleBuffered",
+    "batched.processes": "ProcessEnvs",
+    "batched.protocol": "BatchedEnvs Shown",
+    "batched.vector_envs": "VectorEnvs",
+    "envs.atari": "create_atari_environment create_atari_vector",
+    "envs.factories": "ClipReward KeepEntries create_gym_environment create_gym_vector",
+    "envs.falling_blocks": "FallingBlocksEnv",
+    "envs.minatar": "MinAtarEnv create_minatar_environment",
+    "latency": "Constant Correlated Gamma Latency LogNormal Spikes Trace Uniform as_latency measure",
+    "live.report": "TimingReport",
+    "live.run_spec": "RunFailed",
+    "live.runner": "AsyncRunner",
+    "policy": "Decision Memory Policy SplitPolicy",
+    "schedule.plain": "PlainSchedule",
+    "schedule.simulated": "SimulatedSchedule",
+    "schedule.stagger": "ExpectedTime MaxTime NoStagger Sequential Stagger Tickets make_stagger",
+    "wrappers.vector_delay": "VectorRealtimeDelay",
 }
-_WHERE = {name: module for module, names in _LAZY.items() for name in names}
+_WHERE = {name: module for module, names in _LAZY.items() for name in names.split()}
 _PACKAGES = ("analysis", "batched", "envs", "latency", "live", "schedule", "testing", "wrappers")
 
 # Ids such as "async_wrappers/PokemonBlue-battles-v0"; an environment's module is imported when one is made.

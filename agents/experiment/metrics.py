@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import socket
@@ -22,7 +21,6 @@ __all__ = [
     "Metrics",
     "add_evaluation",
     "add_iteration",
-    "read_episodes",
     "read_evaluations",
     "read_facts",
     "read_iterations",
@@ -209,29 +207,6 @@ def _is_kept(line: bytes, kept: Mapping[str, int]) -> bool:
     if not line.endswith(b"\n") or len(cells) != len(EpisodeRow._fields) or not cells[1].isdigit():
         return False
     return int(cells[1]) < kept.get(cells[0], 0)
-
-
-def read_episodes(base_dir: Path) -> list[EpisodeRow]:
-    """Return the rows of a run's ``episodes.csv``; empty where there are none. A line that is torn is left out."""
-    path = Path(base_dir) / EPISODES
-    if not path.is_file():
-        return []
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
-    with refuse_damage(path, "remove the lines that are no rows of the table"):
-        return [
-            EpisodeRow(
-                row["phase"],
-                int(row["episode"]),
-                int(row["iteration"]),
-                float(row["score"]),
-                int(row["length"]),
-                int(row["frames"]),
-                int(row["updates"]) if row["updates"] else None,
-                float(row["seconds"]),
-                bool(int(row["won"])) if row["won"] else None,
-            )
-            for row in csv.DictReader(whole.splitlines())
-        ]
 
 
 def add_iteration(base_dir: Path, **statistics: float) -> None:

@@ -440,7 +440,7 @@ class ReincarnatedAgent(TurnBasedAgent):
             phase: Which.
             last: Whether no later one needs the teacher's replay.
         """
-        self._join()
+        self.finish_update()
         self.learner.finish_update()
         if self.teaching.phase is Phase.OFFLINE and phase is Phase.ONLINE:
             self.student.begin_online(self.learner)

@@ -22,7 +22,6 @@ from tqdm import tqdm
 
 from async_wrappers.agents.experiment.lock import alone_in
 from async_wrappers.agents.experiment.progress import duration
-from async_wrappers.agents.experiment.prune import forget_replay
 from async_wrappers.agents.sweep.grid import Grid, points_from_values
 from async_wrappers.agents.sweep.plan import Sweep, SweepPlan, Trial, check_engine, is_continued, write_plan
 from async_wrappers.agents.sweep.results import (
@@ -32,7 +31,15 @@ from async_wrappers.agents.sweep.results import (
     write_results,
     write_to_trackers,
 )
-from async_wrappers.agents.sweep.trial import FAILURE, RESULT, OnChange, TrialFunction, run_pool, trial_status
+from async_wrappers.agents.sweep.trial import (
+    FAILURE,
+    RESULT,
+    OnChange,
+    TrialFunction,
+    forget_replay,
+    run_pool,
+    trial_status,
+)
 from async_wrappers.extras import extra
 
 __all__ = ["estimated_seconds", "run_sweep", "sweep"]

@@ -16,13 +16,20 @@ from async_wrappers.agents.experiment.metrics import (
     EPISODES,
     EpisodeRow,
     EpisodeTable,
-    read_episodes,
     read_iterations,
 )
 from async_wrappers.agents.experiment.report import compare_with_baselines, training_facts, write_report
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.timing import PARTS, PartTimes
 from tests.worlds.experiments import QUICK_LIVE, build_live, load_gin, make_runner, run
+
+
+def read_episodes(base_dir: Path) -> list[EpisodeRow]:
+    """The rows of a run's ``episodes.csv``, without a line that is torn."""
+    kinds = (str, int, int, float, int, int, int, float, lambda text: bool(int(text)))
+    lines = (base_dir / EPISODES).read_text().rpartition("\n")[0].splitlines()[1:]
+    cells = [line.split(",") for line in lines]
+    return [EpisodeRow(*(kind(text) if text else None for kind, text in zip(kinds, row, strict=True))) for row in cells]
 
 
 def episodes_of(base_dir: Path, phase: str) -> list[tuple[float, int]]:
