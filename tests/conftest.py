@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from contextlib import suppress
+
 import pytest
 
 # An assertion that fails in a contract, or in a world, is to show what was compared, as one in a test does.
 pytest.register_assert_rewrite("tests.contracts", "tests.worlds")
+
+# Two processes of tests with two threads each would compute more slowly; PyTorch reads it when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Runs write and remove thousands of small files, which take a disk a minute or two and memory none.
+with suppress(OSError):
+    if shutil.disk_usage("/dev/shm").free > 4e9:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +401,7 @@ def _hint(close: Sequence[str]) -> str:
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
+@cache  # a command line loads its configuration a few times, the tests a thousand
 def _parameters(thing: Callable[..., Any]) -> list[str]:
     """Return what can be bound; a class that hands on what it does not know takes its bases' parameters too."""
     kinds = thing.__mro__[:-1] if isinstance(thing, type) else ()

@@ -25,6 +25,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib import import_module
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -139,6 +140,9 @@ class _Configurables:
             name: known_to_gin(f"agents.{name}") or known_to_gin(f"async_wrappers.{name}") for name in known
         }
         self._names = {id(thing): name for things in (self._known, self._things) for name, thing in things.items()}
+        # A search asks for the same things again and again.
+        self.family, self.defaults = cache(self._family), cache(self._defaults)
+        self._values_named = cache(_values_named)
 
     def __contains__(self, name: str) -> bool:
         return name in self._things
@@ -151,13 +155,13 @@ class _Configurables:
         """Return the name of what a gin reference means; None where it is not this project's."""
         return self.name_of(known_to_gin(selector))
 
-    def family(self, name: str) -> list[str]:
+    def _family(self, name: str) -> list[str]:
         """Return a class and its bases that are configurable too, the class first; a function alone."""
         thing = self._things[name]
         classes = thing.__mro__ if isinstance(thing, type) else ()
         return list(dict.fromkeys([name, *filter(None, map(self.name_of, classes))]))
 
-    def defaults(self, name: str) -> dict[str, Any]:
+    def _defaults(self, name: str) -> dict[str, Any]:
         """Return the defaults that a function, or a class's own constructor, has for its parameters."""
         thing = self._things[name]
         if isinstance(thing, type):
@@ -185,7 +189,7 @@ class _Configurables:
             if id(function) in seen:
                 continue
             seen.add(id(function))
-            for value in inspect.getclosurevars(function).globals.values():
+            for value in self._values_named(function):
                 for each in leaves(_entries(value, choices)):
                     # Our code takes Gymnasium's own class, gin's reference a subclass, which alone reads bindings.
                     if getattr(each, "__module__", "").partition(".")[0] == "gymnasium":
@@ -240,6 +244,11 @@ class ByName:
         if function is None:
             raise ValueError(f"gin must know @{self.__name__}: import async_wrappers.agents.configurables")
         return function(*args, **kwargs)
+
+
+def _values_named(function: Any) -> list[Any]:
+    """Return the globals that the code of a function names."""
+    return list(inspect.getclosurevars(function).globals.values())
 
 
 def _entries(value: Any, choices: Mapping[str, set[str]]) -> Any:
@@ -311,12 +320,16 @@ class _Graph:
 
     def _why_unreached(self, owner: str) -> str:
         for function, parameter in CHOICES:
-            others = self._search([function], (function, parameter))
-            if function in self._reached and owner in self._with_bases(others):
+            if function in self._reached and owner in self._reached_by_others[function, parameter]:
                 value = next(iter(self._values(function, parameter)), None)
                 key = f"{function}.{parameter}"
                 return f"{key} is {value!r}: leave it out, or bind {key} to what reads it"
         return f"nothing that is made refers to it: name @{owner} where it is used, or leave it out"
+
+    @cached_property
+    def _reached_by_others(self) -> dict[tuple[str, str], set[str]]:
+        """What the entries of each table reach together."""
+        return {choice: self._with_bases(self._search([choice[0]], choice)) for choice in CHOICES}
 
     def _is_used(self, macro: str) -> bool:
         # A text may hold a binding that is parsed later: the axes of a sweep.

@@ -141,9 +141,16 @@ def in_a_process(place: Path, *words: str) -> Done:
     return Done(process.returncode, out, err)
 
 
-def in_a_fork(place: Path, *words: str) -> Done:
-    """Run train.py in a fork of this process, which has imported its libraries, to its end."""
-    return Done(*forks.run_script(SCRIPT, place, words, _variables(place)))
+def in_a_fork(place: Path, *words: str, descriptors: int | None = None, **variables: str) -> Done:
+    """Run train.py in a fork of this process, which has imported its libraries, to its end.
+
+    Args:
+        place: The working directory.
+        words: The command line.
+        descriptors: How many it may open; None leaves the limit.
+        variables: Further ones of its environment.
+    """
+    return Done(*forks.run_script(SCRIPT, place, words, {**_variables(place), **variables}, descriptors))
 
 
 def _variables(place: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import resource
 import runpy
 import subprocess
 import sys
@@ -38,7 +39,9 @@ def _begin(stdin: int, stdout: int, stderr: int, variables: Mapping[str, str], k
         os.closerange(first, number)
         first = number + 1
     os.closerange(first, os.sysconf("SC_OPEN_MAX"))
-    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
+    encoding, _, errors = variables.get("PYTHONIOENCODING", "").partition(":")
+    sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w", 1, encoding or None, errors or None)
+    sys.stderr = os.fdopen(2, "w", 1, encoding or None, "backslashreplace")
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:0] = variables.get("PYTHONPATH", "").split(os.pathsep)
@@ -110,14 +113,26 @@ def fork_trials() -> Iterator[None]:
     TrialProcess.__bases__ = bases
 
 
-def run_script(script: Path, place: Path, words: tuple[str, ...], variables: Mapping[str, str]) -> tuple[int, str, str]:
-    """Run a script in a fork to its end, and return its exit code and what it printed."""
+def run_script(
+    script: Path, place: Path, words: tuple[str, ...], variables: Mapping[str, str], descriptors: int | None = None
+) -> tuple[int, str, str]:
+    """Run a script in a fork to its end, and return its exit code and what it printed.
+
+    Args:
+        script: Its path.
+        place: Its working directory.
+        words: Its arguments.
+        variables: Its environment.
+        descriptors: How many it may open; None leaves the limit.
+    """
     _import_libraries()
     with open(os.devnull) as nothing, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
 
         def run() -> None:
             os.chdir(place)
             _begin(nothing.fileno(), out.fileno(), err.fileno(), variables, ())
+            if descriptors is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
             sys.argv = [str(script), *words]
             runpy.run_path(str(script), run_name="__main__")
 

@@ -37,7 +37,7 @@ def one_sentence(done: Done) -> str:
 
 
 def test_too_few_descriptors_for_processes(place: Path) -> None:
-    done = limited(place, "ulimit -n 40", "--base_dir", "run", "--gin_files", "mine.gin", *bound(*MANY))
+    done = fork(place, "--base_dir", "run", "--gin_files", "mine.gin", *bound(*MANY), descriptors=24)
     assert done.code == 1, done.err
     assert re.fullmatch(
         r"process \d of ProcessEnvs cannot start \(Too many open files\): raise the limit of open files \(ulimit -n\), "
@@ -84,7 +84,7 @@ def test_a_directory_that_is_a_dangling_link(below: str, place: Path) -> None:
 def test_a_name_that_the_output_cannot_encode(place: Path) -> None:
     quick = bound("Runner.num_iterations = 1", "Runner.report_episodes = 0")
     words = ("--base_dir", "données", "--gin_files", "mine.gin", *quick)
-    done = limited(place, "export PYTHONIOENCODING=ascii:strict", *words)
+    done = fork(place, *words, PYTHONIOENCODING="ascii:strict")
     assert (done.code, "Traceback" in done.err) == (0, False), done.err
     assert done.out.startswith("base_dir: donn\\xe9es\n")
     assert (place / "données" / "config.gin").is_file()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from async_wrappers.agents.experiment.gin_text import places_in
-from tests.worlds.command_line import ROOT, call, in_a_process, iterations, place, refused, start
+from tests.worlds.command_line import ROOT, call, in_a_fork, in_a_process, iterations, place, refused, start
 
 __all__ = ["call", "place"]
 
@@ -81,25 +81,31 @@ def test_a_run_remembers_where_its_module_was(place: Path, elsewhere: Path, call
 
 def test_a_notebook_loads_the_agent_from_anywhere(place: Path, elsewhere: Path, call: Any) -> None:
     begin(place, call)
-    code = "from async_wrappers.agents.load import load_agent\nload_agent('run', {0})\nprint('loaded')"
-    arguments = {f"['import {module_of(place)}']": 0, "trust=True": 0, "['RealtimeDelay.delay = 1']": 1}
-    for given, expected in arguments.items():
-        words = [sys.executable, "-c", code.format(given)]
-        done = subprocess.run(words, cwd=elsewhere, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-        assert done.returncode == expected, done.stderr
-        assert ("loaded" in done.stdout) == (not expected)
+    # Three notebooks, of which each is a fork of one that has imported the package.
+    code = """
+import os
+from async_wrappers.agents.load import load_agent
+for given in ({{"gin_bindings": ["import {0}"]}}, {{"trust": True}}, {{"gin_bindings": ["RealtimeDelay.delay = 1"]}}):
+    if os.fork() == 0:
+        load_agent("run", **given)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+    words = [sys.executable, "-c", code.format(module_of(place))]
+    done = subprocess.run(words, cwd=elsewhere, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.stdout.split() == ["0", "0", "1"], done.stderr
 
 
 def test_a_sweep_and_its_trials_find_the_module(place: Path, elsewhere: Path) -> None:
     words = ("--gin_files", str(place / "mine.gin"), *SHORT, "--gin_bindings", "Runner.report_episodes = 1")
     grid = ("--grid", "RealtimeDelay.delay = 2", "--seeds", "1", "--jobs", "1")
-    done = in_a_process(elsewhere, "sweep", "--base_dir", "sweep", *words, *grid)
+    done = in_a_fork(elsewhere, "sweep", "--base_dir", "sweep", *words, *grid)  # its trials are new interpreters
     assert done.code == 0, done.err + done.out
     assert len([*(elsewhere / "sweep" / "trials").glob("*/result.json")]) == 1
     (elsewhere / "further").mkdir()
     for result in (elsewhere / "sweep" / "trials").glob("*/result.json"):
         result.unlink()
-    goes_on = in_a_process(elsewhere / "further", "sweep", "--base_dir", "../sweep", "--trust", "--jobs", "1")
+    goes_on = in_a_fork(elsewhere / "further", "sweep", "--base_dir", "../sweep", "--trust", "--jobs", "1")
     assert goes_on.code == 0, goes_on.err + goes_on.out
 
 
