@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from operator import attrgetter
 
 import gymnasium as gym
 
-from async_wrappers.agents.cli.flags import Parser
+from async_wrappers.agents.cli.flags import Parser, first_line
 from async_wrappers.agents.experiment.config import find_gin_files
 from async_wrappers.agents.experiment.gin_text import PACKAGE
 from async_wrappers.agents.registry import AGENTS, BASELINES
@@ -70,16 +70,12 @@ def _others(registered: Mapping[str, gym.envs.registration.EnvSpec]) -> tuple[li
     """Return the ids that can be made here, and the others by what they miss."""
     usable: list[str] = []
     missing: dict[str, list[str]] = {}
-    for name in sorted(name for name, spec in registered.items() if not _is_atari(spec)):
+    for name in sorted(name for name, spec in registered.items() if not str(spec.entry_point).startswith("ale_py")):
         if reason := _missing(registered[name]):
             missing.setdefault(reason, []).append(name)
         else:
             usable.append(name)
     return usable, missing
-
-
-def _is_atari(spec: gym.envs.registration.EnvSpec) -> bool:
-    return str(spec.entry_point).startswith("ale_py")
 
 
 def _missing(spec: gym.envs.registration.EnvSpec) -> str:
@@ -94,11 +90,7 @@ def _missing(spec: gym.envs.registration.EnvSpec) -> str:
             warnings.simplefilter("ignore")
             gym.make(spec.id).close()
     except (gym.error.Error, ImportError, OSError, ValueError) as error:
-        return _one_line(str(error).splitlines())
+        return first_line(error)
     finally:
         gym.logger.min_level = level
     return ""
-
-
-def _one_line(lines: Iterable[str]) -> str:
-    return next(filter(None, map(str.strip, lines)), "it cannot be made")

@@ -34,10 +34,7 @@ def distillation(q_teacher: Tensor, q: Tensor, temperature: float) -> Tensor:
     Raises:
         ValueError: the shapes differ, or the temperature is not above 0.
     """
-    labels, known = _labels(q_teacher, q, temperature)
-    log_teacher = (labels / temperature).log_softmax(dim=1)
-    log_student = (q / temperature).log_softmax(dim=1)
-    return (log_teacher.exp() * (log_teacher - log_student)).sum(dim=1) * known
+    return policy_distillation(q_teacher, q / temperature, temperature)
 
 
 def policy_distillation(q_teacher: Tensor, logits: Tensor, temperature: float) -> Tensor:

@@ -8,6 +8,8 @@ directory. So the same call, given again after any interruption, does what is le
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -31,18 +33,10 @@ from async_wrappers.agents.sweep.results import (
     write_results,
     write_to_trackers,
 )
-from async_wrappers.agents.sweep.trial import (
-    FAILURE,
-    RESULT,
-    OnChange,
-    TrialFunction,
-    forget_replay,
-    run_pool,
-    trial_status,
-)
+from async_wrappers.agents.sweep.trial import FAILURE, RESULT, OnChange, TrialFunction, run_pool, trial_status
 from async_wrappers.extras import extra
 
-__all__ = ["estimated_seconds", "run_sweep", "sweep"]
+__all__ = ["estimated_seconds", "forget_replay", "run_sweep", "sweep"]
 
 
 def sweep(
@@ -220,6 +214,22 @@ def _forget_replays(directories: Iterable[Path]) -> None:
     for directory in directories:
         if trial_status(directory) == "finished":
             forget_replay(directory)
+
+
+def forget_replay(base_dir: Path) -> None:
+    """Leave of a finished run's checkpoints only the newest iteration's file, with weights and counts.
+
+    The run can then be evaluated, and another begin with its weights; it cannot itself go on. Where no iteration's
+    checkpoint is complete, as in the directory of a trial in Python that keeps files of its own there, all stay.
+    """
+    directory = base_dir / "checkpoints"
+    complete = [re.fullmatch(r"sentinel_checkpoint_complete\.(\d+)", path.name) for path in directory.glob("*")]
+    newest = max((int(name[1]) for name in complete if name), default=None)
+    if newest is None:
+        return
+    for path in directory.glob("*"):
+        if path.name not in (f"ckpt.{newest}", f"sentinel_checkpoint_complete.{newest}"):
+            path.unlink() if path.is_file() else shutil.rmtree(path)
 
 
 def estimated_seconds(base_dir: Path, trials: int, jobs: int | None, trial_seconds: float | None) -> float | None:

@@ -17,9 +17,7 @@ import json
 import numbers
 import os
 import pickle
-import re
 import runpy
-import shutil
 import signal
 import statistics
 import subprocess
@@ -43,7 +41,6 @@ __all__ = [
     "OnChange",
     "TrialFunction",
     "TrialProcess",
-    "forget_replay",
     "main",
     "python_path",
     "record_failure",
@@ -82,22 +79,6 @@ def trial_status(directory: Path) -> str:
     if (directory / RESULT).is_file():
         return "finished"
     return "failed" if (directory / FAILURE).is_file() else "waiting"
-
-
-def forget_replay(base_dir: Path) -> None:
-    """Leave of a finished run's checkpoints only the newest iteration's file, with weights and counts.
-
-    The run can then be evaluated, and another begin with its weights; it cannot itself go on. Where no iteration's
-    checkpoint is complete, as in the directory of a trial in Python that keeps files of its own there, all stay.
-    """
-    directory = base_dir / "checkpoints"
-    complete = [re.fullmatch(r"sentinel_checkpoint_complete\.(\d+)", path.name) for path in directory.glob("*")]
-    newest = max((int(name[1]) for name in complete if name), default=None)
-    if newest is None:
-        return
-    for path in directory.glob("*"):
-        if path.name not in (f"ckpt.{newest}", f"sentinel_checkpoint_complete.{newest}"):
-            path.unlink() if path.is_file() else shutil.rmtree(path)
 
 
 # What runs.

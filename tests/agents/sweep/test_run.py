@@ -21,8 +21,7 @@ from async_wrappers.agents.experiment.config import ConfigError
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.sweep.plan import Sweep, read_plan
 from async_wrappers.agents.sweep.results import read_rows
-from async_wrappers.agents.sweep.run import estimated_seconds, sweep
-from async_wrappers.agents.sweep.trial import forget_replay
+from async_wrappers.agents.sweep.run import estimated_seconds, forget_replay, sweep
 from tests.worlds.forks import fork_trials
 from tests.worlds.sweeps import GRID, facts, play, play_and_count, play_but_fail_at_8
 
