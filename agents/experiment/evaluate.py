@@ -70,7 +70,8 @@ def words_of_equal_episodes(episodes: int, different: int | None, agent: str = "
 class Statistic(Protocol):
     """A number that sums up scores along an axis."""
 
-    def __call__(self, scores: npt.ArrayLike, axis: int = -1) -> Any: ...
+    def __call__(self, scores: npt.ArrayLike, axis: int = -1) -> Any:
+        """Return the number, or an array of them, one for each other index."""
 
 
 def interquartile_mean(scores: npt.ArrayLike, axis: int = -1) -> Any:

@@ -360,6 +360,7 @@ class Forecaster:
 
     @property
     def mean_rule(self) -> int:
+        """Workers by the mean: as many as there are frames in a mean latency, at least one."""
         return max(1, self.clock.frame_at(nanoseconds(self.latency.mean)))
 
     def rules(self) -> Iterator[Forecast]:
@@ -411,6 +412,7 @@ class Forecaster:
     def forecast(
         self, rule: str, workers: int, stagger: Any, playout: str = PLAYOUTS[0], slot: str | None = None
     ) -> Forecast:
+        """Simulate so many workers under a strategy, and return what the policy would get."""
         schedule = SimulatedSchedule(self.latency, workers, self.clock.fps, stagger, playout, slot, self.seed)
         steps, seen = enumerate(schedule.steps()), _Effects()
         seen.note(islice(steps, self.settle))

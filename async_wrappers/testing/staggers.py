@@ -82,6 +82,7 @@ def played(draw: st.DrawFn, fps: Any) -> list[int]:
 
 @st.composite
 def workshops(draw: st.DrawFn) -> Workshop:
+    """Draw a frame rate, one to six workers, and the latencies of their inferences."""
     fps = draw(RATES)
     return Workshop(Played(draw(played(fps))), draw(st.integers(1, 6)), fps)
 
