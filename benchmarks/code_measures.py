@@ -16,6 +16,7 @@ Source is all Python but tests, benchmarks, examples and docs. What the rows mea
   circles from the interpreter, and those for type checking hide more, so each is counted with one kind more.
 - A private name begins with one underscore and is imported, or read as ``module._name``, in a file that does not define
   it. Of tests the private attributes are counted that they read, ``anything._name``, but those of `self` and `cls`.
+  Documented names are not private: ``_replace`` and the like of named tuples, ``os._exit``, ``_repr_html_``.
 """
 
 from __future__ import annotations
@@ -328,9 +329,13 @@ def _import_statements(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.Impo
     yield from walk(tree, MODULE)
 
 
+# Of named tuples, of a process that ends at once, and of what a notebook shows.
+DOCUMENTED = ("_", "_asdict", "_exit", "_fields", "_make", "_replace", "_repr_html_")
+
+
 def is_private(name: str) -> bool:
-    """Return whether a name begins with an underscore and is not one of Python's own."""
-    return name.startswith("_") and not name.startswith("__") and name != "_"
+    """Return whether a name begins with an underscore and is none that Python or a notebook documents."""
+    return name.startswith("_") and not name.startswith("__") and name not in DOCUMENTED
 
 
 def reachable(graph: Mapping[str, Iterable[str]], start: str) -> set[str]:

@@ -350,9 +350,13 @@ class TestUpdates:
             learning_rate_power=2.0,
             learning_rate_end=0.25,
         )
-        update, group = agent.learner.update, agent.learner._optimizer.param_groups[0]
-        first, rates = group["lr"], list[float]()
-        agent.learner.update = lambda: [update(), rates.append(group["lr"])][0]  # type: ignore[method-assign, func-returns-value, assign, return-value]
+        update = agent.learner.update
+
+        def rate() -> float:
+            return float(agent.learner.state_dict()["optimizer"]["param_groups"][0]["lr"])
+
+        first, rates = rate(), list[float]()
+        agent.learner.update = lambda: [update(), rates.append(rate())][0]  # type: ignore[method-assign, func-returns-value, assign, return-value]
         play(agent, env, range(1))
         expected = [first * (0.25 + 0.75 * (1 - min(done, 20) / 20) ** 2) for done in range(len(rates))]
         assert rates == pytest.approx(expected, rel=1e-12) and len(rates) > 40

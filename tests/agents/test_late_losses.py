@@ -119,7 +119,7 @@ def test_without_momentum_it_moves_nothing() -> None:
     before = deepcopy(learner.state_dict())
     spoil(learner)
     learner.update()
-    assert_identical(learner._state()["network"], before["network"])
+    assert_identical(learner.network.state_dict(), before["network"])
 
 
 def test_weights_that_are_not_finite_are_not_saved() -> None:

@@ -134,11 +134,7 @@ def batch_of(learner: Any, kind: Any) -> dict[str, Any]:
         batches = [learner.tensors(batch) for batch in learner.drawn]
         names = ("observation", "action", "reward", "discount", "mask", "first", "previous_action", "previous_reward")
         return {name: torch.cat([batch[name] for batch in batches], dim=1) for name in names}
-    if kind is R2D2:
-        ring = learner.replay._storage
-        return learner.tensors(ring.assemble(np.arange(ring.head)))
-    storage = learner.replay._storage
-    return learner.tensors(storage.assemble(np.flatnonzero(storage.steps)))
+    return learner.tensors(learner.replay.transitions(learner.replay.valid_slots()))
 
 
 SHORT, SLOTS = {"latency": 0.025, "workers": 3}, {"latency": 0.035, "workers": 2, "slot": 2}

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.worlds.command_line import ROOT, Done, in_a_fork, in_a_process, iterations, refused
+from tests.worlds.command_line import ROOT, Done, in_a_fork, iterations, refused
 from tests.worlds.forks import fork_trials
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -29,8 +28,8 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def done(place: Path, *words: str, run: Callable[..., Done] = in_a_fork) -> Done:
-    finished = run(place, *words)
+def done(place: Path, *words: str) -> Done:
+    finished = in_a_fork(place, *words)
     assert finished.code == 0, finished.err
     return finished
 
@@ -45,7 +44,7 @@ def test_it_is_short() -> None:
 
 
 def test_it_is_trained_and_evaluated_by_a_gin_file(place: Path) -> None:
-    done(place, "--base_dir", "run", "--gin_files", "table_q.gin", run=in_a_process)
+    done(place, "--base_dir", "run", "--gin_files", "table_q.gin")
     assert table(place / "run").any()
     done(place, "evaluate", "--base_dir", "run", "--gin_bindings", "import table_q", "--episodes", "2")
     returns = json.loads((place / "run" / "evaluation.json").read_text())["returns"]

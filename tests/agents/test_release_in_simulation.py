@@ -120,8 +120,8 @@ def test_sequences_hold_what_the_policy_was_given_at_release(kind: Any, delay: d
     drawn = watch(agent.learner)
     decisions = iter(lived(agent, env, range(25)))
     if kind is R2D2:  # it draws by chance: all that its ring holds, oldest first
-        ring: Any = agent.learner.replay._storage
-        drawn = [ring.assemble(np.array([position])) for position in range(ring.head)]
+        replay = agent.learner.replay
+        drawn = [replay.transitions(replay.valid_slots()[[place]]) for place in range(len(replay))]
     compared = 0
     for sequence in drawn:
         state = torch.from_numpy(sequence["state"])

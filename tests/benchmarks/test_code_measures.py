@@ -167,7 +167,7 @@ def test_tests_show_the_private_attributes_that_they_read_and_the_tests_that_the
         a="class A:\n    def f(self): return self._x\n",
         tests__worlds="",
         tests__test_a="from tests import worlds\nclass TestA:\n    def test(self, a): return a._x, a.b._y, self._z\n",
-        tests__test_b="from tests.test_a import TestA\nimport test_a\n",
+        tests__test_b="from tests.test_a import TestA\nimport test_a\na = a._replace(b=a._fields)\n",
     )
     assert len(house.private_attributes(house.tests)) == 2
     assert house.tests_importing_tests() == ["tests/test_b.py tests.test_a"]

@@ -69,6 +69,12 @@ def make_agent(member: str | type[DQN], environment: gym.Env[Any, Any], **argume
     return TurnBasedAgent.playing(kind, environment, **hyperparameters(member, **arguments))
 
 
+def selector_values(replay: Any) -> dict[int, float]:
+    """Return what a replay of one log draws each entry by, by its slot."""
+    state = replay.state_dict()
+    return {slot: state["snapshot"]["value"][slot - state["first"]] for slot in replay.valid_slots().tolist()}
+
+
 def make_spec(member: str, env: gym.Env[Any, Any], **arguments: Any) -> DQN:
     kind = AGENTS[member.split(",")[0]]
     assert issubclass(kind, DQN)

@@ -10,17 +10,23 @@ import gin
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
+import torch
+from gymnasium.spaces import Box, Discrete
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.runner import Runner
-from async_wrappers.agents.reincarnation.student import VIEW, Phase, ReincarnatedAgent
+from async_wrappers.agents.reincarnation.qdagger import QDaggerDQN
+from async_wrappers.agents.reincarnation.student import LABEL, VIEW, Phase, ReincarnatedAgent
+from async_wrappers.agents.value_based.dqn import DQN
 from tests.worlds.agents import hyperparameters
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin
 
+SPACES = Box(-np.inf, np.inf, (3,), np.float32), Discrete(3)
+RNG = np.random.default_rng(0)
 MODULES = (async_wrappers.agents.configurables, async_wrappers.configurables)
 QUICK = (
     *(f"import {module.__name__}" for module in MODULES),
@@ -108,3 +114,19 @@ def students_runner(base_dir: Path, teacher: Path, *bindings: str, gin_file: str
     )
     load_gin(f"configs/reincarnation/{gin_file}.gin", bindings=[*QUICK, *bound, *bindings])
     return create_runner(base_dir)
+
+
+def make_spec(kind: type[DQN] = QDaggerDQN, **arguments: Any) -> Any:
+    return kind(*SPACES, **hyperparameters(kind, **arguments))
+
+
+def batch_of(rows: int = 4) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "observation": torch.randn(rows, 1, 3, generator=generator),
+        "next_observation": torch.randn(rows, 1, 3, generator=generator),
+        "action": torch.tensor([0, 1, 2, 0][:rows]),
+        "reward": torch.tensor([1.0, 0.0, -1.0, 2.0][:rows]),
+        "discount": torch.tensor([0.9, 0.9, 0.0, 0.9][:rows]),
+        "extras": {LABEL: torch.randn(rows, 3, generator=generator)},
+    }

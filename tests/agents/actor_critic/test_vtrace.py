@@ -230,7 +230,7 @@ def test_with_weights_that_do_not_change_the_ratio_is_1() -> None:
 
 
 def test_actions_are_drawn_as_often_as_the_policy_says_and_the_likeliest_in_evaluation() -> None:
-    env = DriftingEnv(lengths=[4000], noop=True)
+    env = DriftingEnv(lengths=[1500], noop=True)
     agent = TurnBasedAgent.playing(VTrace, env, **hyperparameters(network=without_memory, unroll_length=9000))
     bias = torch.tensor([0.1, 0.6, 0.3]).log()
     with torch.no_grad():
@@ -250,7 +250,7 @@ def test_the_learning_rate_falls_to_0() -> None:
     learner: Any = agent.learner
     rounds(agent, envs, 30)
     done = learner.updates
-    assert learner._optimizer.param_groups[0]["lr"] == pytest.approx(0.02 * (1 - (done - 1) / 40))
+    assert learner.state_dict()["optimizer"]["param_groups"][0]["lr"] == pytest.approx(0.02 * (1 - (done - 1) / 40))
     before = {name: weight.clone() for name, weight in learner.network.state_dict().items()}
     learner.updates = 40
     learner.replay.load_state_dict(_waiting(learner))
@@ -264,7 +264,7 @@ def test_the_learning_rate_falls_as_a_polynomial() -> None:
     rounds(agent, envs, 30)
     share = 0.1 + 0.9 * (1 - (learner.updates - 1) / 40) ** 2
     assert 1 < learner.updates < 40
-    assert learner._optimizer.param_groups[0]["lr"] == pytest.approx(0.02 * share)
+    assert learner.state_dict()["optimizer"]["param_groups"][0]["lr"] == pytest.approx(0.02 * share)
 
 
 def _waiting(learner: Any) -> dict[str, Any]:
@@ -404,7 +404,7 @@ def make(base_dir: Path, *bindings: str, name: str = "cartpole_no_velocity") -> 
 
 
 def state(runner: VectorRunner) -> dict[str, Any]:
-    agent = runner._agent
+    agent = runner.agent
     learner: Learner = agent.learner
     lines = [timeless(line) for line in read_iterations(runner.base_dir)]
     return {
@@ -440,12 +440,12 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tu
     make(tmp_path / "parts", "Runner.num_iterations = 2", *bindings).run_experiment()
     resumed = make(tmp_path / "parts", "Runner.num_iterations = 4", *bindings)
     assert resumed.resume() and resumed.start_iteration == 2
-    before = resumed._agent.learner.state_dict()["network"]
+    before = resumed.agent.learner.state_dict()["network"]
     before = {name: weight.clone() for name, weight in before.items()}
     resumed.run_experiment()
     assert whole.agent.updates > 20
     assert_identical(state(resumed), state(whole))
-    assert differs(before, whole._agent.learner.state_dict()["network"])
+    assert differs(before, whole.agent.learner.state_dict()["network"])
 
 
 def test_one_environment_is_the_turn_based_run(tmp_path: Path) -> None:
@@ -466,7 +466,7 @@ def test_what_was_trained_plays_alike_one_environment_at_a_time(tmp_path: Path) 
     runner.run_experiment()
     trained = runner.trained_agent()
     assert isinstance(trained, TurnBasedAgent)
-    assert_identical(trained.learner.state_dict()["network"], runner._agent.learner.state_dict()["network"])
+    assert_identical(trained.learner.state_dict()["network"], runner.agent.learner.state_dict()["network"])
     assert len(runner.evaluation(trained, 3)) == 3
 
 
@@ -484,17 +484,17 @@ def test_a_run_begins_warm_under_new_settings(tmp_path: Path) -> None:
     warm = make(tmp_path / "warm", *new, "Runner.initial_optimizer = True")
     before, cold = (make(tmp_path / name, *new) for name in ("before", "cold"))
     assert not warm.resume() and not cold.resume()
-    learners = [runner._agent.learner for runner in (make(tmp_path / "old", "Runner.num_iterations = 2"), warm, cold)]
+    learners = [runner.agent.learner for runner in (make(tmp_path / "old", "Runner.num_iterations = 2"), warm, cold)]
     there = torch.load(tmp_path / "old" / "checkpoints" / "ckpt.1", weights_only=True)["agent"]["learner"]
     for learner in learners[1:]:
         assert_identical(dict(learner.state_dict()["network"]), dict(there["network"]))
         assert learner.updates == 0 and len(learner.replay) == 0
         assert learner.state_dict()["optimizer"]["param_groups"][0]["lr"] == 0.125
-    assert differs(dict(before._agent.learner.state_dict()["network"]), dict(there["network"]))
+    assert differs(dict(before.agent.learner.state_dict()["network"]), dict(there["network"]))
     assert_identical(learners[1].state_dict()["optimizer"]["state"], there["optimizer"]["state"])
     assert not learners[2].state_dict()["optimizer"]["state"]
     warm.run_experiment()
-    assert warm._agent.updates > 0
+    assert warm.agent.updates > 0
     with pytest.raises(ValueError, match=r"does not fit this agent \(network: .* there, .* here\)"):
         make(tmp_path / "gru", *old, "create_actor_critic.core = 'gru'").resume()
 

@@ -36,8 +36,8 @@ def test_dqn_has_the_settings_and_the_network_of_minatars_authors(tmp_path: Path
     load_gin("configs/minatar/dqn.gin", bindings=[*SHORT, "DQNAgent.replay_capacity = 100"])
     agent: Any = create_runner(tmp_path).agent
     assert count_parameters(agent.learner.network) == 16 * (4 * 9 + 1) + 128 * (1024 + 1) + 3 * (128 + 1)
-    (group,) = agent.learner._optimizer.param_groups
-    assert isinstance(agent.learner._optimizer, torch.optim.RMSprop)
+    (group,) = agent.learner.state_dict()["optimizer"]["param_groups"]
+    assert agent.learner.optimizer_name == "RMSprop"
     assert {name: group[name] for name in ("lr", "alpha", "eps", "centered")} == {
         "lr": 0.00025,
         "alpha": 0.95,

@@ -24,11 +24,22 @@ from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.policy import Decision
-from tests.agents.reincarnation.test_student import RNG, SPACES, StudentContract, batch_of, make_spec
 from tests.contracts.agent_contract import WORLDS, World, play
+from tests.contracts.student_contract import StudentContract
+from tests.worlds.agents import selector_values
 from tests.worlds.experiments import state
 from tests.worlds.plain_data import assert_identical
-from tests.worlds.teachers import ScriptedTeacher, TaughtEnv, make_student, students_runner, teachers_run
+from tests.worlds.teachers import (
+    RNG,
+    SPACES,
+    ScriptedTeacher,
+    TaughtEnv,
+    batch_of,
+    make_spec,
+    make_student,
+    students_runner,
+    teachers_run,
+)
 
 
 class UnderDelay(StudentContract):
@@ -175,8 +186,7 @@ def test_rows_of_a_rehearsal_give_their_priorities_to_the_replay_that_they_come_
         priorities = np.arange(16) + 2.0 * number + 0.5
         rehearsal.set_priorities(batch["index"], priorities)
         expected |= dict(zip((-1 - batch["index"][of_teacher]).tolist(), priorities[of_teacher].tolist(), strict=True))
-    leaves = teachers._selector._tree.leaves
-    assert {slot: leaves[slot] for slot in expected} == expected
+    assert selector_values(teachers) == expected
 
 
 def test_a_student_rehearses_online_and_keeps_the_teachers_replay() -> None:

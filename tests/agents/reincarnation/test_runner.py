@@ -16,6 +16,7 @@ import torch
 from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
+from async_wrappers.agents.experiment.checkpoint import Checkpointer
 from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Length
@@ -264,7 +265,9 @@ def test_the_teacher_is_evaluated_once(teacher_dir: Path, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("collects", [50, 0])
-def test_a_run_resumes_bit_for_bit_in_each_phase(collects: int, teacher_dir: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_bit_for_bit_in_each_phase(
+    collects: int, teacher_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bindings = (
         f"RunnerWithTeacher.teacher_steps = {collects}",
         "Runner.num_iterations = 2",
@@ -272,15 +275,17 @@ def test_a_run_resumes_bit_for_bit_in_each_phase(collects: int, teacher_dir: Pat
     )
     whole = students_runner(tmp_path / "whole", teacher_dir, *bindings)
     states = []
-    save = whole._save
+    save = Checkpointer.save
 
-    def noted(iteration: int) -> None:
-        save(iteration)
+    def noted(self: Checkpointer, iteration: int, *arguments: Any) -> set[int]:
+        kept = save(self, iteration, *arguments)
         shutil.copytree(whole.base_dir / "checkpoints", tmp_path / f"after {iteration}" / "checkpoints")
         states.append(iteration)
+        return kept
 
-    whole._save = noted
-    whole.run_experiment()
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpointer, "save", noted)
+        whole.run_experiment()
     assert len(states) == whole.num_iterations
     for iteration in states[:-1]:
         directory = tmp_path / f"after {iteration}"

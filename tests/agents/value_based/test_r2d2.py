@@ -25,6 +25,7 @@ from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
+from tests.worlds.agents import selector_values
 from tests.worlds.dict_env import DictEnv
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.experiments import load_gin, timeless
@@ -204,7 +205,7 @@ def test_sequences_enter_with_the_priority_that_the_learner_would_give_them(netw
     batch = learner.tensors(replay.transitions(slots))
     learnt = spec.loss(Networks(learner.network, learner.target), batch, np.random.default_rng(0)).priority
     assert learnt is not None
-    entered = replay._selector._tree.leaves[slots % replay.facts()["capacity"]]  # type: ignore[attr-defined]
+    entered = np.array([*selector_values(replay).values()])
     assert len(slots) > 80 and np.ptp(entered) > 0
     agree = np.isclose(np.power(entered, 1 / 0.9), learnt.numpy(), rtol=1e-3)
     assert agree.mean() > 0.9  # the others end with an episode: their last value is not that of a decision
@@ -215,8 +216,7 @@ def test_an_actor_that_gives_no_values_lets_sequences_enter_with_the_largest_pri
     agent = TurnBasedAgent.playing(R2D2, env, **hyperparameters(actor_priorities=True, min_replay_history=10_000))
     play(agent, env, range(12))
     replay = agent.learner.replay
-    entered = replay._selector._tree.leaves[replay.valid_slots()]
-    assert len(replay) > 5 and set(entered.tolist()) == {1.0}
+    assert len(replay) > 5 and {*selector_values(replay).values()} == {1.0}
 
 
 def test_each_environment_has_its_own_epsilon() -> None:
@@ -252,12 +252,12 @@ def make(base_dir: Path, *bindings: str) -> Any:
 
 
 def state(runner: Any) -> dict[str, Any]:
-    learner = runner._agent.learner
+    learner = runner.agent.learner
     lines = [timeless(line) for line in read_iterations(runner.base_dir)]
     return {
         "learner": learner.state_dict(),
         "replay": learner.replay.state_dict(),
-        "rows": runner._agent.rows.state_dict(),
+        "rows": runner.agent.rows.state_dict(),
         "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
     }
 
@@ -292,11 +292,11 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, bindings: tu
     make(tmp_path / "parts", "Runner.num_iterations = 2", *bindings).run_experiment()
     resumed = make(tmp_path / "parts", "Runner.num_iterations = 4", *bindings)
     assert resumed.resume() and resumed.start_iteration == 2
-    before = {name: weight.clone() for name, weight in resumed._agent.learner.state_dict()["network"].items()}
+    before = {name: weight.clone() for name, weight in resumed.agent.learner.state_dict()["network"].items()}
     resumed.run_experiment()
     assert whole.agent.updates > 20
     assert_identical(state(resumed), state(whole))
-    assert differs(before, whole._agent.learner.state_dict()["network"])
+    assert differs(before, whole.agent.learner.state_dict()["network"])
 
 
 def test_a_priority_bound_to_dqn_is_refused_too() -> None:
