@@ -63,7 +63,7 @@ FEWER = {  # what makes a case affordable; the two numbers differ so that exchan
         "ImplicitQuantileAgent.num_tau_prime_samples = 8",
     ),
 }
-TIMES = ("per_second", "seconds", "time")
+TIMES = ("per_second", "seconds", "time", "ActRate", "AddRate", "SampleRate", "LearnRate")  # parts of names
 ADDED = {  # what reports tell since some version: no difference where the earlier commit does not tell it
     "actions_per_frame",
     "lag_updates",
@@ -583,7 +583,7 @@ def run(tree: Path, case: Case, directory: Path, recordings: Path) -> dict[str, 
         "updates": updates,
         "copies": copies,
         "arrays": arrays(directory / "checkpoints"),
-        "lines": [_without_times(line) for line in lines],
+        "lines": lines,
     }
 
 
@@ -627,8 +627,11 @@ def _write_whole(path: Path, text: str) -> None:
     unfinished.rename(path)
 
 
-def _without_times(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in line.items() if not any(word in name for word in TIMES)}
+def _without_times(value: Any) -> Any:
+    """Return statistics without times and rates, at any depth."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _without_times(each) for name, each in value.items() if not any(word in name for word in TIMES)}
 
 
 def arrays(checkpoints: Path) -> Counter[str]:
@@ -719,6 +722,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     found += [f"only before: {name}" for name in old_arrays - new_arrays]
     found += [f"only now: {name}" for name in new_arrays - old_arrays]
     for number, (before, now) in enumerate(zip(old.get("lines", []), new.get("lines", []), strict=False)):
+        before, now = _without_times(before), _without_times(now)
         for name in _changed(before, now):
             found.append(f"iteration {number}, {name}: {before.get(name)} before, {now.get(name)} now"[:300])
     if len(old.get("lines", [])) != len(new.get("lines", [])):

@@ -56,6 +56,16 @@ def test_what_only_one_result_holds_is_said(changed: dict[str, Any], said: list[
     assert differences(RESULT, {**RESULT, **changed}) == said
 
 
+def test_times_and_rates_are_no_difference_at_any_depth() -> None:
+    old, new = (
+        {"lines": [{"frames": 9, "train_seconds": time, "train_rates": {"ActRate": time, "PolicyLag": 0.5}}]}
+        for time in (1.0, 2.0)
+    )
+    assert differences(old, new) == []
+    new["lines"][0]["train_rates"]["PolicyLag"] = 0.0  # type: ignore[index]
+    assert differences(old, new) == ["iteration 0, train_rates: {'PolicyLag': 0.5} before, {'PolicyLag': 0.0} now"]
+
+
 def test_reports_that_scripts_printed_are_compared_by_name_in_both_directions() -> None:
     old, new = (
         {"printed": [["tickets", {"frames": 1, "late": 0}]]},
