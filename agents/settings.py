@@ -12,6 +12,7 @@ entry in the class's documentation, and the row on the reference page of gin par
 * `number`, `whole`, `flag`, `choice`, `factory`: settings of one kind. `setting`: any other one, with its own check.
 * `agent`: makes the constructor and the documentation of a class, and lets gin bind it by a name.
 * `settings`: for a class that only others inherit from, which has no name in gin.
+* `runner`: the same as `agent` for a runner of experiments, whose constructor takes a directory.
 * `part`: for a small object that an agent is given, such as a term of its loss.
 * `record`: for settings that travel together, which gin does not bind. `shared`: takes them from an agent.
 * `again`: a setting of another class, such as one of a base with another default.
@@ -30,6 +31,7 @@ import math
 import numbers
 import textwrap
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any, NamedTuple, TypeVar
 
 import attrs
@@ -39,6 +41,7 @@ import numpy as np
 __all__ = [
     "NOT_NEGATIVE",
     "POSITIVE",
+    "POSITIVE_FINITE",
     "SHARE",
     "WIDEST",
     "Range",
@@ -51,9 +54,11 @@ __all__ = [
     "number",
     "part",
     "record",
+    "runner",
     "setting",
     "settings",
     "shared",
+    "text",
     "whole",
 ]
 
@@ -79,6 +84,7 @@ class Range(NamedTuple):
 
 SHARE = Range("lie in [0, 1]", lambda value: 0 <= value <= 1)
 POSITIVE = Range("be > 0", lambda value: value > 0)
+POSITIVE_FINITE = Range("be > 0 and finite", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE = Range("be >= 0 and finite", lambda value: 0 <= value < math.inf)
 
 
@@ -179,6 +185,21 @@ def choice(default: str | None, meaning: str, *words: str, none: bool = False) -
     return setting(default, meaning, check, "" if told else f"It must be {allowed}.")
 
 
+def text(meaning: str, none: str) -> Any:
+    """Declare a text, or None by default.
+
+    Args:
+        meaning: As in `setting`.
+        none: What None stands for.
+    """
+
+    def check(name: str, value: Any) -> None:
+        if not isinstance(value, str | PathLike | None):
+            raise ValueError(f"{name} must be text, or None for {none}, got {value!r}")
+
+    return setting(None, meaning, check, f"None stands for {none}.")
+
+
 def factory(default: Callable[..., Any] | None, meaning: str, example: str) -> Any:
     """Declare a function or a class.
 
@@ -247,6 +268,38 @@ def agent(name: str, refuse: Callable[[str, Mapping[str, Any]], None] | None = N
     return decorate
 
 
+def runner(kind: Kind) -> Kind:
+    """Make a runner of a class: its constructor, its documentation, its name in gin.
+
+    The constructor takes `base_dir` and the settings that the class itself declares, and checks these first; those of
+    a base are bound to the base.
+    """
+    settings(kind)
+    own = [field for field in attrs.fields(kind) if field.name in vars(kind)["declared"]]
+    further: Callable[..., None] | None = vars(kind).get("__init__")
+
+    def __init__(self: Any, base_dir: Any, **given: Any) -> None:
+        for field in own:
+            value = given.pop(field.name, field.default)
+            field.validator(kind, field, value)  # which names the class that declares it
+            setattr(self, field.name, value)
+        if given:
+            raise TypeError(f"{kind.__name__} has no setting {min(given)!r}")
+        if further is not None:
+            further(self, base_dir)
+        else:
+            super(kind, self).__init__(base_dir)  # type: ignore[arg-type]
+
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "base_dir")]
+    parameters += [inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default) for each in own]
+    kind.__init__ = _signed(__init__, kind, parameters)  # type: ignore[misc]
+    entries = ["base_dir: Where checkpoints and metrics go; an experiment begun there is continued.", *map(_entry, own)]
+    kind.__doc__ = _with_arguments(kind, entries)
+    kind.gin_name, kind.is_part = kind.__name__, True  # type: ignore[attr-defined]
+    configurable: Kind = gin.configurable(kind.__name__, module="agents")(kind)
+    return configurable
+
+
 def part(kind: Kind) -> Kind:
     """Make a class of immutable objects that an agent is given: constructor, documentation, the class's name in gin."""
     made = record(kind)
@@ -309,9 +362,14 @@ def _constructor(
     parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name]) for name in defaults]
     if _named_bases(kind):
         parameters.append(inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD))
-    __init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    __init__.__qualname__, __init__.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
-    return __init__
+    return _signed(__init__, kind, parameters)
+
+
+def _signed(function: Callable[..., None], kind: type, parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """Return a class's constructor with the parameters that it shows."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__qualname__, function.__module__ = f"{kind.__qualname__}.__init__", kind.__module__
+    return function
 
 
 def _documented(kind: type, own: list[Any]) -> str:

@@ -20,12 +20,25 @@ from absl import logging
 
 from async_wrappers.files import FORMAT, check_format, stamp, write_atomically, write_text_atomically
 
-__all__ = ["CHECKPOINTS", "Checkpointer", "NoCheckpointLoads", "read_bundle"]
+__all__ = [
+    "CHECKPOINTS",
+    "Checkpointer",
+    "NoCheckpointLoads",
+    "compute_of",
+    "difference_of",
+    "load_optimizer",
+    "load_policy",
+    "newest_bundle",
+    "read_bundle",
+]
 
 CHECKPOINTS = "checkpoints"
 _SENTINEL = "sentinel_checkpoint_complete"
 _STAMP = "stamp"  # where a bundle holds its format and number
 _READABLE = (1, FORMAT)  # formats whose weights can be taken
+_ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
+# Differences that are reported first, because they cause others.
+_SHOWN_FIRST = ("agent", "environment", "observation_shape", "actions")
 
 
 class NoCheckpointLoads(ValueError):
@@ -172,6 +185,60 @@ def read_bundle(path: Path) -> dict[str, Any]:
     held, bundle = _read(path)
     check_format(path, held, _READABLE)
     return bundle
+
+
+def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
+    if path.is_dir():
+        checkpointer, found = Checkpointer(path), None
+        while found != (found := checkpointer.numbers()):  # a run that goes on there may have replaced all that were
+            for number, bundle in checkpointer.load_each():
+                return path / CHECKPOINTS / f"ckpt.{number}", bundle
+        raise ValueError(f"{path} holds no good checkpoint in {path / CHECKPOINTS}: train there first, or name another")
+    try:
+        return path, read_bundle(path)
+    except OSError as error:
+        raise ValueError(f"checkpoint {path} cannot be read ({error.strerror}): name a file or a base_dir") from None
+
+
+def compute_of(agent: Any) -> Any:
+    """Return how an agent computes (`schema.Compute`); None where it does not say so."""
+    compute = getattr(getattr(agent, "spec", None), "compute", None)
+    return compute if hasattr(compute, "precision_in_words") else None
+
+
+def load_policy(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
+    """Give an agent the weights of a checkpoint, or refuse with a ValueError one that does not fit it."""
+    if "identity" not in bundle or "agent" not in bundle:
+        raise ValueError(f"checkpoint {path} is not one of a run: it holds {', '.join(map(str, bundle)) or 'nothing'}")
+    here, there = ({name: facts.get(name) for name in _ACTING} for facts in (agent.identity(), bundle["identity"]))
+    if difference := difference_of(there, here):
+        raise ValueError(f"checkpoint {path} does not fit this agent ({difference})")
+    agent.load_policy(bundle["agent"])
+
+
+def load_optimizer(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
+    """Let an agent that has a checkpoint's weights go on with its optimiser's moments."""
+    here, there = agent.identity().get("optimizer"), bundle["identity"].get("optimizer")
+    load = getattr(getattr(agent, "learner", None), "load_optimizer", None)
+    if load is None or here != there:
+        raise ValueError(
+            f"Runner.initial_optimizer must be False where the optimiser of checkpoint {path} is another one "
+            f"({there} there, {here} here)"
+        )
+    load(bundle["agent"]["learner"])
+
+
+def difference_of(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Say in a few words how two identities differ; empty where they do not."""
+    for name in sorted({*there, *here}, key=lambda name: (*(name != first for first in _SHOWN_FIRST), name)):
+        old, new = there.get(name), here.get(name)
+        if old == new:
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            return f"{name}: {difference_of(old, new)}"
+        return f"{name}: {old} there, {new} here"
+    return ""
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

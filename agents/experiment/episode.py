@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Episode",
+    "Length",
+    "NumberedEpisodes",
     "Phase",
     "Played",
+    "Seeds",
     "Watched",
     "checksum",
     "closing_line",
@@ -37,6 +41,8 @@ __all__ = [
     "frames_of",
     "go_to_encounter",
     "is_game_over",
+    "iteration_line",
+    "lengths_in_words",
     "note_standing",
     "play_episode",
 ]
@@ -126,6 +132,23 @@ def play_episode(
 def is_game_over(info: Mapping[str, Any]) -> bool:
     """Return whether an episode with this last info ends a game; a life that is lost need not (`EpisodicLife`)."""
     return bool(info.get("game_over", True))
+
+
+class Length(NamedTuple):
+    """How long a phase is: so many episodes, or if that is None, at least so many frames."""
+
+    frames: int
+    episodes: int | None
+
+
+def lengths_in_words(lengths: Mapping[Phase, Length]) -> str:
+    """Return how long phases are, but for those that are left out."""
+    kinds = {Phase.TRAIN: "training", Phase.EVAL: "evaluation"}
+    return " and ".join(
+        f"{length.episodes or length.frames:,} {kinds[phase]} {'episodes' if length.episodes else 'frames'}"
+        for phase, length in lengths.items()
+        if length.frames or length.episodes
+    )
 
 
 class Watched:
@@ -264,3 +287,101 @@ def closing_line(history: Sequence[Mapping[str, Any]]) -> str:
 def _each(history: Iterable[Mapping[str, Any]], name: str) -> list[Any]:
     """Return a number of each iteration that has it: older ones do not count all that newer ones do."""
     return [line[name] for line in history if name in line]
+
+
+def iteration_line(line: Mapping[str, Any]) -> str:
+    """Summarize an iteration for a person."""
+    came_to = f"{line['frames']} training frames"
+    if line.get("phase") == "offline":
+        came_to = f"{line['train_updates']} offline updates"
+    parts = [f"iteration {line['iteration']}: {came_to}"]
+    for phase in ("train", "eval"):
+        if f"{phase}_average_return" in line:
+            number, different = len(line[f"{phase}_episode_returns"]), line.get(f"{phase}_different_episodes")
+            of_them = "" if different is None else f" ({different} different)"
+            parts.append(
+                f"{phase} return {line[f'{phase}_average_return']:.1f} over {number} episodes{of_them}, "
+                f"{line[f'{phase}_average_steps_per_second']:.0f} frames/s"
+            )
+        if f"{phase}_wins" in line:
+            parts.append(f"{line[f'{phase}_wins']} wins, {line[f'{phase}_losses']} losses")
+    return "; ".join(parts)
+
+
+class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
+    """Seeds each episode of one of N environments by its number, and cuts it after so many frames.
+
+    ``reset(seed=n * N + l)`` begins episode n of environment l; a reset without a seed begins the next one. So every
+    episode is a function of the run's seed, the phase, n and l (`episode_seed`). Where ``info["game_over"]`` is False
+    at an end, a reset without a seed goes on with the same episode's next life.
+
+    Args:
+        env: The environment.
+        seed: The run's.
+        phase: What the episodes are for.
+        num_envs: N.
+        max_frames: Frames after which an episode is truncated; None for no limit.
+    """
+
+    def __init__(
+        self, env: gym.Env[Any, Any], seed: int, phase: int, num_envs: int, max_frames: int | None = None
+    ) -> None:
+        """See the class."""
+        super().__init__(env)
+        self._seed, self._phase, self._num_envs, self._max_frames = seed, phase, num_envs, max_frames
+        self._number: int | None = None
+        self._env_id = self._frames = self._before = 0  # frames of the episode, and of its lives before this one
+        self._goes_on = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        goes_on, self._goes_on = self._goes_on, False
+        if goes_on and seed is None:
+            self._before = self._frames
+            return self.env.reset(options=options)
+        self._frames = self._before = 0
+        if seed is not None:
+            self._number, self._env_id = divmod(seed, self._num_envs)
+        elif self._number is not None:
+            self._number += 1
+        else:
+            return self.env.reset(options=options)
+        seed = episode_seed(self._seed, self._phase, self._number, self._env_id)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, and truncate the episode if it has become too long."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        realtime = info.get("realtime")
+        self._frames = self._frames + 1 if realtime is None else self._before + int(realtime["frame"])
+        too_long = self._max_frames is not None and self._frames >= self._max_frames
+        self._goes_on = terminated and not too_long and not is_game_over(info)
+        if terminated and too_long and not is_game_over(info):
+            info = {**info, "game_over": True}
+        return observation, reward, terminated, truncated or (too_long and not terminated), info
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """From the numbers of episodes, one in each environment, to what the environments begin them with.
+
+    Attributes:
+        seed: The run's.
+        phase: What the episodes are for.
+        whole: Whether the environments exist only as a vector.
+        first: Number of the first environment.
+        of_all: Environments of all learners.
+    """
+
+    seed: int
+    phase: Phase
+    whole: bool
+    first: int
+    of_all: int
+
+    def __call__(self, numbers: Sequence[int]) -> list[int]:
+        """Return what each environment begins its episode with."""
+        of_envs = enumerate(numbers, self.first)
+        if self.whole:
+            return [episode_seed(self.seed, self.phase, number, env_id) for env_id, number in of_envs]
+        return [number * self.of_all + env_id for env_id, number in of_envs]  # as `NumberedEpisodes` reads it

@@ -20,111 +20,105 @@ from absl import logging
 
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
-from async_wrappers.agents.experiment.episode import Episode, Phase, Played, note_standing
-from async_wrappers.agents.experiment.metrics import EpisodeRow
-from async_wrappers.agents.experiment.runner import (
-    SUMMED_UP,
-    DifferentExperiment,
-    Length,
-    Runner,
-    factory,
-    newest_bundle,
-    portable,
-)
+from async_wrappers.agents.experiment.checkpoint import newest_bundle
+from async_wrappers.agents.experiment.episode import Episode, Length, Phase, Played, note_standing
+from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow
+from async_wrappers.agents.experiment.other_run import portable
+from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.settings import factory, must, runner, whole
 from async_wrappers.agents.spec import Spec, with_gin_values
 from async_wrappers.agents.timing import PARTS
 
 __all__ = ["LiveRunner", "RunStopped"]
 
 TIMING = "timing"
+_SCHEDULE = "create_runner.schedule = 'realtime'"
 
 
 class RunStopped(RuntimeError):
     """The game ended a phase before its time, as no action came for too long (`AsyncRunner.stop_after_missed`)."""
 
 
-@gin.configurable(module="agents")
+@runner
 class LiveRunner(Runner):
     """The iterations of `Runner`, live: the environment does not wait while the agent's workers think and learn.
 
-    Its other parameters are bound as ``Runner``'s. Each phase leaves its timing report in ``base_dir/timing``.
-
-    Args:
-        base_dir: Where checkpoints, metrics and timing reports go; an experiment begun there is continued.
-        create_async_runner_fn: Plays: ``@AsyncRunner``, whose workers, frames per second and so on gin binds.
-        standing_at: Training frame at which a line says how the run stands, as the published runner does at 20,000;
-            None for no such line. It is kept in the timing report of its phase.
-
-    Raises:
-        ValueError: An agent that does not learn, one whose `epsilon_warmup` is not set and matters, an environment that
-            delays on its own, or an argument of `create_async_runner_fn` that is out of range.
+    Its other parameters are bound as ``Runner``'s. Each phase leaves its timing report in ``base_dir/timing``. Refused
+    with a ValueError are an agent that does not learn, or whose `epsilon_warmup` is not set and matters, and an
+    environment that delays on its own.
     """
 
-    def __init__(
-        self,
-        base_dir: str | Path,
-        create_async_runner_fn: Callable[..., Any] = gin.REQUIRED,
-        standing_at: int | None = None,
-    ) -> None:
-        """See the class."""
-        factory("LiveRunner.create_async_runner_fn", create_async_runner_fn, "@AsyncRunner")
-        self._create_async_runner = create_async_runner_fn
-        super().__init__(base_dir)
-        if not self.agent.learns:
-            raise ValueError(f"create_runner.schedule = 'realtime' needs an agent that learns, got {self.agent!r}")
-        if self.report_episodes:
-            raise ValueError(
-                f"Runner.report_episodes must be 0 where create_runner.schedule = 'realtime', got "
-                f"{self.report_episodes}: its table is of turn-based play; bind Runner.evaluation_episodes instead"
-            )
-        if self._pretraining is not None:
-            raise ValueError(
-                "Runner.pretrain_dataset must be None where create_runner.schedule = 'realtime', got "
-                f"{self._pretraining.dataset!r}: demonstrations are learnt from in simulation alone"
-            )
-        if delay_layer(self.environment) is not None:
-            raise ValueError(
-                "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave "
-                "it out of the wrappers where create_runner.schedule = 'realtime'"
-            )
+    create_async_runner_fn: Callable[..., Any] = factory(
+        gin.REQUIRED,
+        "Plays: ``@AsyncRunner``, whose workers, frames per second and so on gin binds.",
+        "@AsyncRunner (without brackets)",
+    )
+    standing_at: int | None = whole(
+        None,
+        "Training frame at which a line says how the run stands, as the published runner does at 20,000. It is kept in "
+        "the timing report of its phase.",
+        0,
+        "frames",
+        none="no such line",
+    )
+
+    def set_up(self) -> None:
+        """See `Runner`."""
+        super().set_up()
+        self._refuse_what_is_of_turns()
         spec, learner = getattr(self.agent, "spec", None), getattr(self.agent, "learner", None)
         if not isinstance(spec, Spec):
-            raise ValueError(
-                f"create_runner.schedule = 'realtime' needs an agent that is made of a Spec, got {self.agent!r}"
-            )
-        if spec.num_updates_per_train_step != 1:
-            raise ValueError(
-                "num_updates_per_train_step must be 1 where create_runner.schedule = 'realtime', whose learners update "
-                f"whenever they can, got {spec.num_updates_per_train_step}: bind AsyncRunner.updates_per_transition"
-            )
+            raise ValueError(f"{_SCHEDULE} needs an agent that is made of a Spec, got {self.agent!r}")
+        must(
+            spec.num_updates_per_train_step == 1,
+            f"num_updates_per_train_step must be 1 where {_SCHEDULE}, whose learners update whenever they can, got "
+            f"{spec.num_updates_per_train_step}: bind AsyncRunner.updates_per_transition",
+        )
         self._spec: Spec = spec if spec.stack_size == 1 else spec.of_stacks()
         self._learner: Any = learner
         self._spec.check_warmup()
-        self._standing_at = standing_at
-        if self.exact_resume or self.checkpoint_minutes is not None:
-            name = "exact_resume" if self.exact_resume else "checkpoint_minutes"
-            raise ValueError(
-                f"Runner.{name} must be {False if self.exact_resume else None} where create_runner.schedule = "
-                f"'realtime', got {getattr(self, name)}: no live iteration is played again alike, and one that is "
-                "interrupted leaves a checkpoint of what was learnt"
-            )
         with closing(self._make_async_runner()) as runner:  # wrong arguments are refused here, not in the run
             self._learner_count = runner.learners
             self._in_words = f"real, {runner.workers} workers" + (
                 f" at {runner.pace:g} frames/s" if runner.pace else ""
             )
         missing = [name for name in ("load_weights", "gradients", "apply") if not hasattr(self._learner, name)]
-        if self._learner_count > 1 and missing:
-            raise ValueError(
-                f"AsyncRunner.learners must be 1 with agent {spec.name!r}, whose learner has no {', '.join(missing)}, "
-                f"got {self._learner_count}"
-            )
+        must(
+            self._learner_count == 1 or not missing,
+            f"AsyncRunner.learners must be 1 with agent {spec.name!r}, whose learner has no {', '.join(missing)}, got "
+            f"{self._learner_count}",
+        )
         self._learners: list[dict[str, Any]] = []  # their state, as a checkpoint holds it
         self._replays = 0  # the iteration whose replays belong to it
         self._saved = -1  # the newest iteration that was saved whole
         self._summed_up: dict[str, float] = {}  # what the first learner has reported beside the scalars of updates
         self._refused: dict[int, str] = {}  # why a checkpoint is not used, by its number
         self._usable: Iterator[tuple[int, dict[str, Any]]] = iter(())  # checkpoints that are left to go back to
+
+    def _refuse_what_is_of_turns(self) -> None:
+        """Refuse settings, agents and environments that are of turn-based play alone."""
+        must(self.agent.learns, f"{_SCHEDULE} needs an agent that learns, got {self.agent!r}")
+        must(
+            not self.report_episodes,
+            f"Runner.report_episodes must be 0 where {_SCHEDULE}, got {self.report_episodes}: its table is of "
+            "turn-based play; bind Runner.evaluation_episodes instead",
+        )
+        must(
+            self.pretrain_dataset is None,
+            f"Runner.pretrain_dataset must be None where {_SCHEDULE}, got {self.pretrain_dataset!r}: demonstrations "
+            "are learnt from in simulation alone",
+        )
+        must(
+            delay_layer(self.environment) is None,
+            "the environment is wrapped in RealtimeDelay, which would add a simulated delay to the real one: leave it "
+            f"out of the wrappers where {_SCHEDULE}",
+        )
+        name, off = ("exact_resume", False) if self.exact_resume else ("checkpoint_minutes", None)
+        must(
+            not self.exact_resume and self.checkpoint_minutes is None,
+            f"Runner.{name} must be {off} where {_SCHEDULE}, got {getattr(self, name)}: no live iteration is played "
+            "again alike, and one that is interrupted leaves a checkpoint of what was learnt",
+        )
 
     def resume(self) -> bool:
         """Continue from the newest good checkpoint; see `Runner.resume`.
@@ -135,7 +129,7 @@ class LiveRunner(Runner):
         self._refused, self._usable = {}, self._usable_checkpoints()
         if self._take_next():
             return True
-        if self._initial_checkpoint is not None:
+        if self.initial_checkpoint is not None:
             raise ValueError("Runner.initial_checkpoint is not used where create_runner.schedule = 'realtime'")
         return False
 
@@ -228,7 +222,7 @@ class LiveRunner(Runner):
 
     def _new_agent(self) -> Agent:
         """Return a new agent for what its policies see and answer live, which chunks and a committed prefix change."""
-        made: Any = with_gin_values(self._create_async_runner)
+        made: Any = with_gin_values(self.create_async_runner_fn)
         spaces = getattr(getattr(made, "function", made), "policy_spaces", None)
         if spaces is None:
             return super()._new_agent()
@@ -240,11 +234,11 @@ class LiveRunner(Runner):
                 f"{bound['stack_size']!r}: the agent's own says it, such as DQNAgent.stack_size"
             )
         seen.observation_space, seen.action_space = spaces(seen.observation_space, seen.action_space, **bound)
-        return self._create_agent(seen, seed=self.seed)
+        return self.create_agent_fn(seen, seed=self.seed)
 
     def _make_async_runner(self, **terms: Any) -> Any:
-        make_env = portable(self._create_environment)
-        return self._create_async_runner(
+        make_env = portable(self.create_environment_fn)
+        return self.create_async_runner_fn(
             make_env,
             self._spec.make_policy,
             make_learner=self._spec.make_learner,
@@ -273,7 +267,7 @@ class LiveRunner(Runner):
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
         begin, began = time.perf_counter(), self.seconds
-        notes_standing = self._standing_at is not None and phase == Phase.TRAIN
+        notes_standing = self.standing_at is not None and phase == Phase.TRAIN
         # Where the environment plays in a process of its own, nothing is heard of it until the phase is over.
         with self._while_waiting(phase, length):
             report = self._live.run(
@@ -286,7 +280,7 @@ class LiveRunner(Runner):
                 first_episode=self._episodes[phase],
                 frames_before=self._frames,
                 phase_state=self._encounters[phase],
-                on_frame=partial(note_standing, self._standing_at) if notes_standing else None,
+                on_frame=partial(note_standing, self.standing_at) if notes_standing else None,
             )
         if report.stopped is not None:
             self._note(report, phase, time.perf_counter() - begin)  # what happened is in its timing

@@ -15,6 +15,7 @@ from async_wrappers.files import naming, refuse_damage, write_atomically, write_
 
 __all__ = [
     "EPISODES",
+    "SUMMED_UP",
     "EpisodeRow",
     "EpisodeTable",
     "EventWriter",
@@ -30,6 +31,18 @@ __all__ = [
 _FILE = Path("metrics") / "iterations.jsonl"
 _EVALUATIONS = Path("metrics") / "evaluations.jsonl"
 _FACTS = Path("metrics") / "run.json"
+# What learners report beside the scalars of updates, in words.
+SUMMED_UP = {
+    "LearningRate": "learning rate",
+    "GradientNorm": "norm of the last gradient",
+    "ReplaySize": "what can be drawn from replays",
+    "QueueSize": "unrolls that wait",
+    "TeacherReplaySize": "transitions of the teacher's replay",
+    "AverageQ": "mean Q-value",
+    "MaxQ": "greatest Q-value",
+    "ActionGap": "action gap",
+    "QMinusTeacherQ": "Q-values less the teacher's",
+}
 
 
 class Metrics:

@@ -1,22 +1,26 @@
-"""The runner of another run than that which gin is bound for: a run that is loaded, or a teacher that is trained."""
+"""A run elsewhere: with a gin of its own, as one that is loaded or a teacher that is trained; in other processes."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import gin
 import gymnasium as gym
 import torch
 
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.experiment.config import CONFIG, empty_gin, load_config, own_places
-from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places
+from async_wrappers.agents.experiment.gin_text import PACKAGE, add_places, code_in, strangers
 from async_wrappers.agents.experiment.unread import ByName
+from async_wrappers.agents.spec import with_gin_values
 
-__all__ = ["other_run", "trained_agent"]
+__all__ = ["other_run", "own_modules", "portable", "trained_agent"]
 
 _create_runner = ByName("agents.create_runner")
 
@@ -74,3 +78,28 @@ def trained_agent(
         agent: Agent = runner.trained_agent(checkpoint)
     agent.eval_mode = True
     return agent, runner.environment
+
+
+def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what makes environments in another process too, whose gin is empty and which has imported nothing."""
+    return _AfterImports(with_gin_values(make_env), own_modules())
+
+
+@dataclass(frozen=True)
+class _AfterImports:
+    """Makes an environment in a process that has not imported the modules which register it."""
+
+    make_env: Callable[[], Any]
+    modules: tuple[str, ...]
+
+    def __call__(self) -> Any:
+        for module in self.modules:
+            import_module(module)
+        return self.make_env()
+
+
+def own_modules() -> tuple[str, ...]:
+    """Return the modules that the configuration imports and that are not this project's."""
+    modules, _ = code_in(gin.config_str())
+    imported = {name for name in strangers(modules, ()) if name in sys.modules}
+    return tuple(sorted(imported))

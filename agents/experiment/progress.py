@@ -6,12 +6,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from tqdm import tqdm
 
-__all__ = ["Progress", "duration"]
+__all__ = ["Progress", "duration", "share_done"]
 
 # Seconds between two lines of a log.
 EVERY = 30.0
@@ -132,3 +133,21 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     hours = seconds / 3600
     return f"{seconds / 60:.0f} min" if hours < 2 else f"{hours:.0f} h" if hours < 72 else f"{hours / 24:.0f} days"
+
+
+def share_done(lengths: Mapping[Any, Any], played: Mapping[Any, tuple[int, int]]) -> tuple[float, int]:
+    """Return the share of an iteration that is done, and its frames.
+
+    Args:
+        lengths: How long each phase is (`Length`).
+        played: Episodes and frames of each.
+    """
+    by_frames = all(length.episodes is None for length in lengths.values())
+    work = done = 0.0
+    for each, length in lengths.items():
+        episodes, frames = played[each]
+        # Frames and episodes cannot be added: if both occur, each phase is as much work as the other.
+        whole = length.frames if by_frames else float(bool(length.frames or length.episodes))
+        share = episodes / length.episodes if length.episodes else frames / max(length.frames, 1)
+        work, done = work + whole, done + whole * min(share, 1.0)
+    return done / max(work, 1), sum(frames for _, frames in played.values())

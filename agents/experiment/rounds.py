@@ -230,16 +230,21 @@ class Share:
                 envs.send(shown.env_ids, action)
                 agent.times.add("Step", begin)
         if cuts:
-            cut = envs.cut()
-            ended = agent.observe(cut)
-            actions += int(cut.realtime["applied"].sum())
+            ended, applied = self._cut()
+            actions += applied
             over += [episode for episode in ended if episode.terminal]
             cut_frames = sum(episode.frames for episode in ended if not episode.terminal)
-            self._running, self._shown = False, None
         agent.finish_update()
         agent.copy_weights()  # evaluation plays the newest
         cut_frames, self._lost = cut_frames + self._lost, 0
         return Trained(over, actions, cut_frames, agent.rows.frames_of_all, meters)
+
+    def _cut(self) -> tuple[list[Ended], int]:
+        """Cut all episodes; return those that end, and how many actions took effect in them since the last call."""
+        cut = self._envs.cut()
+        ended = self.agent.observe(cut)
+        self._running, self._shown = False, None
+        return ended, int(cut.realtime["applied"].sum())
 
     def _sum(self, *numbers: float) -> Sequence[float]:
         return self._group.sum(*numbers) if self._group else numbers

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
 import gymnasium as gym
@@ -26,11 +23,19 @@ from absl import logging
 
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
-from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, Checkpointer, read_bundle
+from async_wrappers.agents.experiment.checkpoint import (
+    Checkpointer,
+    compute_of,
+    difference_of,
+    load_optimizer,
+    load_policy,
+    newest_bundle,
+)
 from async_wrappers.agents.experiment.demonstrations import Pretraining
 from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.episode import (
     Episode,
+    Length,
     Phase,
     Played,
     Watched,
@@ -40,153 +45,146 @@ from async_wrappers.agents.experiment.episode import (
     facts,
     frames_of,
     go_to_encounter,
+    iteration_line,
+    lengths_in_words,
     play_episode,
 )
 from async_wrappers.agents.experiment.evaluate import evaluate
-from async_wrappers.agents.experiment.gin_text import code_in, strangers
 from async_wrappers.agents.experiment.lock import alone_in
-from async_wrappers.agents.experiment.metrics import EpisodeRow, EpisodeTable, Metrics, write_facts
-from async_wrappers.agents.experiment.progress import Progress
+from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow, EpisodeTable, Metrics, write_facts
+from async_wrappers.agents.experiment.progress import Progress, share_done
 from async_wrappers.agents.experiment.unread import ByName
 from async_wrappers.agents.experiment.video import check_recordable, recorded
 from async_wrappers.agents.replay.segments import DamagedReplay
-from async_wrappers.agents.spec import check_flags, with_gin_values
+from async_wrappers.agents.settings import POSITIVE_FINITE, factory, flag, must, number, runner, text, whole
 from async_wrappers.agents.timing import PARTS, PartTimes
 
-__all__ = [
-    "SUMMED_UP",
-    "DifferentExperiment",
-    "Length",
-    "Runner",
-    "TrainRunner",
-    "check_whole",
-    "newest_bundle",
-    "own_modules",
-    "portable",
-]
+__all__ = ["DifferentExperiment", "Runner", "TrainRunner"]
 
 CreateAgent = Callable[..., Agent]
 CreateEnvironment = Callable[..., gym.Env[Any, Any]]
-_create_agent = ByName("agents.create_agent")
 
 
 class DifferentExperiment(ValueError):
     """The directory holds checkpoints of an experiment that this one cannot continue."""
 
 
-class Length(NamedTuple):
-    """How long a phase is: so many episodes, or if that is None, at least so many frames."""
-
-    frames: int
-    episodes: int | None
-
-
-@gin.configurable(module="agents")
+@runner
 class Runner:
     """Trains and evaluates an agent, iteration by iteration, and resumes where it was stopped.
 
-    Args:
-        base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
-        create_environment_fn: Makes the environment, such as ``@create_atari_environment``.
-        create_agent_fn: Makes the agent from (environment, seed=).
-        seed: Of the whole run: environment, evaluation, agent, replay and default action.
-        num_iterations: Iterations in all, those already done included.
-        training_steps: Frames of a training phase, at least; it ends with an episode.
-        evaluation_steps: Frames of an evaluation phase, at least; 0 leaves it out, whatever `evaluation_episodes` is.
-        training_episodes: Length of a training phase in episodes, instead of `training_steps`.
-        evaluation_episodes: Length of an evaluation phase in episodes, instead of `evaluation_steps`; 0 leaves it out,
-            None counts frames.
-        max_steps_per_episode: Frames after which an episode is cut (a truncation), None for no limit.
-        checkpoint_duration: How many of the newest checkpoints are kept.
-        initial_checkpoint: A checkpoint file or a run's directory whose weights the first iteration begins with. All
-            else is new: settings, schedules, counts, replay and statistics.
-        initial_optimizer: Begin with that checkpoint's moments of the optimiser, too.
-        pretrain_dataset: Demonstrations that the agent learns from before the first iteration: a Minari id, a
-            directory, or a pickle of the published layout (`async_wrappers.agents.demonstrations`); None for none.
-        pretrain_updates: Updates on them.
-        report_episodes: Episodes of each of the trained, the random and the no-op agent that the closing table
-            compares, with seeds that are the same for all three; 0 leaves the table out.
-        threads: Intra-op threads of PyTorch in this process.
-        overlap: Compute each update in a thread while the environment steps on (`turn_based.Overlap`): the agent
-            acts on weights of one update earlier, so results differ from those without, and are the same from run to
-            run.
-        exact_resume: Where many environments are played at once: cut all games where a checkpoint is written, in the
-            uninterrupted run too, so that a resumed run equals it bit for bit. False lets games go on over
-            checkpoints; a run that is resumed begins new ones, and differs from there on. One environment's games are
-            never cut, and its resumed runs are always equal.
-        checkpoint_minutes: Minutes after which a checkpoint is written in the midst of an iteration; None for none.
-
-    Raises:
-        ValueError: An argument out of range, or an environment that the agent cannot play.
+    A setting out of range, and an environment that the agent cannot play, are refused with a ValueError.
     """
 
-    def __init__(
-        self,
-        base_dir: str | Path,
-        create_environment_fn: CreateEnvironment = gin.REQUIRED,
-        create_agent_fn: CreateAgent = _create_agent,
-        seed: int = 0,
-        num_iterations: int = 200,
-        training_steps: int = 250_000,
-        evaluation_steps: int = 125_000,
-        training_episodes: int | None = None,
-        evaluation_episodes: int | None = None,
-        max_steps_per_episode: int | None = 27_000,
-        checkpoint_duration: int = 4,
-        initial_checkpoint: str | None = None,
-        initial_optimizer: bool = False,
-        pretrain_dataset: str | None = None,
-        pretrain_updates: int = 16_000,
-        report_episodes: int = 0,
-        threads: int = 1,
-        overlap: bool = False,
-        exact_resume: bool = False,
-        checkpoint_minutes: float | None = None,
-    ) -> None:
+    create_environment_fn: CreateEnvironment = factory(
+        gin.REQUIRED,
+        "Makes the environment, such as ``@create_atari_environment``.",
+        "@create_gym_environment (without brackets)",
+    )
+    create_agent_fn: CreateAgent = factory(
+        ByName("agents.create_agent"),
+        "Makes the agent from (environment, seed=).",
+        "@create_agent (without brackets)",
+    )
+    seed: int = whole(
+        0, "Of the whole run: environment, evaluation, agent, replay and default action.", 0, "", most=2**4096
+    )
+    num_iterations: int = whole(200, "Iterations in all, those already done included.", 0, "iterations")
+    training_steps: int = whole(250_000, "Frames of a training phase, at least; it ends with an episode.", 1, "frame")
+    evaluation_steps: int = whole(
+        125_000,
+        "Frames of an evaluation phase, at least; 0 leaves it out, whatever `evaluation_episodes` is.",
+        0,
+        "frames",
+    )
+    training_episodes: int | None = whole(
+        None, "Length of a training phase in episodes.", 1, "episode", none="`training_steps`"
+    )
+    evaluation_episodes: int | None = whole(
+        None,
+        "Length of an evaluation phase in episodes; 0 leaves it out.",
+        0,
+        "episodes",
+        none="`evaluation_steps`",
+    )
+    max_steps_per_episode: int | None = whole(
+        27_000, "Frames after which an episode is cut (a truncation).", 1, "frame", none="no limit"
+    )
+    checkpoint_duration: int = whole(4, "How many of the newest checkpoints are kept.", 1, "checkpoint")
+    initial_checkpoint: str | None = text(
+        "A checkpoint file or a run's directory whose weights the first iteration begins with. All else is new: "
+        "settings, schedules, counts, replay and statistics.",
+        "new weights",
+    )
+    initial_optimizer: bool = flag(False, "Begin with that checkpoint's moments of the optimiser, too.")
+    pretrain_dataset: str | None = text(
+        "Demonstrations that the agent learns from before the first iteration: a Minari id, a directory, or a pickle "
+        "of the published layout (`async_wrappers.agents.demonstrations`).",
+        "none",
+    )
+    pretrain_updates: int = whole(16_000, "Updates on them.", 0, "updates")
+    report_episodes: int = whole(
+        0,
+        "Episodes of each of the trained, the random and the no-op agent that the closing table compares, with seeds "
+        "that are the same for all three; 0 leaves the table out.",
+        0,
+        "episodes",
+    )
+    threads: int = whole(1, "Intra-op threads of PyTorch in this process.", 1, "thread")
+    overlap: bool = flag(
+        False,
+        "Compute each update in a thread while the environment steps on (`turn_based.Overlap`): the agent acts on "
+        "weights of one update earlier, so results differ from those without, and are the same from run to run.",
+    )
+    exact_resume: bool = flag(
+        False,
+        "Where many environments are played at once: cut all games where a checkpoint is written, in the uninterrupted "
+        "run too, so that a resumed run equals it bit for bit. False lets games go on over checkpoints; a run that is "
+        "resumed begins new ones, and differs from there on. One environment's games are never cut, and its resumed "
+        "runs are always equal.",
+    )
+    checkpoint_minutes: float | None = number(
+        None,
+        "Minutes after which a checkpoint is written in the midst of an iteration.",
+        POSITIVE_FINITE,
+        none="no such checkpoint",
+    )
+
+    def __init__(self, base_dir: str | Path, **given: Any) -> None:
         """See the class."""
-        check_whole(0, seed=seed, num_iterations=num_iterations, evaluation_steps=evaluation_steps)
-        check_whole(0, report_episodes=report_episodes, pretrain_updates=pretrain_updates)
-        check_whole(1, training_steps=training_steps, threads=threads)
-        if evaluation_episodes is not None:
-            check_whole(0, evaluation_episodes=evaluation_episodes)
-        optional = {"training_episodes": training_episodes, "max_steps_per_episode": max_steps_per_episode}
-        check_whole(1, **{name: value for name, value in optional.items() if value is not None})
-        check_flags(initial_optimizer=initial_optimizer, exact_resume=exact_resume)
-        if checkpoint_minutes is not None and (
-            not isinstance(checkpoint_minutes, int | float)
-            or isinstance(checkpoint_minutes, bool)
-            or not 0 < checkpoint_minutes < math.inf
-        ):
-            raise ValueError(f"Runner.checkpoint_minutes must be > 0 minutes or None, got {checkpoint_minutes!r}")
-        if initial_optimizer and initial_checkpoint is None:
-            raise ValueError("Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True")
-        factory("Runner.create_environment_fn", create_environment_fn, "@create_gym_environment")
-        factory("Runner.create_agent_fn", create_agent_fn, "@create_agent")
-        torch.set_num_threads(threads)
         self.base_dir = Path(base_dir)
-        self.seed = seed
-        self.num_iterations = num_iterations
-        self.report_episodes = report_episodes
-        self.max_steps_per_episode = max_steps_per_episode
-        evaluation = Length(evaluation_steps, evaluation_episodes)
+        self.set_up()
+
+    def set_up(self) -> None:
+        """Make what the runner consists of, when all settings are there."""
+        must(
+            self.initial_checkpoint is not None or not self.initial_optimizer,
+            "Runner.initial_optimizer must be False where Runner.initial_checkpoint=None, got True",
+        )
+        torch.set_num_threads(self.threads)
+        evaluation = Length(self.evaluation_steps, self.evaluation_episodes)
         self._lengths = {
-            Phase.TRAIN: Length(training_steps, training_episodes),
+            Phase.TRAIN: Length(self.training_steps, self.training_episodes),
             # Files bind one of the two, and a user who binds the other one to 0 means the same.
-            Phase.EVAL: Length(0, None) if 0 in (evaluation_steps, evaluation_episodes) else evaluation,
+            Phase.EVAL: Length(0, None) if 0 in evaluation else evaluation,
         }
-        self._checkpointer = Checkpointer(self.base_dir, checkpoint_duration)
-        self.environment = create_environment_fn()
-        if not hasattr(self.environment, "observation_space"):
-            kind = type(self.environment).__name__
-            raise ValueError(
-                f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function"
-            )
-        self._create_agent = create_agent_fn
+        self._checkpointer = Checkpointer(self.base_dir, self.checkpoint_duration)
+        self.environment = self.create_environment_fn()
+        kind = type(self.environment).__name__
+        must(
+            hasattr(self.environment, "observation_space"),
+            f"Runner.create_environment_fn must make an environment, not a {kind}: bind another function",
+        )
         self.agent = self._new_agent()
         self.agent.keep_diverged_in(self.base_dir)
-        self._overlap = overlap
-        if overlap:
+        if self.overlap:
             self.agent.overlap_learning()
+        dataset = self.pretrain_dataset
+        self._pretraining = None if dataset is None else Pretraining(dataset, self.pretrain_updates)
+        self._begin_counts()
+
+    def _begin_counts(self) -> None:
+        """Begin with what a run has come to before its first iteration."""
         self._episodes = dict.fromkeys(Phase, 0)
         # Each phase follows the order by itself.
         self._encounters: dict[Phase, int | None] = dict.fromkeys(Phase, encounter_of(self.environment))
@@ -195,10 +193,6 @@ class Runner:
         self._history: list[dict[str, Any]] = []
         self._progress: Progress | None = None
         self._played = dict.fromkeys(Phase, (0, 0))  # episodes and frames of the running iteration
-        self._create_environment = create_environment_fn
-        self._initial_checkpoint, self._initial_optimizer = initial_checkpoint, initial_optimizer
-        self._pretraining = None if pretrain_dataset is None else Pretraining(pretrain_dataset, pretrain_updates)
-        self.exact_resume, self.checkpoint_minutes = exact_resume, checkpoint_minutes
         self._ending = Ending()
         self._amid: dict[str, Any] | None = None  # how far the iteration is with which a resumed run begins
         self._iteration: dict[str, Any] = {}  # how far the running one is, at its last phase's beginning
@@ -233,32 +227,32 @@ class Runner:
         """
         self._resumed = True
         checkpointer, refused = self._checkpointer, dict[int, str]()
-        whole = ((number, bundle, False) for number, bundle in checkpointer.load_each(refused, continues=True))
+        whole = ((iteration, bundle, False) for iteration, bundle in checkpointer.load_each(refused, continues=True))
         # Those that lack a part of their replay: found on the way through the whole ones, and tried after them.
         damaged: list[tuple[int, dict[str, Any], bool]] = []
-        for number, bundle, partial in chain(whole, damaged):
+        for iteration, bundle, partial in chain(whole, damaged):
             self._check_identity(bundle.get("identity", {}))
             try:
-                self._replay_number = replay = bundle.get("replay", number)
+                self._replay_number = replay = bundle.get("replay", iteration)
                 lost = self.agent.unbundle(checkpointer.directory, replay, bundle["agent"], partial=partial)
             except (OSError, ValueError) as error:
                 if isinstance(error, DamagedReplay) and not partial:
-                    damaged.append((number, bundle, True))
-                checkpointer.refuse(number, error, refused)
+                    damaged.append((iteration, bundle, True))
+                checkpointer.refuse(iteration, error, refused)
                 continue
             self._take_counts(bundle)
             if partial:
-                self._warn_of_lost(number, lost)
-            self._warn_of_earlier(number, refused)
+                self._warn_of_lost(iteration, lost)
+            self._warn_of_earlier(iteration, refused)
             return True
         checkpointer.check_beginning(refused)
-        if self._initial_checkpoint is not None:
-            initial = newest_bundle(Path(self._initial_checkpoint))
-            _load_policy(self.agent, *initial)
-            if self._initial_optimizer:
-                _load_optimizer(self.agent, *initial)
+        if self.initial_checkpoint is not None:
+            initial = newest_bundle(Path(self.initial_checkpoint))
+            load_policy(self.agent, *initial)
+            if self.initial_optimizer:
+                load_optimizer(self.agent, *initial)
         if self._pretraining is not None:
-            self._pretraining.load(self.agent, self._create_environment, self.seed)
+            self._pretraining.load(self.agent, self.create_environment_fn, self.seed)
         return False
 
     def _warn_of_earlier(self, number: int, refused: Mapping[int, str]) -> None:
@@ -361,7 +355,7 @@ class Runner:
         self._lost = 0
         self._history = self._metrics.history
         self._save(iteration)
-        print(f"{_one_line(line)}; {self._progress.done()}", flush=True)
+        print(f"{iteration_line(line)}; {self._progress.done()}", flush=True)
 
     def _carried(self, phase: Phase) -> dict[str, Any]:
         """Return what the phase had come to where a resumed run was stopped in its midst; empty elsewhere."""
@@ -436,15 +430,7 @@ class Runner:
         played = {**self._played}
         if phase is not None:
             played[phase] = played[phase][0], played[phase][1] + more
-        by_frames = all(length.episodes is None for length in self._lengths.values())
-        work = done = 0.0
-        for each, length in self._lengths.items():
-            episodes, frames = played[each]
-            # Frames and episodes cannot be added: if both occur, each phase is as much work as the other.
-            whole = length.frames if by_frames else float(bool(length.frames or length.episodes))
-            share = episodes / length.episodes if length.episodes else frames / max(length.frames, 1)
-            work, done = work + whole, done + whole * min(share, 1.0)
-        return done / max(work, 1), sum(frames for _, frames in played.values())
+        return share_done(self._lengths, played)
 
     def _summarize(
         self, phase: Phase, played: Played, seconds: float, line: dict[str, Any], scalars: dict[str, float]
@@ -557,7 +543,7 @@ class Runner:
         return facts if self._pretraining is None else {**facts, "pretraining": self._pretraining.identity()}
 
     def _check_identity(self, saved: Mapping[str, Any]) -> None:
-        if difference := _difference(saved, self._identity()):
+        if difference := difference_of(saved, self._identity()):
             raise DifferentExperiment(
                 f"base_dir {self.base_dir} holds checkpoints of another experiment ({difference}): "
                 "choose another base_dir, or run with the configuration in its config.gin"
@@ -574,17 +560,8 @@ class Runner:
             "delay": self._delay_in_words(),
             **self._chosen_in_words(),
             "seed": str(self.seed),
-            "iterations": f"{self.num_iterations}, each of {self._lengths_in_words(self._lengths)}",
+            "iterations": f"{self.num_iterations}, each of {lengths_in_words(self._lengths)}",
         }
-
-    def _lengths_in_words(self, lengths: Mapping[Phase, Length]) -> str:
-        """Return how long phases are, but for those that are left out."""
-        kinds = {Phase.TRAIN: "training", Phase.EVAL: "evaluation"}
-        return " and ".join(
-            f"{length.episodes or length.frames:,} {kinds[phase]} {'episodes' if length.episodes else 'frames'}"
-            for phase, length in lengths.items()
-            if length.frames or length.episodes
-        )
 
     def _delay_in_words(self) -> str:
         return delay_in_words(self.environment)
@@ -596,7 +573,7 @@ class Runner:
 
     def _chosen_in_words(self) -> dict[str, str]:
         """Return what the run has chosen by itself, in words: the room of a queue, the precision if it is automatic."""
-        compute, words = _compute_of(self.agent), dict[str, str]()
+        compute, words = compute_of(self.agent), dict[str, str]()
         queue = getattr(getattr(getattr(self.agent, "learner", None), "replay", None), "queue_in_words", None)
         if queue is not None and (room := queue()) is not None:
             words["queue"] = room
@@ -610,7 +587,7 @@ class Runner:
 
     def _new_agent(self) -> Agent:
         """Return a new agent for the environment."""
-        return self._create_agent(self.environment, seed=self.seed)
+        return self.create_agent_fn(self.environment, seed=self.seed)
 
     def trained_agent(self, checkpoint: Path | None = None) -> Agent:
         """Return a new agent with the weights of a checkpoint, as if it had never played.
@@ -625,8 +602,8 @@ class Runner:
         """
         agent = self._new_agent()
         path, bundle = newest_bundle(checkpoint or self.base_dir)
-        _load_policy(agent, path, bundle)
-        if (compute := _compute_of(agent)) is not None:
+        load_policy(agent, path, bundle)
+        if (compute := compute_of(agent)) is not None:
             compute.keep_precision(bundle["agent"].get("learner", {}))
         return agent
 
@@ -653,141 +630,11 @@ class Runner:
             return evaluate(agent, environment, episodes, self.seed, self.max_steps_per_episode)
 
 
-@gin.configurable(module="agents")
+@runner
 class TrainRunner(Runner):
     """A `Runner` without evaluation phases; its parameters are bound as ``Runner``'s."""
 
-    def __init__(self, base_dir: str | Path) -> None:
-        """See the class."""
-        super().__init__(base_dir)
+    def set_up(self) -> None:
+        """See `Runner`."""
+        super().set_up()
         del self._lengths[Phase.EVAL]
-
-
-SUMMED_UP = {  # in words
-    "LearningRate": "learning rate",
-    "GradientNorm": "norm of the last gradient",
-    "ReplaySize": "what can be drawn from replays",
-    "QueueSize": "unrolls that wait",
-    "TeacherReplaySize": "transitions of the teacher's replay",
-    "AverageQ": "mean Q-value",
-    "MaxQ": "greatest Q-value",
-    "ActionGap": "action gap",
-    "QMinusTeacherQ": "Q-values less the teacher's",
-}
-_ACTING = ("agent", "observation_shape", "actions", "network")  # what must be alike where only weights are taken
-# Differences that are reported first, because they cause others.
-_SHOWN_FIRST = ("agent", "environment", "observation_shape", "actions")
-
-
-def newest_bundle(path: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the checkpoint at `path`: a file, or the newest good one of a run's directory."""
-    if path.is_dir():
-        checkpointer, found = Checkpointer(path), None
-        while found != (found := checkpointer.numbers()):  # a run that goes on there may have replaced all that were
-            for number, bundle in checkpointer.load_each():
-                return path / CHECKPOINTS / f"ckpt.{number}", bundle
-        raise ValueError(f"{path} holds no good checkpoint in {path / CHECKPOINTS}: train there first, or name another")
-    try:
-        return path, read_bundle(path)
-    except OSError as error:
-        raise ValueError(f"checkpoint {path} cannot be read ({error.strerror}): name a file or a base_dir") from None
-
-
-def _compute_of(agent: Any) -> Any:
-    """Return how an agent computes (`schema.Compute`); None where it does not say so."""
-    compute = getattr(getattr(agent, "spec", None), "compute", None)
-    return compute if hasattr(compute, "precision_in_words") else None
-
-
-def _load_policy(agent: Agent, path: Path, bundle: Mapping[str, Any]) -> None:
-    if "identity" not in bundle or "agent" not in bundle:
-        raise ValueError(f"checkpoint {path} is not one of a run: it holds {', '.join(map(str, bundle)) or 'nothing'}")
-    here, there = ({name: facts.get(name) for name in _ACTING} for facts in (agent.identity(), bundle["identity"]))
-    if difference := _difference(there, here):
-        raise ValueError(f"checkpoint {path} does not fit this agent ({difference})")
-    agent.load_policy(bundle["agent"])
-
-
-def _load_optimizer(agent: Any, path: Path, bundle: Mapping[str, Any]) -> None:
-    """Let an agent that has a checkpoint's weights go on with its optimiser's moments."""
-    here, there = agent.identity().get("optimizer"), bundle["identity"].get("optimizer")
-    load = getattr(getattr(agent, "learner", None), "load_optimizer", None)
-    if load is None or here != there:
-        raise ValueError(
-            f"Runner.initial_optimizer must be False where the optimiser of checkpoint {path} is another one "
-            f"({there} there, {here} here)"
-        )
-    load(bundle["agent"]["learner"])
-
-
-def _difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Say in a few words how two identities differ; empty where they do not."""
-    for name in sorted({*there, *here}, key=lambda name: (*(name != first for first in _SHOWN_FIRST), name)):
-        old, new = there.get(name), here.get(name)
-        if old == new:
-            continue
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            return f"{name}: {_difference(old, new)}"
-        return f"{name}: {old} there, {new} here"
-    return ""
-
-
-def _one_line(line: Mapping[str, Any]) -> str:
-    """Summarize an iteration for a person."""
-    came_to = f"{line['frames']} training frames"
-    if line.get("phase") == "offline":
-        came_to = f"{line['train_updates']} offline updates"
-    parts = [f"iteration {line['iteration']}: {came_to}"]
-    for phase in ("train", "eval"):
-        if f"{phase}_average_return" in line:
-            number, different = len(line[f"{phase}_episode_returns"]), line.get(f"{phase}_different_episodes")
-            of_them = "" if different is None else f" ({different} different)"
-            parts.append(
-                f"{phase} return {line[f'{phase}_average_return']:.1f} over {number} episodes{of_them}, "
-                f"{line[f'{phase}_average_steps_per_second']:.0f} frames/s"
-            )
-        if f"{phase}_wins" in line:
-            parts.append(f"{line[f'{phase}_wins']} wins, {line[f'{phase}_losses']} losses")
-    return "; ".join(parts)
-
-
-def check_whole(least: int, **values: Any) -> None:
-    """Refuse settings of a runner that are no whole numbers, or too small ones, with a ValueError."""
-    for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"Runner.{name} must be a whole number >= {least}, got {value!r}")
-
-
-def factory(name: str, value: Any, example: str) -> None:
-    """Refuse a value that makes nothing.
-
-    Raises:
-        ValueError: It cannot be called; the message names the key and an example.
-    """
-    if not callable(value):
-        raise ValueError(f"{name} must be a function or a class, such as {example} (without brackets), got {value!r}")
-
-
-def portable(make_env: Callable[[], Any]) -> Callable[[], Any]:
-    """Return what makes environments in another process too, whose gin is empty and which has imported nothing."""
-    return _AfterImports(with_gin_values(make_env), own_modules())
-
-
-@dataclass(frozen=True)
-class _AfterImports:
-    """Makes an environment in a process that has not imported the modules which register it."""
-
-    make_env: Callable[[], Any]
-    modules: tuple[str, ...]
-
-    def __call__(self) -> Any:
-        for module in self.modules:
-            import_module(module)
-        return self.make_env()
-
-
-def own_modules() -> tuple[str, ...]:
-    """Return the modules that the configuration imports and that are not this project's."""
-    modules, _ = code_in(gin.config_str())
-    imported = {name for name in strangers(modules, ()) if name in sys.modules}
-    return tuple(sorted(imported))

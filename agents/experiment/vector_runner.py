@@ -14,97 +14,42 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import gin
 import gymnasium as gym
 import numpy as np
-import torch
 
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words
 from async_wrappers.agents.experiment.episode import (
     Episode,
+    Length,
+    NumberedEpisodes,
     Phase,
     Played,
+    Seeds,
     checksum,
     encounter_of,
-    episode_seed,
-    is_game_over,
 )
 from async_wrappers.agents.experiment.metrics import EpisodeRow
+from async_wrappers.agents.experiment.other_run import own_modules, portable
 from async_wrappers.agents.experiment.rounds import Group, OtherLearners, Share, Trained
-from async_wrappers.agents.experiment.runner import (
-    DifferentExperiment,
-    Length,
-    Runner,
-    factory,
-    own_modules,
-    portable,
-)
+from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.schema import each_array
-from async_wrappers.agents.spec import Spec, check_flags, with_gin_values
+from async_wrappers.agents.settings import POSITIVE_FINITE, factory, flag, must, number, runner, setting, whole
+from async_wrappers.agents.spec import Spec, with_gin_values
 from async_wrappers.agents.vector_agent import Ended, Meters, Rows, VectorAgent
 
-__all__ = ["NumberedEpisodes", "VectorRunner"]
+__all__ = ["VectorRunner"]
 
 
-class NumberedEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds each episode of one of N environments by its number, and cuts it after so many frames.
-
-    ``reset(seed=n * N + l)`` begins episode n of environment l; a reset without a seed begins the next one. So every
-    episode is a function of the run's seed, the phase, n and l (`episode_seed`). Where ``info["game_over"]`` is False
-    at an end, a reset without a seed goes on with the same episode's next life.
-
-    Args:
-        env: The environment.
-        seed: The run's.
-        phase: What the episodes are for.
-        num_envs: N.
-        max_frames: Frames after which an episode is truncated; None for no limit.
-    """
-
-    def __init__(
-        self, env: gym.Env[Any, Any], seed: int, phase: int, num_envs: int, max_frames: int | None = None
-    ) -> None:
-        """See the class."""
-        super().__init__(env)
-        self._seed, self._phase, self._num_envs, self._max_frames = seed, phase, num_envs, max_frames
-        self._number: int | None = None
-        self._env_id = self._frames = self._before = 0  # frames of the episode, and of its lives before this one
-        self._goes_on = False
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        goes_on, self._goes_on = self._goes_on, False
-        if goes_on and seed is None:
-            self._before = self._frames
-            return self.env.reset(options=options)
-        self._frames = self._before = 0
-        if seed is not None:
-            self._number, self._env_id = divmod(seed, self._num_envs)
-        elif self._number is not None:
-            self._number += 1
-        else:
-            return self.env.reset(options=options)
-        seed = episode_seed(self._seed, self._phase, self._number, self._env_id)
-        return self.env.reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, and truncate the episode if it has become too long."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        realtime = info.get("realtime")
-        self._frames = self._frames + 1 if realtime is None else self._before + int(realtime["frame"])
-        too_long = self._max_frames is not None and self._frames >= self._max_frames
-        self._goes_on = terminated and not too_long and not is_game_over(info)
-        if terminated and too_long and not is_game_over(info):
-            info = {**info, "game_over": True}
-        return observation, reward, terminated, truncated or (too_long and not terminated), info
+def _by_the_agent(name: str, value: Any) -> None:
+    """Check nothing: `VectorAgent` knows what it takes."""
 
 
-@gin.configurable(module="agents")
+@runner
 class VectorRunner(Runner):
     """The iterations of `Runner` on many environments at once, with one forward pass for all rows that wait.
 
@@ -114,131 +59,107 @@ class VectorRunner(Runner):
     preferred. ``Runner.create_environment_fn`` makes the environment of final evaluations, and those that are played
     unless `create_vector_fn` is given.
 
-    Args:
-        base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
-        num_envs: Environments of training, N.
-        evaluation_envs: Environments of evaluation phases; None means at most 8, and at most `num_envs`.
-        create_vector_fn: From ``num_envs=`` to a vector of Gymnasium's, such as ``@create_atari_vector`` or
-            ``@create_gym_vector``. None puts environments of ``Runner.create_environment_fn`` side by side. Such
-            episodes are seeded one by one, those of a vector where it begins: at the start of a run and of a resumed
-            one, and with ``Runner.exact_resume`` after each checkpoint; and ``Runner.max_steps_per_episode`` does not
-            reach into a vector.
-        double_buffered: Play two halves in turns: one half steps while the other half's actions are computed.
-        processes: Spread the environments over so many processes; 0 plays them in this one. For environments that are
-            slow and written in Python.
-        timeout: Seconds for which a step or a reset of such a process is waited for: then it is ended and replaced, its
-            episodes are cut, and `restarts` counts it in the statistics and the closing table. None: no limit.
-        checkpoint_every: Iterations between two checkpoints; the last iteration always writes one. See
-            ``Runner.checkpoint_minutes`` too.
-        replay_ratio: Transitions learnt from for each one lived; None for ``num_updates_per_train_step`` updates every
-            ``update_period`` decisions of all environments together.
-        act_devices: Devices that act, such as ``("cuda:1", "cuda:2")``: each has a copy of the policy's network, and
-            the rows of a call are shared among them in the order of their environments. None acts on the learner's
-            network.
-        act_sync_period: Updates after which these copies take over the learner's weights.
-        learners: Processes that learn together on this machine. Each has an equal share of the environments, of each
-            batch and of the replay; gradients are averaged, so that all have the same weights. 1 learns in this
-            process alone.
-        create_batched_envs_fn: Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does,
-            which None stands for, with its arguments.
-
-    Raises:
-        ValueError: An agent that plays one environment at a time, an argument out of range, a vector whose delay is
-            not that of ``Runner.create_environment_fn``, or what cannot be shared out among `learners`.
+    Refused with a ValueError are an agent that plays one environment at a time, a vector whose delay is not that of
+    ``Runner.create_environment_fn``, and what cannot be shared out among `learners`.
     """
 
-    def __init__(
-        self,
-        base_dir: str | Path,
-        num_envs: int = 16,
-        evaluation_envs: int | None = None,
-        create_vector_fn: Callable[..., Any] | None = None,
-        double_buffered: bool = False,
-        processes: int = 0,
-        timeout: float | None = 60.0,
-        checkpoint_every: int = 1,
-        replay_ratio: float | None = None,
-        act_devices: Sequence[str] | None = None,
-        act_sync_period: int = 1,
-        learners: int = 1,
-        create_batched_envs_fn: Callable[..., Any] | None = None,
-    ) -> None:
-        """See the class."""
-        least = {"num_envs": 1, "processes": 0, "checkpoint_every": 1, "learners": 1}
-        given = {"num_envs": num_envs, "processes": processes, "checkpoint_every": checkpoint_every}
-        given["learners"] = learners
-        if evaluation_envs is not None:
-            least["evaluation_envs"], given["evaluation_envs"] = 1, evaluation_envs
-        for name, value in given.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < least[name]:
-                raise ValueError(f"VectorRunner.{name} must be a whole number >= {least[name]}, got {value!r}")
-        check_flags(double_buffered=double_buffered)
-        if create_vector_fn is not None:
-            factory("VectorRunner.create_vector_fn", create_vector_fn, "@create_gym_vector")
-        if create_batched_envs_fn is not None:
-            factory("VectorRunner.create_batched_envs_fn", create_batched_envs_fn, "@create_batched_envs")
-        if processes and create_vector_fn is not None:
-            raise ValueError(
-                f"VectorRunner.processes must be 0 where create_vector_fn makes a whole vector, got {processes}"
-            )
-        for name, value in {"num_envs": num_envs, "processes": processes}.items():
-            if value % learners:
-                raise ValueError(f"VectorRunner.{name} must be a multiple of the {learners} learners, got {value}")
-        if double_buffered and num_envs // learners < 2:
-            raise ValueError(
-                f"VectorRunner.num_envs must be >= {2 * learners} where double_buffered=True, 2 for each learner, got "
-                f"{num_envs}"
-            )
-        if act_devices is not None and learners > 1:
-            raise ValueError(f"VectorRunner.act_devices must be None where learners={learners}, got {act_devices!r}")
-        super().__init__(base_dir)
+    num_envs: int = whole(16, "Environments of training, N.", 1, "environment")
+    evaluation_envs: int | None = whole(
+        None,
+        "Environments of evaluation phases.",
+        1,
+        "environment",
+        none="at most 8, and at most `num_envs`",
+    )
+    create_vector_fn: Callable[..., Any] | None = factory(
+        None,
+        "From ``num_envs=`` to a vector of Gymnasium's, such as ``@create_atari_vector`` or ``@create_gym_vector``. "
+        "None puts environments of ``Runner.create_environment_fn`` side by side. Such episodes are seeded one by one, "
+        "those of a vector where it begins: at the start of a run and of a resumed one, and with "
+        "``Runner.exact_resume`` after each checkpoint; and ``Runner.max_steps_per_episode`` does not reach into a "
+        "vector.",
+        "@create_gym_vector (without brackets)",
+    )
+    double_buffered: bool = flag(
+        False, "Play two halves in turns: one half steps while the other half's actions are computed."
+    )
+    processes: int = whole(
+        0,
+        "Spread the environments over so many processes; 0 plays them in this one. For environments that are slow and "
+        "written in Python.",
+        0,
+        "processes",
+    )
+    timeout: float | None = number(
+        60.0,
+        "Seconds for which a step or a reset of such a process is waited for: then it is ended and replaced, its "
+        "episodes are cut, and `restarts` counts it in the statistics and the closing table.",
+        POSITIVE_FINITE,
+        none="no limit",
+    )
+    checkpoint_every: int = whole(
+        1,
+        "Iterations between two checkpoints; the last iteration always writes one. See ``Runner.checkpoint_minutes`` "
+        "too.",
+        1,
+        "iteration",
+    )
+    replay_ratio: float | None = number(
+        None,
+        "Transitions learnt from for each one lived, in the place of ``num_updates_per_train_step`` updates every "
+        "``update_period`` decisions of all environments together.",
+        POSITIVE_FINITE,
+        none="the agent's own rate",
+    )
+    act_devices: Sequence[str] | None = setting(
+        None,
+        'Devices that act, such as ``("cuda:1", "cuda:2")``: each has a copy of the policy\'s network, and the rows of '
+        "a call are shared among them in the order of their environments. None acts on the learner's network.",
+        _by_the_agent,
+    )
+    act_sync_period: int = whole(1, "Updates after which these copies take over the learner's weights.", 1, "update")
+    learners: int = whole(
+        1,
+        "Processes that learn together on this machine. Each has an equal share of the environments, of each batch and "
+        "of the replay; gradients are averaged, so that all have the same weights. 1 learns in this process alone.",
+        1,
+        "learner",
+    )
+    create_batched_envs_fn: Callable[..., Any] | None = factory(
+        None,
+        "Makes the environments, as `async_wrappers.batched.factory.create_batched_envs` does, which None stands for, "
+        "with its arguments.",
+        "@create_batched_envs (without brackets)",
+    )
+
+    def set_up(self) -> None:
+        """See `Runner`."""
+        self._check_shares()
+        super().set_up()
         spec = getattr(self.agent, "spec", None)
         if not isinstance(spec, Spec):
             kind = type(self.agent).__name__
             raise ValueError(f"create_runner.schedule = 'vector' needs an agent that learns, got {kind}")
-        if self._pretraining is not None:
-            raise ValueError(
-                "Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
-                f"{self._pretraining.dataset!r}"
-            )
-        if encounter_of(self.environment) is not None:
-            raise ValueError(
-                "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: "
-                "many environments have no common order of them; bind 'continuous_train_and_eval'"
-            )
-        if self.exact_resume and self.checkpoint_minutes is not None:
-            raise ValueError(
-                "Runner.checkpoint_minutes must be None where Runner.exact_resume=True and create_runner.schedule = "
-                f"'vector', got {self.checkpoint_minutes}: games that the clock cuts are cut alike in no other run"
-            )
-        self.num_envs, self.checkpoint_every = num_envs, checkpoint_every
-        if timeout is not None and (
-            not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < float("inf")
-        ):
-            raise ValueError(f"VectorRunner.timeout must be a number of seconds > 0, or None, got {timeout!r}")
-        self._timeout = timeout
+        self._refuse_what_is_of_one_environment()
         self._envs: Any = None
-        self._create_vector, self._double_buffered, self._processes = create_vector_fn, double_buffered, processes
-        if create_vector_fn is not None:
-            self._check_delay(create_vector_fn)
-        self._learners, self._threads = learners, torch.get_num_threads()
+        if self.create_vector_fn is not None:
+            self._check_delay(self.create_vector_fn)
         spec.keep_diverged_in(self.base_dir)
-        self._make_agent = partial(VectorAgent, spec, num_envs // learners, replay_ratio, learners=learners)
-        agent = self._make_agent(act_devices=act_devices, act_sync_period=act_sync_period)
+        share = self.num_envs // self.learners
+        self._make_agent = partial(VectorAgent, spec, share, self.replay_ratio, learners=self.learners)
+        agent = self._make_agent(act_devices=self.act_devices, act_sync_period=self.act_sync_period)
         agent.keep_diverged_in(self.base_dir)
-        if learners > 1 and not isinstance(agent.learner, Learner):
-            raise ValueError(
-                f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose learner is no "
-                f"async_wrappers.agents.learner.Learner, got {learners}"
-            )
-        if self._overlap and learners > 1:
-            raise ValueError(f"Runner.overlap must be False where VectorRunner.learners={learners}, got True")
-        if self._overlap:
+        must(
+            self.learners == 1 or isinstance(agent.learner, Learner),
+            f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose learner is no "
+            f"async_wrappers.agents.learner.Learner, got {self.learners}",
+        )
+        if self.overlap:
             agent.overlap_learning()
         # Agents do not import environments: what makes them is found by its name in gin.
-        self._create_envs = create_batched_envs_fn or gin.get_configurable("create_batched_envs")
+        self._create_envs = self.create_batched_envs_fn or gin.get_configurable("create_batched_envs")
         self._agent = self.agent = agent  # type: ignore[assignment]  # it plays many environments
-        self._evaluating = self._number_of_evaluation_envs(evaluation_envs)
+        self._evaluating = self._number_of_evaluation_envs(self.evaluation_envs)
         self._evaluated = np.zeros(self._evaluating, np.int64)  # episodes of each environment
         self._others: OtherLearners | None = None
         self._shares: list[dict[str, Any]] = []  # what a checkpoint holds of the other learners
@@ -248,6 +169,49 @@ class VectorRunner(Runner):
         self._writes = False  # whether the running iteration ends with a checkpoint
         self._total = Meters()
         self._seconds = 0.0  # of training, in this process
+
+    def _check_shares(self) -> None:
+        """Refuse environments and processes that cannot be shared out."""
+        must(
+            not self.processes or self.create_vector_fn is None,
+            f"VectorRunner.processes must be 0 where create_vector_fn makes a whole vector, got {self.processes}",
+        )
+        for name in ("num_envs", "processes"):
+            value, learners = getattr(self, name), self.learners
+            must(
+                value % learners == 0,
+                f"VectorRunner.{name} must be a multiple of the {learners} learners, got {value}",
+            )
+        must(
+            not self.double_buffered or self.num_envs // self.learners >= 2,
+            f"VectorRunner.num_envs must be >= {2 * self.learners} where double_buffered=True, 2 for each learner, got "
+            f"{self.num_envs}",
+        )
+        must(
+            self.act_devices is None or self.learners == 1,
+            f"VectorRunner.act_devices must be None where learners={self.learners}, got {self.act_devices!r}",
+        )
+
+    def _refuse_what_is_of_one_environment(self) -> None:
+        must(
+            self.pretrain_dataset is None,
+            f"Runner.pretrain_dataset must be None where create_runner.schedule = 'vector', got "
+            f"{self.pretrain_dataset!r}",
+        )
+        must(
+            encounter_of(self.environment) is None,
+            "create_runner.schedule must not be 'vector' where an environment goes from encounter to encounter: many "
+            "environments have no common order of them; bind 'continuous_train_and_eval'",
+        )
+        must(
+            not self.exact_resume or self.checkpoint_minutes is None,
+            "Runner.checkpoint_minutes must be None where Runner.exact_resume=True and create_runner.schedule = "
+            f"'vector', got {self.checkpoint_minutes}: games that the clock cuts are cut alike in no other run",
+        )
+        must(
+            not self.overlap or self.learners == 1,
+            f"Runner.overlap must be False where VectorRunner.learners={self.learners}, got True",
+        )
 
     def _check_delay(self, create_vector: Callable[..., Any]) -> None:
         """Refuse a vector whose delay differs from that of the environment of final evaluations."""
@@ -275,7 +239,7 @@ class VectorRunner(Runner):
 
     def resume(self) -> bool:
         """See `Runner.resume`; a vector that cannot be made is refused here, before anything is written."""
-        if self._create_vector is not None:
+        if self.create_vector_fn is not None:
             self._make_envs(Phase.TRAIN, 1, double_buffered=False).close()
         return super().resume()
 
@@ -284,10 +248,10 @@ class VectorRunner(Runner):
         """Make the environments of training and, if there is evaluation, those of evaluation; close them at the end."""
         length = self._lengths[Phase.EVAL]
         with ExitStack() as stack:
-            if self._learners > 1:
+            if self.learners > 1:
                 self._others = stack.enter_context(closing(self._start_learners()))
             group = None if self._others is None else self._others.group
-            envs = stack.enter_context(closing(self._make_envs(Phase.TRAIN, self.num_envs // self._learners)))
+            envs = stack.enter_context(closing(self._make_envs(Phase.TRAIN, self.num_envs // self.learners)))
             self._envs = envs
             self._share = Share(self._agent, envs, self._training_seeds(0), group)
             if length.frames or length.episodes:
@@ -301,13 +265,13 @@ class VectorRunner(Runner):
             _make_share,
             self._make_agent,
             partial(with_gin_values(self._create_envs), **self._of_envs(Phase.TRAIN, portable_too=True)),
-            [self._training_seeds(number) for number in range(self._learners)],
+            [self._training_seeds(number) for number in range(self.learners)],
         )
-        others = OtherLearners(make_share, self._learners, own_modules(), self._threads)
+        others = OtherLearners(make_share, self.learners, own_modules(), self.threads)
         try:
             learner = cloudpickle.dumps(self._agent.learner.state_dict())
             number = self._replay_number
-            states: list[Any] = [*self._shares] or [None] * (self._learners - 1)
+            states: list[Any] = [*self._shares] or [None] * (self.learners - 1)
             each = [(learner, state, self._checkpointer.directory, number) for state in states]
             others.tell("restore", each=each)
             if lost := sum(others.answers()):
@@ -333,8 +297,8 @@ class VectorRunner(Runner):
 
     def _of_envs(self, phase: Phase, portable_too: bool = False) -> dict[str, Any]:
         """Return what environments are made with, for another process too if that is wanted."""
-        create_environment, create_vector = self._create_environment, self._create_vector
-        if self._processes or portable_too:
+        create_environment, create_vector = self.create_environment_fn, self.create_vector_fn
+        if self.processes or portable_too:
             create_environment = portable(create_environment)
         if create_vector is not None and portable_too:
             create_vector = with_gin_values(create_vector)
@@ -342,14 +306,14 @@ class VectorRunner(Runner):
         return {
             "make_env": _Numbered(create_environment, self.seed, phase, of_all, self.max_steps_per_episode),
             "create_vector_fn": create_vector,
-            "double_buffered": self._double_buffered and phase == Phase.TRAIN,
-            "processes": self._processes // self._learners if phase == Phase.TRAIN else self._processes,
-            **({"timeout": self._timeout} if self._processes else {}),
+            "double_buffered": self.double_buffered and phase == Phase.TRAIN,
+            "processes": self.processes // self.learners if phase == Phase.TRAIN else self.processes,
+            **({"timeout": self.timeout} if self.processes else {}),
         }
 
-    def _training_seeds(self, learner: int) -> _Seeds:
-        first = learner * self.num_envs // self._learners
-        return _Seeds(self.seed, Phase.TRAIN, self._create_vector is not None, first, self.num_envs)
+    def _training_seeds(self, learner: int) -> Seeds:
+        first = learner * self.num_envs // self.learners
+        return Seeds(self.seed, Phase.TRAIN, self.create_vector_fn is not None, first, self.num_envs)
 
     # Phases.
 
@@ -423,7 +387,7 @@ class VectorRunner(Runner):
                 return len(over[env_id]) >= length.episodes // count + (env_id < length.episodes % count)
             return sum(episode.frames for episode in over[env_id]) >= -(-length.frames // count)
 
-        seeds = _Seeds(self.seed, phase, self._create_vector is not None, 0, count)
+        seeds = Seeds(self.seed, phase, self.create_vector_fn is not None, 0, count)
         envs.begin(seeds(self._evaluated.tolist()))
         running = {env_id for env_id in range(count) if not is_done(env_id)}
         while running:
@@ -460,11 +424,11 @@ class VectorRunner(Runner):
         name, first, now = phase.name.lower(), self._first_number, time.time()
         written = max(self._table.count(name) - first, 0)
         rows = []
-        for number, each in enumerate(over[written:], first + written):
+        for place, each in enumerate(over[written:], first + written):
             # An evaluation's episodes are played on weights that stand still.
             frames, updates = (each.training_frames, each.updates) if each.when else (self._frames, self.agent.updates)
             seconds = self._seconds_at(each.when or now)
-            row = (name, number, self.start_iteration, each.score, each.frames, frames, updates, seconds, each.won)
+            row = (name, place, self.start_iteration, each.score, each.frames, frames, updates, seconds, each.won)
             rows.append(EpisodeRow(*row))
         self._table.add(rows)
 
@@ -494,7 +458,7 @@ class VectorRunner(Runner):
         scalars |= {f"Vector/{name}": value for name, value in rates.items()}
         line["train_rates"] = rates
         line["cut_frames"] = self._cut_frames
-        if self._processes:
+        if self.processes:
             line["restarts"] = self._restarts
 
     @property
@@ -518,7 +482,7 @@ class VectorRunner(Runner):
         rates = {**self._total.rates(self._seconds), **self._fill()}
         lines = [f"{_IN_WORDS[name]:<38}{value:>12,.{_DIGITS.get(name, 0)}f}" for name, value in rates.items()]
         share = self._cut_frames / max(self._frames, 1)
-        if self._processes:
+        if self.processes:
             lines.append(f"{'processes replaced':<38}{self._restarts:>12,}")
         return "\n".join([*lines, f"{'frames of cut episodes':<38}{share:>12.2%}"])
 
@@ -560,7 +524,7 @@ class VectorRunner(Runner):
     def facts(self) -> dict[str, str]:
         """Return what the run is, in words; the environments are counted."""
         facts = super().facts()
-        learners = f", {self._learners} learners" if self._learners > 1 else ""
+        learners = f", {self.learners} learners" if self.learners > 1 else ""
         return {**facts, "environment": f"{facts['environment']}, {self.num_envs} at once{learners}"}
 
 
@@ -599,9 +563,9 @@ class _SoFar:
     def and_then(self, trained: Sequence[Trained]) -> _SoFar:
         """Return what it has come to with what the learners' shares have come to since."""
         counts = {name: getattr(self, name) for name in _COUNTED}
-        for number, each in enumerate(trained):
+        for learner, each in enumerate(trained):
             for name in _COUNTED:
-                if name != "updates" or number == 0:  # all make the same updates
+                if name != "updates" or learner == 0:  # all make the same updates
                     counts[name] += getattr(each.meters, name)
         over = [*self.over, *(episode for each in trained for episode in each.over)]
         actions = self.actions + sum(each.actions for each in trained)
@@ -629,35 +593,10 @@ _IN_SHORT = {
 _DIGITS = {"LearntPerLived": 3, "PolicyLag": 2, "ReplayFill": 3}
 
 
-@dataclass(frozen=True)
-class _Seeds:
-    """From the numbers of episodes, one in each environment, to what the environments begin them with.
-
-    Attributes:
-        seed: The run's.
-        phase: What the episodes are for.
-        whole: Whether the environments exist only as a vector.
-        first: Number of the first environment.
-        of_all: Environments of all learners.
-    """
-
-    seed: int
-    phase: Phase
-    whole: bool
-    first: int
-    of_all: int
-
-    def __call__(self, numbers: Sequence[int]) -> list[int]:
-        of_envs = enumerate(numbers, self.first)
-        if self.whole:
-            return [episode_seed(self.seed, self.phase, number, env_id) for env_id, number in of_envs]
-        return [number * self.of_all + env_id for env_id, number in of_envs]  # as `NumberedEpisodes` reads it
-
-
 def _make_share(
     make_agent: Callable[..., VectorAgent],
     make_envs: Callable[..., Any],
-    seeds: Sequence[_Seeds],
+    seeds: Sequence[Seeds],
     group: Group,
 ) -> Share:
     """Make the share of a learner in its process."""

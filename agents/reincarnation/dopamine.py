@@ -450,12 +450,8 @@ class DopamineTeacher(Teacher):
         self._reads_optimizer = checkpoint.moments is not None and not rescaled
         if checkpoint.moments is not None and self._reads_optimizer:
             count, *moments = checkpoint.moments
-            first, second = (_converted(source, learner.network, each, shape, k) for each in moments)
-            names = [name for name, _ in learner.network.named_parameters()]
-            self._learner_state["optimizer"]["state"] = {
-                place: {"step": torch.tensor(float(count)), "exp_avg": first[name], "exp_avg_sq": second[name]}
-                for place, name in enumerate(names)
-            }
+            each_moment = [_converted(source, learner.network, each, shape, k) for each in moments]
+            self._learner_state["optimizer"]["state"] = _state_of_adam(learner.network, count, *each_moment)
         self._found = find_replay(directory, number)
         super().__init__(agent, environment, source)
 
@@ -533,3 +529,11 @@ def _own_part(source: str, environment: Environment, shape: tuple[int, ...], ima
             f"{kind} {list(shape)}"
         )
     return found
+
+
+def _state_of_adam(network: Any, count: Any, first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[int, Any]:
+    """Return the state of PyTorch's Adam for a network's parameters, from both moments by the parameters' names."""
+    return {
+        place: {"step": torch.tensor(float(count)), "exp_avg": first[name], "exp_avg_sq": second[name]}
+        for place, (name, _) in enumerate(network.named_parameters())
+    }

@@ -9,21 +9,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import gin
 from absl import logging
 from tqdm import trange
 
 from async_wrappers.agents.demonstrations.demonstration import delay_layer
 from async_wrappers.agents.experiment.config import save_config
+from async_wrappers.agents.experiment.episode import Length, Played, encounter_of, lengths_in_words
 from async_wrappers.agents.experiment.episode import Phase as Plays
-from async_wrappers.agents.experiment.episode import Played, encounter_of
 from async_wrappers.agents.experiment.lock import DirectoryInUse, alone_in
 from async_wrappers.agents.experiment.other_run import other_run
-from async_wrappers.agents.experiment.runner import Length, Runner, check_whole
+from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher, is_dopamine
 from async_wrappers.agents.reincarnation.student import Phase, ReincarnatedAgent, seed_of
 from async_wrappers.agents.reincarnation.teacher import Teacher, TeacherView, check_own_replay
-from async_wrappers.agents.spec import check_choice, check_flags, check_numbers
+from async_wrappers.agents.settings import choice, factory, flag, must, number, runner, text, whole
 
 __all__ = ["RunnerWithTeacher", "train_teacher"]
 
@@ -31,7 +30,7 @@ _IMPORTS = ("import async_wrappers.agents.configurables", "import async_wrappers
 _PAUSE = 0.5  # seconds between two looks at a teacher that another process trains
 
 
-@gin.configurable(module="agents")
+@runner
 class RunnerWithTeacher(Runner):
     """The iterations of `Runner` for a student; all other parameters are bound as ``Runner``'s.
 
@@ -42,107 +41,115 @@ class RunnerWithTeacher(Runner):
 
     The teacher plays an evaluation phase once, in its own environment, before the first iteration. The score of each
     evaluation is normalised: 0 is random play, 1 the teacher's. Frames that the teacher plays to collect are training
-    frames.
-
-    Args:
-        base_dir: Where checkpoints and metrics go; an experiment begun there is continued.
-        teacher_checkpoint_dir: The directory of the teacher's run, or one of its checkpoints; ours or Dopamine's
-            (`DopamineTeacher`).
-        teacher_checkpoint_number: Which checkpoint of that directory; None for the newest good one.
-        teacher_steps: Frames that the teacher plays to collect; 0 for none.
-        num_pretraining_iterations: Offline iterations.
-        num_pretraining_steps: Updates of each.
-        teacher_gin_file: A gin file whose run is trained to its end in `teacher_checkpoint_dir` first, such as
-            ``"configs/dqn/cartpole.gin"``, where that is not done; a process that trains there already is waited for.
-            None where there is a teacher.
-        label_at: Under delay, of which observation the teacher's values are that teach: of that which the decision
-            started from (``"start"``), or of that on which its action landed (``"effect"``).
-        dopamine_teacher_fn: Makes a teacher of Dopamine's checkpoints, from (directory, environment, number).
-        evaluate_teacher: Let the teacher play an evaluation phase before the first iteration. False leaves it out, and
-            with it random play's; students are then normalised by `teacher_score`.
-        teacher_score: The teacher's mean return, where it is not evaluated; None for a student whose lambda does not
-            follow the score, which is then not normalised.
-        random_teacher: Take a teacher that has learnt nothing, in the place of `teacher_checkpoint_dir`: for tests.
-
-    Raises:
-        ValueError: An argument out of range, or an agent that learns from no teacher.
+    frames. An agent that learns from no teacher is refused with a ValueError.
     """
 
-    def __init__(
-        self,
-        base_dir: str | Path,
-        teacher_checkpoint_dir: str | None = None,
-        teacher_checkpoint_number: int | None = None,
-        teacher_steps: int = 0,
-        num_pretraining_iterations: int = 1,
-        num_pretraining_steps: int = 100_000,
-        teacher_gin_file: str | None = None,
-        label_at: str = "start",
-        dopamine_teacher_fn: Callable[..., Teacher] = DopamineTeacher,
-        evaluate_teacher: bool = True,
-        teacher_score: float | None = None,
-        random_teacher: bool = False,
-    ) -> None:
-        """See the class."""
-        super().__init__(base_dir)
-        check_whole(0, teacher_steps=teacher_steps, num_pretraining_iterations=num_pretraining_iterations)
-        check_whole(0, num_pretraining_steps=num_pretraining_steps)
-        if teacher_checkpoint_number is not None:
-            check_whole(0, teacher_checkpoint_number=teacher_checkpoint_number)
-        check_choice("RunnerWithTeacher.label_at", label_at, ("start", "effect"))
-        if not isinstance(self.agent, ReincarnatedAgent):
-            raise ValueError(
-                "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
-                f"create_agent.agent_name = 'qdagger_dqn', got {self.agent.identity()['agent']}"
-            )
-        if not (self._lengths[Plays.EVAL].frames or self._lengths[Plays.EVAL].episodes):
-            raise ValueError(
-                "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where "
-                "create_runner.schedule = 'reincarnation', as the weight of the teacher follows the score, got 0"
-            )
-        if self._pretraining is not None:
-            raise ValueError("Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'")
-        check_flags(evaluate_teacher=evaluate_teacher, random_teacher=random_teacher)
-        if teacher_score is not None:
-            check_numbers(teacher_score=teacher_score)
-        if teacher_score is not None and evaluate_teacher:
-            raise ValueError(
-                "RunnerWithTeacher.teacher_score must be None where the teacher is evaluated, got "
-                f"{teacher_score}: bind RunnerWithTeacher.evaluate_teacher = False"
-            )
-        if not evaluate_teacher and teacher_score is None and self.student.student.follows_score:
-            raise ValueError(
-                "RunnerWithTeacher.teacher_score must be bound, the teacher's mean return, where evaluate_teacher is "
-                f"False with agent {self.student.spec.name!r}, whose lambda follows the normalised score, got None"
-            )
-        if random_teacher and (teacher_checkpoint_dir is not None or teacher_gin_file is not None):
-            raise ValueError(
-                "RunnerWithTeacher.random_teacher must be False where teacher_checkpoint_dir or teacher_gin_file name "
-                f"a teacher, got {teacher_checkpoint_dir!r} and {teacher_gin_file!r}"
-            )
-        self._evaluate_teacher, self._teacher_score = evaluate_teacher, teacher_score
-        self._random_teacher = random_teacher
-        self._teacher_path, self._teacher_number = teacher_checkpoint_dir, teacher_checkpoint_number
-        self._teacher_steps, self._updates, self._label_at = teacher_steps, num_pretraining_steps, label_at
-        offline = num_pretraining_iterations if num_pretraining_steps else 0
-        self.student.student.check_phases(teacher_steps=teacher_steps, offline=offline)
-        if teacher_steps and not (offline or self._rehearses):
-            raise ValueError(
-                "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline "
-                f"updates, and no teacher_data_ratio), got {teacher_steps}"
-            )
-        if self.student.student.teacher_replay_scheme != "uniform" and not (offline or self._rehearses):
-            raise ValueError(
-                "teacher_replay_scheme must be 'uniform' where nothing is drawn from the teacher's replay (no offline "
-                f"updates, and no teacher_data_ratio), got {self.student.student.teacher_replay_scheme!r}"
-            )
-        self._kinds = [Phase.COLLECT] * bool(teacher_steps) + [Phase.OFFLINE] * offline
+    teacher_checkpoint_dir: str | None = text(
+        "The directory of the teacher's run, or one of its checkpoints; ours or Dopamine's (`DopamineTeacher`).",
+        "`random_teacher`",
+    )
+    teacher_checkpoint_number: int | None = whole(
+        None, "Which checkpoint of that directory.", 0, "", none="the newest good one"
+    )
+    teacher_steps: int = whole(0, "Frames that the teacher plays to collect; 0 for none.", 0, "frames")
+    num_pretraining_iterations: int = whole(1, "Offline iterations.", 0, "iterations")
+    num_pretraining_steps: int = whole(100_000, "Updates of each.", 0, "updates")
+    teacher_gin_file: str | None = text(
+        "A gin file whose run is trained to its end in `teacher_checkpoint_dir` first, such as "
+        '``"configs/dqn/cartpole.gin"``, where that is not done; a process that trains there already is waited for.',
+        "a teacher that is there",
+    )
+    label_at: str = choice(
+        "start",
+        "Under delay, of which observation the teacher's values are that teach: of that which the decision started "
+        'from (``"start"``), or of that on which its action landed (``"effect"``).',
+        "start",
+        "effect",
+    )
+    dopamine_teacher_fn: Callable[..., Teacher] = factory(
+        DopamineTeacher,
+        "Makes a teacher of Dopamine's checkpoints, from (directory, environment, number).",
+        "@DopamineTeacher (without brackets)",
+    )
+    evaluate_teacher: bool = flag(
+        True,
+        "Let the teacher play an evaluation phase before the first iteration. False leaves it out, and with it random "
+        "play's; students are then normalised by `teacher_score`.",
+    )
+    teacher_score: float | None = number(
+        None,
+        "The teacher's mean return, where it is not evaluated.",
+        none="a student whose lambda does not follow the score, which is then not normalised",
+    )
+    random_teacher: bool = flag(
+        False, "Take a teacher that has learnt nothing, in the place of `teacher_checkpoint_dir`: for tests."
+    )
+
+    def set_up(self) -> None:
+        """See `Runner`."""
+        super().set_up()
+        must(
+            isinstance(self.agent, ReincarnatedAgent),
+            "create_runner.schedule = 'reincarnation' needs an agent that learns from a teacher, such as "
+            f"create_agent.agent_name = 'qdagger_dqn', got {self.agent.identity()['agent']}",
+        )
+        must(
+            bool(self._lengths[Plays.EVAL].frames or self._lengths[Plays.EVAL].episodes),
+            "Runner.evaluation_steps must be >= 1 frame (and Runner.evaluation_episodes >= 1 or None) where "
+            "create_runner.schedule = 'reincarnation', as the weight of the teacher follows the score, got 0",
+        )
+        must(
+            self.pretrain_dataset is None,
+            "Runner.pretrain_dataset must be None where create_runner.schedule = 'reincarnation'",
+        )
+        self._check_teacher()
+        offline = self.num_pretraining_iterations if self.num_pretraining_steps else 0
+        self._check_phases(offline)
+        self._kinds = [Phase.COLLECT] * bool(self.teacher_steps) + [Phase.OFFLINE] * offline
         self._kinds += [Phase.ONLINE] * self.num_iterations
         self.num_iterations = len(self._kinds)
-        self._kind, self._teacher_gin_file = Phase.ONLINE, teacher_gin_file
-        self._dopamine_teacher = dopamine_teacher_fn
+        self._kind = Phase.ONLINE
         self._scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
         self.teacher: Teacher | None = None
+
+    def _check_teacher(self) -> None:
+        """Refuse a score of the teacher's, or a teacher, that is not the one of the other settings."""
+        score = self.teacher_score
+        must(
+            score is None or not self.evaluate_teacher,
+            f"RunnerWithTeacher.teacher_score must be None where the teacher is evaluated, got {score}: bind "
+            "RunnerWithTeacher.evaluate_teacher = False",
+        )
+        must(
+            self.evaluate_teacher or score is not None or not self.student.student.follows_score,
+            "RunnerWithTeacher.teacher_score must be bound, the teacher's mean return, where evaluate_teacher is False "
+            f"with agent {self.student.spec.name!r}, whose lambda follows the normalised score, got None",
+        )
+        must(
+            not self.random_teacher or self.teacher_checkpoint_dir is self.teacher_gin_file is None,
+            "RunnerWithTeacher.random_teacher must be False where teacher_checkpoint_dir or teacher_gin_file name a "
+            f"teacher, got {self.teacher_checkpoint_dir!r} and {self.teacher_gin_file!r}",
+        )
+
+    def _check_phases(self, offline: int) -> None:
+        """Refuse what is collected, or kept, for nothing.
+
+        Args:
+            offline: How many iterations learn from the teacher's replay alone.
+        """
+        spec = self.student.student
+        spec.check_phases(teacher_steps=self.teacher_steps, offline=offline)
+        learns = bool(offline or self._rehearses)
+        must(
+            not self.teacher_steps or learns,
+            "RunnerWithTeacher.teacher_steps must be 0 frames where nothing is learnt from them (no offline updates, "
+            f"and no teacher_data_ratio), got {self.teacher_steps}",
+        )
+        must(
+            spec.teacher_replay_scheme == "uniform" or learns,
+            "teacher_replay_scheme must be 'uniform' where nothing is drawn from the teacher's replay (no offline "
+            f"updates, and no teacher_data_ratio), got {spec.teacher_replay_scheme!r}",
+        )
 
     @property
     def student(self) -> ReincarnatedAgent:
@@ -160,8 +167,8 @@ class RunnerWithTeacher(Runner):
             self.teacher = self._load_teacher()
             self.environment = TeacherView.within(self.environment, self.teacher)
             needed = Phase.OFFLINE in self._kinds or self._rehearses
-            self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self._label_at)
-            if self._label_at == "effect" and (delay := delay_layer(self.environment)) is not None:
+            self.student.set_teacher(self.teacher, keeps_replay=needed, label_at=self.label_at)
+            if self.label_at == "effect" and (delay := delay_layer(self.environment)) is not None:
                 delay.report_effect = True
         if super().resume():
             return True
@@ -175,20 +182,20 @@ class RunnerWithTeacher(Runner):
         return False
 
     def _load_teacher(self) -> Teacher:
-        if self._random_teacher:
+        if self.random_teacher:
             seed = seed_of(self.seed, 3)  # not the student's, whose first weights would be the same
-            return Teacher.of_first_weights(self._create_environment(), self.student.spec.stack_size, seed)
-        if self._teacher_path is None:
+            return Teacher.of_first_weights(self.create_environment_fn(), self.student.spec.stack_size, seed)
+        if self.teacher_checkpoint_dir is None:
             raise ValueError(
                 "RunnerWithTeacher.teacher_checkpoint_dir must be bound to the directory of a run that teaches, "
                 "got None"
             )
-        path = Path(self._teacher_path)
-        if self._teacher_gin_file is not None:
-            train_teacher(path, self._teacher_gin_file)
+        path = Path(self.teacher_checkpoint_dir)
+        if self.teacher_gin_file is not None:
+            train_teacher(path, self.teacher_gin_file)
         if is_dopamine(path):
-            return self._dopamine_teacher(path, self._create_environment(), self._teacher_number)
-        return Teacher.of_run(path, self._teacher_number)
+            return self.dopamine_teacher_fn(path, self.create_environment_fn(), self.teacher_checkpoint_number)
+        return Teacher.of_run(path, self.teacher_checkpoint_number)
 
     @property
     def _rehearses(self) -> bool:
@@ -203,7 +210,7 @@ class RunnerWithTeacher(Runner):
             self._measure()
         lengths = self._lengths
         if self._kind is Phase.COLLECT:  # the student has learnt nothing yet
-            self._lengths = {Plays.TRAIN: Length(self._teacher_steps, None)}
+            self._lengths = {Plays.TRAIN: Length(self.teacher_steps, None)}
         try:
             super()._run_iteration(iteration)
         finally:
@@ -213,9 +220,9 @@ class RunnerWithTeacher(Runner):
         """Let the teacher and random play have an evaluation phase each, in the teacher's environment."""
         assert self.teacher is not None
         measured = self.seed, self._lengths[Plays.EVAL], self.max_steps_per_episode
-        if not self._evaluate_teacher:
-            self._scores = {"teacher": self._teacher_score, "random": None, "returns": []}
-            if self._teacher_score is not None:
+        if not self.evaluate_teacher:
+            self._scores = {"teacher": self.teacher_score, "random": None, "returns": []}
+            if self.teacher_score is not None:
                 self._scores["random"] = self.teacher.random_score(*measured)
             return
         scores = self.teacher.score(*measured)
@@ -247,7 +254,7 @@ class RunnerWithTeacher(Runner):
         if phase != Plays.TRAIN or self._kind is not Phase.OFFLINE:
             return super()._run_phase(phase, length)
         updates = self.agent.updates
-        for _ in trange(self._updates, desc="offline", unit="update", disable=None):
+        for _ in trange(self.num_pretraining_steps, desc="offline", unit="update", disable=None):
             self.student.learn_offline()
         return Played([], 0, self.agent.updates - updates, encounter_of(self.environment), frames=0)
 
@@ -270,11 +277,11 @@ class RunnerWithTeacher(Runner):
 
     def facts(self) -> dict[str, str]:
         """Return what the run is, in words; each kind of iteration is told apart."""
-        evaluation = self._lengths_in_words({Plays.EVAL: self._lengths[Plays.EVAL]})
+        evaluation = lengths_in_words({Plays.EVAL: self._lengths[Plays.EVAL]})
         each = {
-            Phase.COLLECT: f"{self._teacher_steps:,} frames that the teacher plays",
-            Phase.OFFLINE: f"{self._updates:,} offline updates and {evaluation}",
-            Phase.ONLINE: self._lengths_in_words(self._lengths),
+            Phase.COLLECT: f"{self.teacher_steps:,} frames that the teacher plays",
+            Phase.OFFLINE: f"{self.num_pretraining_steps:,} offline updates and {evaluation}",
+            Phase.ONLINE: lengths_in_words(self._lengths),
         }
         counted = [(self._kinds.count(kind), length) for kind, length in each.items() if kind in self._kinds]
         words = ", then ".join(f"{count} of {length}" for count, length in counted)
@@ -289,10 +296,10 @@ class RunnerWithTeacher(Runner):
 
     def _identity(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
-            "label_at": self._label_at,
-            "collect": self._teacher_steps,
+            "label_at": self.label_at,
+            "collect": self.teacher_steps,
             "offline": self._kinds.count(Phase.OFFLINE),
-            "updates": self._updates,
+            "updates": self.num_pretraining_steps,
         }
         teacher = {} if self.teacher is None else self.teacher.identity()
         return {**super()._identity(), "reincarnation": {**facts, "teacher": teacher}}

@@ -29,11 +29,10 @@ import numpy.typing as npt
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.demonstrations.demonstration import delay_in_words, delay_layer
-from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS
+from async_wrappers.agents.experiment.checkpoint import CHECKPOINTS, newest_bundle
 from async_wrappers.agents.experiment.config import empty_gin
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
 from async_wrappers.agents.experiment.other_run import trained_agent
-from async_wrappers.agents.experiment.runner import newest_bundle
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.reincarnation.student import VIEW
 from async_wrappers.agents.replay.replay import Replay

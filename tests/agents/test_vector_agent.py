@@ -16,8 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from async_wrappers import RealtimeDelay, VectorRealtimeDelay
 from async_wrappers.agents.acting.decisions import Decisions, PolicyOutput
 from async_wrappers.agents.acting.exploration import identity_epsilon, per_actor_epsilon
-from async_wrappers.agents.experiment.episode import episode_seed, play_episode
-from async_wrappers.agents.experiment.vector_runner import NumberedEpisodes
+from async_wrappers.agents.experiment.episode import NumberedEpisodes, episode_seed, play_episode
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.replay.ring import FINAL, TERMINAL
 from async_wrappers.agents.schema import each_array

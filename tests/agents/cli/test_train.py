@@ -382,7 +382,7 @@ class TestExitCodes:
             (["create_agent.agent_name = 'noop'"], "agent 'noop' needs an environment whose actions include NOOP"),
             (["create_network.torso = 'natur'"], "torso must be one of"),
             (["create_runner.schedule = 'train'"], "create_runner.schedule must be one of"),
-            (["Runner.training_steps = 0"], "Runner.training_steps must be a whole number >= 1, got 0"),
+            (["Runner.training_steps = 0"], "Runner.training_steps must be >= 1 frame, got 0"),
             (["Runner.create_environment_fn = %gin.REQUIRED"], "create_environment_fn"),
             (["Runner.initial_checkpoint = 'nowhere'"], "nowhere"),
             (["Runner.initial_checkpoint = 'mine.gin'"], "mine.gin"),

@@ -231,7 +231,7 @@ class TestBadInput:
             runner.run_experiment()
 
     def test_a_number_of_updates_below_zero_is_one_sentence(self, shown: str, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="pretrain_updates must be a whole number >= 0, got -1"):
+        with pytest.raises(ValueError, match="pretrain_updates must be >= 0 updates, got -1"):
             make_runner(tmp_path, pretrain_dataset=shown, pretrain_updates=-1)
 
     def test_live_runs_refuse_them(self, shown: str, tmp_path: Path) -> None:

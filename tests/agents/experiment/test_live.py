@@ -25,10 +25,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.experiment import runner as runner_module
 from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads
-from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.episode import Length, Phase, episode_seed
 from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
 from async_wrappers.agents.experiment.progress import Progress
-from async_wrappers.agents.experiment.runner import DifferentExperiment, Length, Runner
+from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.live.backends.children import signals_blocked
@@ -216,7 +216,7 @@ def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_aga
     tmp_path: Path, call: str, n: int, done: int
 ) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner._create_async_runner = lambda *parts, **terms: Interrupted(call, n)
+    runner.create_async_runner_fn = lambda *parts, **terms: Interrupted(call, n)
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
     bundle = newest(tmp_path)
@@ -230,12 +230,12 @@ def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_aga
 
 def test_an_iteration_that_was_saved_whole_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+    runner.create_async_runner_fn = lambda *parts, **terms: Interrupted("never", 1)
 
     def pressed(line: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner_module, "_one_line", pressed)  # what is printed after the checkpoint
+    monkeypatch.setattr(runner_module, "iteration_line", pressed)  # what is printed after the checkpoint
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
     assert newest(tmp_path)["current_iteration"] == 0
@@ -259,7 +259,7 @@ class Restoring(Interrupted):
 def played(base_dir: Path, iterations: int, fake: Interrupted) -> Runner:
     """A runner that has played up to so many iterations with a fake."""
     runner = build(base_dir, f"Runner.num_iterations = {iterations}")
-    runner._create_async_runner = lambda *parts, **terms: fake
+    runner.create_async_runner_fn = lambda *parts, **terms: fake
     runner.run_experiment()
     return runner
 
@@ -377,7 +377,7 @@ def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
     runner = build(tmp_path, "AsyncRunner.learners = 3")
     agent = runner.trained_agent()
     before = files(tmp_path)
-    made = runner._create_async_runner
+    made = runner.create_async_runner_fn
     directories: list[Path] = []
 
     def noting(*parts: object, **terms: object) -> AsyncRunner:
@@ -386,7 +386,7 @@ def test_evaluation_needs_the_weights_alone(tmp_path: Path) -> None:
         live.put_states = lambda where, *what: (directories.append(Path(where)), put_states(where, *what))  # type: ignore[method-assign]
         return live
 
-    runner._create_async_runner = noting
+    runner.create_async_runner_fn = noting
     assert len(runner.evaluation(agent, 2)) == 2
     assert files(tmp_path) == before
     assert [tmp_path in (each, *each.parents) or each.exists() for each in directories] == [False]
@@ -439,7 +439,7 @@ def test_encounters_go_on_in_each_phase_and_the_standing_counts_all_iterations(
         runner = build(tmp_path, f"Runner.num_iterations = {iterations}", "LiveRunner.standing_at = 350")
         runner._encounters = dict.fromkeys(Phase, 1)  # as of an environment that has an order of them
         runner.resume()
-        runner._create_async_runner = lambda *parts, **terms: played
+        runner.create_async_runner_fn = lambda *parts, **terms: played
         runner.run_experiment()
     assert [asked["phase_state"] for asked in played.asked] == [1, 1, 2, 2]  # of training, of evaluation
     assert [asked["on_frame"] is None for asked in played.asked] == [False, True, False, True]
@@ -546,10 +546,10 @@ def test_an_interrupt_while_the_parts_are_being_started_does_not_start_them_agai
 
     if after:
         runner = build(tmp_path, "Runner.num_iterations = 1")
-        runner._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+        runner.create_async_runner_fn = lambda *parts, **terms: Interrupted("never", 1)
         runner.run_experiment()
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner._create_async_runner = make
+    runner.create_async_runner_fn = make
     with pytest.raises(KeyboardInterrupt):
         runner.run_experiment()
     assert len(made) == 1
@@ -611,7 +611,7 @@ class Ageing(Interrupted):
 
 def test_both_ages_and_how_far_off_the_policy_was_are_in_a_runs_metrics_and_in_tensorboard(tmp_path: Path) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 1")
-    runner._create_async_runner = lambda *parts, **terms: Ageing()
+    runner.create_async_runner_fn = lambda *parts, **terms: Ageing()
     runner.run_experiment()
     (line,) = newest(tmp_path)["logs"]
     expected = {"delay_frames": 3.0, "lag_updates": 3.5, "rho": 2.0, "kl": 0.25}
@@ -630,7 +630,7 @@ def test_both_ages_and_how_far_off_the_policy_was_are_in_a_runs_metrics_and_in_t
 
 def test_a_run_that_the_game_ends_leaves_a_checkpoint_and_the_reason_and_goes_on(tmp_path: Path) -> None:
     runner = build(tmp_path, "Runner.num_iterations = 3")
-    runner._create_async_runner = lambda *parts, **terms: Ageing(stops_at=3)
+    runner.create_async_runner_fn = lambda *parts, **terms: Ageing(stops_at=3)
     with pytest.raises(RunStopped, match=r"^the train phase ended after 300 frames: no action for 9 frames"):
         runner.run_experiment()
     assert newest(tmp_path)["current_iteration"] == 0

@@ -21,10 +21,9 @@ from async_wrappers import (
     create_atari_vector,
 )
 from async_wrappers.agents.create_runner import create_runner
-from async_wrappers.agents.experiment.episode import Episode, Phase, episode_seed, play_episode
+from async_wrappers.agents.experiment.episode import Episode, NumberedEpisodes, Phase, episode_seed, play_episode
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.vector_runner import NumberedEpisodes
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.vector_agent import Rows, VectorAgent
 from async_wrappers.batched.processes import ProcessEnvs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import shutil
 import signal
 import time
@@ -23,12 +24,12 @@ from async_wrappers.agents.agent import RandomAgent
 from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.experiment import ending
-from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, read_bundle
+from async_wrappers.agents.experiment.checkpoint import Checkpointer, NoCheckpointLoads, newest_bundle, read_bundle
 from async_wrappers.agents.experiment.ending import Ending
 from async_wrappers.agents.experiment.episode import Phase, episode_seed
 from async_wrappers.agents.experiment.evaluate import evaluate
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner, newest_bundle
+from async_wrappers.agents.experiment.runner import DifferentExperiment, TrainRunner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.replay.segments import read_index
@@ -189,29 +190,34 @@ class TestPhases:
         assert read_iterations(tmp_path) == []
 
     @pytest.mark.parametrize(
-        ("name", "value", "least"),
+        ("name", "value", "allowed"),
         [
-            ("seed", -1, 0),
-            ("seed", 1.0, 0),
-            ("num_iterations", -1, 0),
-            ("num_iterations", True, 0),
-            ("training_steps", 0, 1),
-            ("training_steps", 1e6, 1),
-            ("evaluation_steps", -5, 0),
-            ("training_episodes", 0, 1),
-            ("evaluation_episodes", 0.5, 0),
-            ("evaluation_episodes", -1, 0),
-            ("max_steps_per_episode", 0, 1),
-            ("report_episodes", -1, 0),
-            ("threads", 0, 1),
+            ("seed", -1, ">= 0"),
+            ("seed", 1.0, "a whole number"),
+            ("num_iterations", -1, ">= 0 iterations"),
+            ("num_iterations", True, "a whole number (iterations)"),
+            ("training_steps", 0, ">= 1 frame"),
+            ("training_steps", 1e6, "a whole number (frame)"),
+            ("evaluation_steps", -5, ">= 0 frames"),
+            ("training_episodes", 0, ">= 1 episode, or None for `training_steps`"),
+            ("evaluation_episodes", 0.5, "a whole number (episodes), or None for `evaluation_steps`"),
+            ("evaluation_episodes", -1, ">= 0 episodes, or None for `evaluation_steps`"),
+            ("max_steps_per_episode", 0, ">= 1 frame, or None for no limit"),
+            ("checkpoint_duration", 0, ">= 1 checkpoint"),
+            ("report_episodes", -1, ">= 0 episodes"),
+            ("threads", 0, ">= 1 thread"),
+            ("overlap", 1, "True or False"),
+            ("checkpoint_minutes", math.inf, "> 0 and finite, or None for no such checkpoint"),
+            ("initial_checkpoint", 3, "text, or None for new weights"),
+            ("create_agent_fn", 3, "a function or a class, such as @create_agent (without brackets)"),
         ],
     )
-    def test_numbers_out_of_range_are_refused_in_one_sentence(
-        self, tmp_path: Path, name: str, value: Any, least: int
+    def test_settings_out_of_range_are_refused_in_one_sentence(
+        self, tmp_path: Path, name: str, value: Any, allowed: str
     ) -> None:
         with pytest.raises(ValueError) as caught:
             make_runner(tmp_path, **{name: value})
-        message = f"Runner.{name} must be a whole number >= {least}, got {value!r}"
+        message = f"Runner.{name} must be {allowed}, got {value!r}"
         assert str(caught.value).splitlines()[0] == message
         assert not any(tmp_path.iterdir())
 

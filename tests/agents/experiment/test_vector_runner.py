@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from async_wrappers.agents.create_runner import create_runner
-from async_wrappers.agents.experiment.episode import Phase, episode_seed
+from async_wrappers.agents.experiment.episode import NumberedEpisodes, Phase, episode_seed
 from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.report import draw_learning_curve
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
-from async_wrappers.agents.experiment.vector_runner import NumberedEpisodes, VectorRunner
+from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.vector_agent import VectorAgent
@@ -284,7 +284,10 @@ def test_a_signal_leaves_a_checkpoint_of_what_was_played(tmp_path: Path, number:
 @pytest.mark.parametrize(
     ("bindings", "sentence"),
     [
-        (("Runner.checkpoint_minutes = 0",), "Runner.checkpoint_minutes must be > 0 minutes or None, got 0"),
+        (
+            ("Runner.checkpoint_minutes = 0",),
+            "Runner.checkpoint_minutes must be > 0 and finite, or None for no such checkpoint, got 0",
+        ),
         (("Runner.exact_resume = 1",), "exact_resume must be True or False, got 1"),
         (
             ("Runner.checkpoint_minutes = 5", "Runner.exact_resume = True"),
@@ -427,9 +430,15 @@ def test_other_experiments_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("binding", "sentence"),
     [
-        ("VectorRunner.num_envs = 0", r"VectorRunner.num_envs must be a whole number >= 1, got 0"),
-        ("VectorRunner.checkpoint_every = 0.5", r"VectorRunner.checkpoint_every must be a whole number >= 1, got 0.5"),
-        ("VectorRunner.replay_ratio = 0", r"replay_ratio must be > 0 transitions learnt per transition lived, got 0"),
+        ("VectorRunner.num_envs = 0", r"VectorRunner.num_envs must be >= 1 environment, got 0"),
+        (
+            "VectorRunner.checkpoint_every = 0.5",
+            r"VectorRunner.checkpoint_every must be a whole number \(iteration\), got 0.5",
+        ),
+        (
+            "VectorRunner.replay_ratio = 0",
+            r"VectorRunner.replay_ratio must be > 0 and finite, or None for the agent's own rate, got 0",
+        ),
         ("create_agent.agent_name = 'random'", r"create_runner.schedule = 'vector' needs an agent that learns"),
         (
             "VectorRunner.act_devices = ('cpu', 'cuda:99')",

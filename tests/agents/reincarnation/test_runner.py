@@ -17,9 +17,10 @@ from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from async_wrappers import AppliedActions, CommittedActions, RealtimeDelay
 from async_wrappers.agents.experiment.checkpoint import Checkpointer
+from async_wrappers.agents.experiment.episode import Length
 from async_wrappers.agents.experiment.lock import DirectoryInUse
 from async_wrappers.agents.experiment.metrics import read_iterations
-from async_wrappers.agents.experiment.runner import DifferentExperiment, Length
+from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.load import load_agent
 from async_wrappers.agents.reincarnation import runner as runner_module
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher, train_teacher
@@ -365,10 +366,10 @@ def test_an_offline_iteration_is_told_by_its_updates(
             "teacher_steps must be 0 frames where nothing is",
         ),
         (["RunnerWithTeacher.label_at = 'end'"], "RunnerWithTeacher.label_at must be 'start' or 'effect', got 'end'"),
-        (["RunnerWithTeacher.teacher_steps = -1"], "teacher_steps must be a whole number >= 0, got -1"),
+        (["RunnerWithTeacher.teacher_steps = -1"], "RunnerWithTeacher.teacher_steps must be >= 0 frames, got -1"),
         (
             ["RunnerWithTeacher.num_pretraining_steps = 1.5"],
-            "num_pretraining_steps must be a whole number >= 0, got 1.5",
+            r"RunnerWithTeacher.num_pretraining_steps must be a whole number \(updates\), got 1.5",
         ),
         (
             ["RunnerWithTeacher.teacher_score = 3"],
