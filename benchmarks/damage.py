@@ -215,9 +215,9 @@ def state_of(runner: Runner) -> State:
     return copy.deepcopy(
         {
             "number": runner.start_iteration - 1,
-            "frames": runner._frames,
-            "episodes": runner._episodes,
-            "logs": runner._history,
+            "frames": runner.frames,
+            "episodes": runner.episodes,
+            "logs": runner.history,
             "learners": [learner.state_dict() for learner in learners],
             "replays": [learner.replay.state_dict() for learner in learners],
             "sizes": [len(learner.replay) for learner in learners],

@@ -277,8 +277,8 @@ class LiveRunner(Runner):
                 max_episode_frames=self.max_steps_per_episode,
                 eval_mode=phase != Phase.TRAIN,
                 phase=int(phase),
-                first_episode=self._episodes[phase],
-                frames_before=self._frames,
+                first_episode=self.episodes[phase],
+                frames_before=self.frames,
                 phase_state=self._encounters[phase],
                 on_frame=partial(note_standing, self.standing_at) if notes_standing else None,
             )
@@ -287,9 +287,9 @@ class LiveRunner(Runner):
         _check_whole(report, phase)
         episodes = [Episode(episode.score, episode.frames, won=episode.won) for episode in report.episodes]
         self._write_rows(phase, report.episodes, began)
-        self._episodes[phase] += len(episodes)
+        self.episodes[phase] += len(episodes)
         if phase == Phase.TRAIN:
-            self._frames += sum(episode.frames for episode in episodes)
+            self.frames += sum(episode.frames for episode in episodes)
         self._note(report, phase, time.perf_counter() - begin)
         self._play_seconds += report.frames["total"] / report.fps if report.fps > 0 else 0.0
         if self._progress is not None:
@@ -303,8 +303,8 @@ class LiveRunner(Runner):
         if self._table is None:
             return
         ends = [began + episode.began / 1e9 for episode in episodes[1:]] + [self.seconds]
-        rows, frames = [], self._frames
-        for number, (episode, end) in enumerate(zip(episodes, ends, strict=True), self._episodes[phase]):
+        rows, frames = [], self.frames
+        for number, (episode, end) in enumerate(zip(episodes, ends, strict=True), self.episodes[phase]):
             frames += episode.frames if phase == Phase.TRAIN else 0
             row = (phase.name.lower(), number, self.start_iteration, episode.score, episode.frames, frames, None, end)
             rows.append(EpisodeRow(*row, episode.won))
@@ -364,9 +364,9 @@ class LiveRunner(Runner):
         if facts["lag_updates"] is not None:
             scalars["LagUpdates"] = facts["lag_updates"]["mean"]
         for scalar, value in scalars.items():
-            self._metrics.scalar(f"{tag}/{scalar}", value, self._frames)
+            self._metrics.scalar(f"{tag}/{scalar}", value, self.frames)
         for scalar, value in report.scalars.items():
-            self._metrics.scalar(scalar, value, self._frames)
+            self._metrics.scalar(scalar, value, self.frames)
         times = {name: report.scalars[f"Time/{name}"] for name in PARTS if f"Time/{name}" in report.scalars}
         self._take_times(phase, times, seconds, {})
         if phase == Phase.TRAIN:

@@ -74,6 +74,12 @@ class Runner:
     """Trains and evaluates an agent, iteration by iteration, and resumes where it was stopped.
 
     A setting out of range, and an environment that the agent cannot play, are refused with a ValueError.
+
+    Attributes:
+        agent: It is trained.
+        environment: The agent plays it.
+        episodes: How many each phase has had so far.
+        frames: Of training so far.
     """
 
     create_environment_fn: CreateEnvironment = factory(
@@ -185,10 +191,10 @@ class Runner:
 
     def _begin_counts(self) -> None:
         """Begin with what a run has come to before its first iteration."""
-        self._episodes = dict.fromkeys(Phase, 0)
+        self.episodes = dict.fromkeys(Phase, 0)
         # Each phase follows the order by itself.
         self._encounters: dict[Phase, int | None] = dict.fromkeys(Phase, encounter_of(self.environment))
-        self._frames = 0
+        self.frames = 0
         self._lost = 0  # transitions of the replay that damaged files have cost, not yet in an iteration's line
         self._history: list[dict[str, Any]] = []
         self._progress: Progress | None = None
@@ -271,9 +277,9 @@ class Runner:
         )
 
     def _take_counts(self, bundle: Mapping[str, Any]) -> None:
-        self._episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
+        self.episodes = {phase: bundle["episodes"][phase.name] for phase in Phase}
         self._encounters |= {Phase[name]: number for name, number in bundle.get("encounters", {}).items()}
-        self._frames = bundle["frames"]
+        self.frames = bundle["frames"]
         self._lost = bundle["lost_transitions"]
         self._history = bundle["logs"]
         self._seconds_before = bundle.get("seconds", 0.0)  # checkpoints of older versions lack it
@@ -348,7 +354,7 @@ class Runner:
                     self._iteration["carried"] = None
                     if self._is_due():
                         self._save_amid(None)
-        line["frames"] = self._frames
+        line["frames"] = self.frames
         if self._lost:
             line["lost_transitions"] = self._lost
         self._metrics.iteration(line, scalars)
@@ -390,7 +396,7 @@ class Runner:
 
     def _open_table(self) -> EpisodeTable:
         """Return the table of episodes, with those alone that this run has played."""
-        return EpisodeTable(self.base_dir, {phase.name.lower(): count for phase, count in self._episodes.items()})
+        return EpisodeTable(self.base_dir, {phase.name.lower(): count for phase, count in self.episodes.items()})
 
     @property
     def _part_times(self) -> PartTimes:
@@ -398,17 +404,17 @@ class Runner:
         return getattr(self.agent, "times", None) or PartTimes()
 
     def _play(self, phase: Phase) -> Episode:
-        seed = episode_seed(self.seed, phase, self._episodes[phase])
+        seed = episode_seed(self.seed, phase, self.episodes[phase])
         watched: Any = self.environment if phase == Phase.TRAIN else Watched(self.environment)
         episode = play_episode(self.agent, watched, seed, self.max_steps_per_episode, self._part_times)
         if phase != Phase.TRAIN:
             episode = episode._replace(digest=watched.digest)
-        number = self._episodes[phase]
-        self._episodes[phase] += 1
+        number = self.episodes[phase]
+        self.episodes[phase] += 1
         if phase == Phase.TRAIN:
-            self._frames += episode.frames
+            self.frames += episode.frames
         if self._table is not None:
-            row = (phase.name.lower(), number, self.start_iteration, episode.score, episode.frames, self._frames)
+            row = (phase.name.lower(), number, self.start_iteration, episode.score, episode.frames, self.frames)
             self._table.add([EpisodeRow(*row, self.agent.updates, self.seconds, episode.won)])
         if self._progress is not None:
             self._tell(phase, 1, episode.frames, f"last return {episode.score:g}")
@@ -529,9 +535,9 @@ class Runner:
             "identity": self._identity(),
             "agent": agent,
             "current_iteration": done,
-            "episodes": {phase.name: count for phase, count in self._episodes.items()},
+            "episodes": {phase.name: count for phase, count in self.episodes.items()},
             "encounters": {phase.name: number for phase, number in self._encounters.items()},
-            "frames": self._frames,
+            "frames": self.frames,
             "seconds": self.seconds,
             "lost_transitions": self._lost,
             "logs": [line for line in self._history if line["iteration"] <= done],

@@ -61,7 +61,12 @@ class VectorRunner(Runner):
 
     Refused with a ValueError are an agent that plays one environment at a time, a vector whose delay is not that of
     ``Runner.create_environment_fn``, and what cannot be shared out among `learners`.
+
+    Attributes:
+        cut_frames: Frames of episodes that were cut, of all training.
     """
+
+    agent: VectorAgent  # type: ignore[assignment]  # it plays many environments
 
     num_envs: int = whole(16, "Environments of training, N.", 1, "environment")
     evaluation_envs: int | None = whole(
@@ -158,13 +163,13 @@ class VectorRunner(Runner):
             agent.overlap_learning()
         # Agents do not import environments: what makes them is found by its name in gin.
         self._create_envs = self.create_batched_envs_fn or gin.get_configurable("create_batched_envs")
-        self._agent = self.agent = agent  # type: ignore[assignment]  # it plays many environments
+        self.agent = agent
         self._evaluating = self._number_of_evaluation_envs(self.evaluation_envs)
         self._evaluated = np.zeros(self._evaluating, np.int64)  # episodes of each environment
         self._others: OtherLearners | None = None
         self._shares: list[dict[str, Any]] = []  # what a checkpoint holds of the other learners
         self._gathered: list[dict[str, Any]] = []  # what they have answered for the one that is being written
-        self._cut_frames = 0  # of all training
+        self.cut_frames = 0  # of all training
         self._first_number = 0  # of the running phase's episodes
         self._writes = False  # whether the running iteration ends with a checkpoint
         self._total = Meters()
@@ -253,7 +258,7 @@ class VectorRunner(Runner):
             group = None if self._others is None else self._others.group
             envs = stack.enter_context(closing(self._make_envs(Phase.TRAIN, self.num_envs // self.learners)))
             self._envs = envs
-            self._share = Share(self._agent, envs, self._training_seeds(0), group)
+            self._share = Share(self.agent, envs, self._training_seeds(0), group)
             if length.frames or length.episodes:
                 evaluation_envs = self._make_envs(Phase.EVAL, self._evaluating)
                 self._evaluation_envs = stack.enter_context(closing(evaluation_envs))
@@ -269,7 +274,7 @@ class VectorRunner(Runner):
         )
         others = OtherLearners(make_share, self.learners, own_modules(), self.threads)
         try:
-            learner = cloudpickle.dumps(self._agent.learner.state_dict())
+            learner = cloudpickle.dumps(self.agent.learner.state_dict())
             number = self._replay_number
             states: list[Any] = [*self._shares] or [None] * (self.learners - 1)
             each = [(learner, state, self._checkpointer.directory, number) for state in states]
@@ -327,14 +332,14 @@ class VectorRunner(Runner):
         return not self.exact_resume
 
     def _run_phase(self, phase: Phase, length: Length) -> Played:
-        self._first_number = self._episodes[phase]
+        self._first_number = self.episodes[phase]
         return self._train(length) if phase == Phase.TRAIN else self._evaluate(phase, length)
 
     def _train(self, length: Length) -> Played:
-        agent, others, carried = self._agent, self._others, self._carried(Phase.TRAIN)
-        so_far = _SoFar(**carried["so_far"]) if carried else _SoFar(agent.updates, self._frames)
-        episodes_before = self._first_number = self._episodes[Phase.TRAIN] - len(so_far.over)
-        frames_done = self._frames - so_far.frames_before
+        agent, others, carried = self.agent, self._others, self._carried(Phase.TRAIN)
+        so_far = _SoFar(**carried["so_far"]) if carried else _SoFar(agent.updates, self.frames)
+        episodes_before = self._first_number = self.episodes[Phase.TRAIN] - len(so_far.over)
+        frames_done = self.frames - so_far.frames_before
         episodes_left = None if length.episodes is None else length.episodes - len(so_far.over)
         terms = length.frames - frames_done, episodes_left, self._writes and self.exact_resume
 
@@ -343,9 +348,9 @@ class VectorRunner(Runner):
 
         def count(trained: Sequence[Trained]) -> _SoFar:
             """Return what the phase has come to, and count it in the run."""
-            self._frames = sum(each.frames for each in trained)
+            self.frames = sum(each.frames for each in trained)
             now = so_far.and_then(trained)
-            self._episodes[Phase.TRAIN] = episodes_before + len(now.over)
+            self.episodes[Phase.TRAIN] = episodes_before + len(now.over)
             return now
 
         def due(harmless: bool) -> int:
@@ -364,20 +369,20 @@ class VectorRunner(Runner):
         with others.watched() if others is not None else nullcontext():
             trained = [self._share.train(*terms, show, due, save)]
         trained += others.answers() if others is not None else []
-        self._cut_frames += sum(each.cut_frames for each in trained)
+        self.cut_frames += sum(each.cut_frames for each in trained)
         now = count(trained)
         for name in _COUNTED:
             setattr(agent.meters, name, getattr(now, name))
-        frames = self._frames - now.frames_before
+        frames = self.frames - now.frames_before
         self._show(Phase.TRAIN, now.over, frames, agent.meters)
         return Played(_episodes(now.over), now.actions, agent.updates - now.updates_before, None, frames)
 
     def _evaluate(self, phase: Phase, length: Length) -> Played:
         """Let each environment play its share, in episodes that no other phase knows of."""
-        agent, envs, count = self._agent, self._evaluation_envs, self._evaluating
+        agent, envs, count = self.agent, self._evaluation_envs, self._evaluating
         rows = Rows(agent.spec, count, eval_mode=True)
         rows.episode[:] = self._evaluated - 1
-        rows.training_frames = self._frames
+        rows.training_frames = self.frames
         over: list[list[Ended]] = [[] for _ in range(count)]
         digests = [0] * count  # of the running episodes
         seen: list[list[int]] = [[] for _ in range(count)]  # of those in `over`
@@ -410,7 +415,7 @@ class VectorRunner(Runner):
         envs.cut()
         self._evaluated += [len(each) for each in over]
         every = [episode for each in over for episode in each]
-        self._episodes[phase] += len(every)
+        self.episodes[phase] += len(every)
         frames = sum(episode.frames for episode in every)
         self._show(phase, every, frames)
         known = [digest for each in seen for digest in each]
@@ -426,7 +431,7 @@ class VectorRunner(Runner):
         rows = []
         for place, each in enumerate(over[written:], first + written):
             # An evaluation's episodes are played on weights that stand still.
-            frames, updates = (each.training_frames, each.updates) if each.when else (self._frames, self.agent.updates)
+            frames, updates = (each.training_frames, each.updates) if each.when else (self.frames, self.agent.updates)
             seconds = self._seconds_at(each.when or now)
             row = (name, place, self.start_iteration, each.score, each.frames, frames, updates, seconds, each.won)
             rows.append(EpisodeRow(*row))
@@ -450,14 +455,14 @@ class VectorRunner(Runner):
         super()._summarize(phase, played, seconds, line, scalars)
         if phase != Phase.TRAIN:
             return
-        meters = self._agent.meters
+        meters = self.agent.meters
         self._seconds += seconds
         for name in ("acted", "added", "updates", "sampled", "lag"):
             setattr(self._total, name, getattr(self._total, name) + getattr(meters, name))
         rates = {**meters.rates(seconds), **self._fill()}
         scalars |= {f"Vector/{name}": value for name, value in rates.items()}
         line["train_rates"] = rates
-        line["cut_frames"] = self._cut_frames
+        line["cut_frames"] = self.cut_frames
         if self.processes:
             line["restarts"] = self._restarts
 
@@ -468,7 +473,7 @@ class VectorRunner(Runner):
 
     def _fill(self) -> dict[str, float]:
         """Return how full the replay is, if the learner has one."""
-        replay = getattr(self._agent.learner, "replay", None)
+        replay = getattr(self.agent.learner, "replay", None)
         return {} if replay is None else {"ReplayFill": len(replay) / replay.facts()["capacity"]}
 
     def run_experiment(self) -> None:
@@ -481,7 +486,7 @@ class VectorRunner(Runner):
         """Return the rates of all training in this process, and how much of it was cut."""
         rates = {**self._total.rates(self._seconds), **self._fill()}
         lines = [f"{_IN_WORDS[name]:<38}{value:>12,.{_DIGITS.get(name, 0)}f}" for name, value in rates.items()]
-        share = self._cut_frames / max(self._frames, 1)
+        share = self.cut_frames / max(self.frames, 1)
         if self.processes:
             lines.append(f"{'processes replaced':<38}{self._restarts:>12,}")
         return "\n".join([*lines, f"{'frames of cut episodes':<38}{share:>12.2%}"])
@@ -493,7 +498,7 @@ class VectorRunner(Runner):
             super()._save(iteration)
 
     def _bundle(self, agent: Mapping[str, Any], done: int) -> dict[str, Any]:
-        vector: dict[str, Any] = {"evaluated": self._evaluated.tolist(), "cut_frames": self._cut_frames}
+        vector: dict[str, Any] = {"evaluated": self._evaluated.tolist(), "cut_frames": self.cut_frames}
         if self._others is not None:
             if not self._gathered:
                 self._others.tell("save", self._checkpointer.directory, self._replay_number)
@@ -507,7 +512,7 @@ class VectorRunner(Runner):
         self._shares = bundle["vector"].get("shares", [])
         # What ran where the checkpoint was written goes on nowhere.
         all_rows = [each["rows"] for each in (bundle["agent"], *self._shares)]
-        self._cut_frames = bundle["vector"]["cut_frames"] + sum(sum(rows.get("cut", ())) for rows in all_rows)
+        self.cut_frames = bundle["vector"]["cut_frames"] + sum(sum(rows.get("cut", ())) for rows in all_rows)
         evaluated = bundle["vector"]["evaluated"]
         # Another number of evaluation environments goes on after the longest.
         same = len(evaluated) == self._evaluating

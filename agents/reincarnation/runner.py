@@ -109,7 +109,7 @@ class RunnerWithTeacher(Runner):
         self._kinds += [Phase.ONLINE] * self.num_iterations
         self.num_iterations = len(self._kinds)
         self._kind = Phase.ONLINE
-        self._scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
+        self.scores: dict[str, Any] | None = None  # of the teacher and of random play, once they are known
         self.teacher: Teacher | None = None
 
     def _check_teacher(self) -> None:
@@ -206,7 +206,7 @@ class RunnerWithTeacher(Runner):
         later = self._kinds[iteration:]
         needed = self._rehearses or Phase.OFFLINE in later
         self.student.begin_phase(self._kind, last=not needed)
-        if self._scores is None:
+        if self.scores is None:
             self._measure()
         lengths = self._lengths
         if self._kind is Phase.COLLECT:  # the student has learnt nothing yet
@@ -221,23 +221,23 @@ class RunnerWithTeacher(Runner):
         assert self.teacher is not None
         measured = self.seed, self._lengths[Plays.EVAL], self.max_steps_per_episode
         if not self.evaluate_teacher:
-            self._scores = {"teacher": self.teacher_score, "random": None, "returns": []}
+            self.scores = {"teacher": self.teacher_score, "random": None, "returns": []}
             if self.teacher_score is not None:
-                self._scores["random"] = self.teacher.random_score(*measured)
+                self.scores["random"] = self.teacher.random_score(*measured)
             return
         scores = self.teacher.score(*measured)
-        self._scores = {
+        self.scores = {
             "teacher": statistics.fmean(scores),
             "random": self.teacher.random_score(*measured),
             "returns": scores,
         }
-        if not self._scores["teacher"] > self._scores["random"]:
+        if not self.scores["teacher"] > self.scores["random"]:
             logging.warning(
-                "the teacher's score %(teacher)g is no better than that of random play, %(random)g", self._scores
+                "the teacher's score %(teacher)g is no better than that of random play, %(random)g", self.scores
             )
-        print("teacher: return {teacher:.1f}, random play {random:.1f}".format(**self._scores), flush=True)
-        self._metrics.scalar("Eval/Teacher/AverageReturns", self._scores["teacher"], self._frames)
-        self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self._frames)
+        print("teacher: return {teacher:.1f}, random play {random:.1f}".format(**self.scores), flush=True)
+        self._metrics.scalar("Eval/Teacher/AverageReturns", self.scores["teacher"], self.frames)
+        self._metrics.scalar("Eval/Teacher/NumEpisodes", len(scores), self.frames)
 
     def normalized_score(self, score: float) -> float:
         """Return (score - random) / (teacher - random); a teacher no better than random play is left behind at once.
@@ -245,9 +245,9 @@ class RunnerWithTeacher(Runner):
         Raises:
             ValueError: The teacher has not been measured yet, or is not to be.
         """
-        if self._scores is None or self._scores["teacher"] is None:
+        if self.scores is None or self.scores["teacher"] is None:
             raise ValueError("normalized_score must be asked for when the teacher has played, in the first iteration")
-        random, teacher = self._scores["random"], self._scores["teacher"]
+        random, teacher = self.scores["random"], self.scores["teacher"]
         return float((score - random) / max(teacher - random, 1e-8))
 
     def _run_phase(self, phase: Plays, length: Length) -> Played:
@@ -266,11 +266,11 @@ class RunnerWithTeacher(Runner):
         if phase != Plays.EVAL:
             line["teacher_weight"] = self.student.teaching.weight
             return
-        assert self._scores is not None
+        assert self.scores is not None
         normalized = 0.0
-        if self._scores["teacher"] is not None:
+        if self.scores["teacher"] is not None:
             normalized = self.normalized_score(line["eval_average_return"])
-            line |= {"eval_normalized_score": normalized, "teacher_return": self._scores["teacher"]}
+            line |= {"eval_normalized_score": normalized, "teacher_return": self.scores["teacher"]}
             scalars["Eval/Normalized_Score"] = normalized
         scalars["Train/distill_loss_decay"] = self.student.teaching.weight
         self.student.record_score(normalized)
@@ -288,11 +288,11 @@ class RunnerWithTeacher(Runner):
         return {**super().facts(), "iterations": f"{self.num_iterations}: {words}" if words else "0"}
 
     def _bundle(self, agent: Any, done: int) -> dict[str, Any]:
-        return {**super()._bundle(agent, done), "scores": self._scores}
+        return {**super()._bundle(agent, done), "scores": self.scores}
 
     def _take_counts(self, bundle: Any) -> None:
         super()._take_counts(bundle)
-        self._scores = bundle["scores"]
+        self.scores = bundle["scores"]
 
     def _identity(self) -> dict[str, Any]:
         facts: dict[str, Any] = {

@@ -116,9 +116,9 @@ def state(runner: Runner) -> dict[str, Any]:
         "turns": agent._clock.state_dict(),
         "training_steps": agent._training_steps,
         "waiting": list(agent._closed),
-        "episodes": runner._episodes,
-        "frames": runner._frames,
-        "statistics": [timeless(line) for line in runner._history],
+        "episodes": runner.episodes,
+        "frames": runner.frames,
+        "statistics": [timeless(line) for line in runner.history],
         "lines": [timeless(line) for line in read_iterations(runner.base_dir)],
     }
 

@@ -223,7 +223,7 @@ def test_what_was_learnt_before_an_interrupt_is_kept_and_the_iteration_begun_aga
     assert bundle["current_iteration"] == done
     assert [line["iteration"] for line in bundle["logs"]] == list(range(done + 1))
     again = build(tmp_path, "Runner.num_iterations = 3")
-    again._create_async_runner = lambda *parts, **terms: Interrupted("never", 1)
+    again.create_async_runner_fn = lambda *parts, **terms: Interrupted("never", 1)
     again.run_experiment()
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
 
@@ -636,7 +636,7 @@ def test_a_run_that_the_game_ends_leaves_a_checkpoint_and_the_reason_and_goes_on
     assert newest(tmp_path)["current_iteration"] == 0
     assert json.loads((tmp_path / "timing" / "train.1.json").read_text())["stopped"].startswith("no action")
     again = build(tmp_path, "Runner.num_iterations = 3")
-    again._create_async_runner = lambda *parts, **terms: Ageing()
+    again.create_async_runner_fn = lambda *parts, **terms: Ageing()
     again.run_experiment()
     assert [line["iteration"] for line in newest(tmp_path)["logs"]] == [0, 1, 2]
 

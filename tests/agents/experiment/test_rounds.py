@@ -225,7 +225,7 @@ def make(base_dir: Path, *bindings: str, learners: int = 2) -> VectorRunner:
 
 
 def state(runner: VectorRunner) -> dict[str, Any]:
-    learner = runner._agent.learner
+    learner = runner.agent.learner
     lines = [timeless(line) for line in read_iterations(runner.base_dir)]
     return {
         "learner": learner.state_dict(),
@@ -239,8 +239,8 @@ def test_a_learner_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(tmp_
     whole = make(tmp_path / "whole")
     whole.run_experiment()
     assert len(list((tmp_path / "whole" / "checkpoints" / "replay_1").glob("index_*"))) == 2
-    assert whole._agent.updates > 10 and whole._shares[0]["rows"]["frames"][0] > 40
-    assert whole._frames == sum(sum(each) for each in ([*whole._agent.rows.frames], whole._shares[0]["rows"]["frames"]))
+    assert whole.agent.updates > 10 and whole._shares[0]["rows"]["frames"][0] > 40
+    assert whole.frames == sum(sum(each) for each in ([*whole.agent.rows.frames], whole._shares[0]["rows"]["frames"]))
 
     stopped = make(tmp_path / "parts")
     train_once, phases, killed = stopped._train, [], []
@@ -286,20 +286,20 @@ def test_a_run_that_is_asked_to_end_amid_an_iteration_keeps_what_all_learners_di
     assert len(replays) == len(found)
     resumed = make(tmp_path, "Runner.exact_resume = False")
     assert resumed.resume() and resumed.start_iteration == stopped.iterations_done
-    assert (resumed._frames, resumed.agent.updates) == (stopped._frames, stopped.agent.updates)
-    assert resumed._cut_frames == sum(sum(each["cut"]) for each in rows_of(stopped)) > 0
+    assert (resumed.frames, resumed.agent.updates) == (stopped.frames, stopped.agent.updates)
+    assert resumed.cut_frames == sum(sum(each["cut"]) for each in rows_of(stopped)) > 0
     resumed.run_experiment()
     lines = read_iterations(tmp_path)
     running = sum(sum(each["cut"]) for each in rows_of(resumed))
     ended = sum(sum(line["train_episode_lengths"]) for line in lines)
-    assert ended + lines[-1]["cut_frames"] + running == lines[-1]["frames"] == resumed._frames >= 480
+    assert ended + lines[-1]["cut_frames"] + running == lines[-1]["frames"] == resumed.frames >= 480
     assert sum(line["train_updates"] for line in lines) == resumed.agent.updates > 10
-    assert sum(len(line["train_episode_returns"]) for line in lines) == resumed._episodes[Phase.TRAIN]
+    assert sum(len(line["train_episode_returns"]) for line in lines) == resumed.episodes[Phase.TRAIN]
     assert not learners_that_live()
 
 
 def rows_of(runner: VectorRunner) -> list[dict[str, Any]]:
-    return [runner._agent.rows.state_dict(), *(share["rows"] for share in runner._shares)]
+    return [runner.agent.rows.state_dict(), *(share["rows"] for share in runner._shares)]
 
 
 def learners_that_live() -> list[Any]:

@@ -287,10 +287,10 @@ class TestResuming:
         stopped._is_due = due  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             stopped.run_experiment()
-        assert stopped._amid_count == 1 and stopped._frames > 0
+        assert stopped._amid_count == 1 and stopped.frames > 0
         resumed = make_runner(tmp_path)
         assert resumed.resume() and resumed.start_iteration == stopped.iterations_done
-        assert resumed._frames == stopped._frames and resumed.agent.updates == stopped.agent.updates
+        assert resumed.frames == stopped.frames and resumed.agent.updates == stopped.agent.updates
         resumed.run_experiment()
         assert_identical(state(resumed), uninterrupted[0])
 
@@ -874,7 +874,7 @@ def test_epsilon_and_the_loss_follow_training_frames(tmp_path: Path) -> None:
     assert asked == sorted(asked)
     assert (
         asked[-1]
-        < runner._frames
+        < runner.frames
         == read_iterations(tmp_path)[-1]["frames"]
         == sum(sum(line["train_episode_lengths"]) for line in read_iterations(tmp_path))
     )

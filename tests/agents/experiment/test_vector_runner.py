@@ -67,13 +67,13 @@ def learnt(runner: Runner) -> dict[str, Any]:
 
 def state(runner: VectorRunner) -> dict[str, Any]:
     """All that a run is where a checkpoint is written."""
-    agent = runner._agent
+    agent = runner.agent
     lines = [timeless(line) for line in read_iterations(runner.base_dir)]
     return {
         **learnt(runner),
         "rows": agent.rows.state_dict(),
         "decisions": agent._decisions,
-        "frames": runner._frames,
+        "frames": runner.frames,
         "evaluated": runner._evaluated.tolist(),
         "lines": [{name: value for name, value in line.items() if name != "train_rates"} for line in lines],
     }
@@ -187,7 +187,7 @@ def test_checkpoints_change_nothing_of_a_run(tmp_path: Path, of: str) -> None:
     seldom = make_vector(tmp_path / "seldom", *OFTEN, *bindings, "VectorRunner.checkpoint_every = 4")
     seldom.run_experiment()
     assert_identical(state(often), state(seldom))
-    assert often._cut_frames == 0 and often.agent.updates > 15
+    assert often.cut_frames == 0 and often.agent.updates > 15
     names = sorted(path.name for path in (tmp_path / "often" / "checkpoints").glob("ckpt.*"))
     assert names == [f"ckpt.{number}" for number in range(4)]
     assert len(list((tmp_path / "often" / "checkpoints" / "replay").glob("index_*"))) == 4
@@ -199,7 +199,7 @@ def counts(runner: VectorRunner) -> dict[str, Any]:
     assert [line["iteration"] for line in lines] == list(range(len(lines)))
     ended = sum(sum(line["train_episode_lengths"]) for line in lines)
     return {
-        "ended, cut and running": ended + lines[-1]["cut_frames"] + sum(runner._agent.rows.state_dict()["cut"]),
+        "ended, cut and running": ended + lines[-1]["cut_frames"] + sum(runner.agent.rows.state_dict()["cut"]),
         "frames": lines[-1]["frames"],
         "updates": sum(line["train_updates"] for line in lines),
         "actions": sum(line["train_actions"] for line in lines),
@@ -224,15 +224,15 @@ def test_a_run_that_is_stopped_amid_an_iteration_counts_nothing_twice(tmp_path: 
     done = stopped.iterations_done
     resumed = make_vector(tmp_path, *OFTEN, *bindings)
     assert resumed.resume() and resumed.start_iteration == done
-    assert resumed._frames == stopped._agent.rows.frames_of_all and resumed.agent.updates == stopped.agent.updates
-    cut = sum(stopped._agent.rows.state_dict()["cut"])
-    assert resumed._cut_frames == cut
+    assert resumed.frames == stopped.agent.rows.frames_of_all and resumed.agent.updates == stopped.agent.updates
+    cut = sum(stopped.agent.rows.state_dict()["cut"])
+    assert resumed.cut_frames == cut
     resumed.run_experiment()
     assert [line["cut_frames"] for line in read_iterations(tmp_path)][-1] == cut
-    found, frames = counts(resumed), resumed._frames
+    found, frames = counts(resumed), resumed.frames
     assert found["ended, cut and running"] == found["frames"] == frames
     assert 360 <= frames < 360 + 4 * resumed.num_envs
-    assert found["updates"] == resumed.agent.updates and found["episodes"] == resumed._episodes[Phase.TRAIN]
+    assert found["updates"] == resumed.agent.updates and found["episodes"] == resumed.episodes[Phase.TRAIN]
     assert found["actions"] <= frames
     assert resumed.iterations_done == 4
 
@@ -250,7 +250,7 @@ def test_a_run_that_goes_on_in_its_process_is_the_one_that_goes_on_from_its_chec
     assert there.resume() and there.start_iteration == 2
     there.run_experiment()
     assert_identical(state(here), state(there))
-    assert here._cut_frames == there._cut_frames > 0
+    assert here.cut_frames == there.cut_frames > 0
     found = counts(here)
     assert found["ended, cut and running"] == found["frames"]
 
@@ -259,7 +259,7 @@ def test_a_run_that_goes_on_in_its_process_is_the_one_that_goes_on_from_its_chec
 def test_a_signal_leaves_a_checkpoint_of_what_was_played(tmp_path: Path, number: signal.Signals) -> None:
     terms = ("Runner.training_steps = 100_000", "Runner.num_iterations = 1", "VectorRunner.num_envs = 4")
     run = make_vector(tmp_path, *terms)
-    decide, rounds = run._agent.decide, []
+    decide, rounds = run.agent.decide, []
 
     def interrupted(shown: Any) -> Any:
         rounds.append(shown)
@@ -267,7 +267,7 @@ def test_a_signal_leaves_a_checkpoint_of_what_was_played(tmp_path: Path, number:
             signal.raise_signal(number)
         return decide(shown)
 
-    run._agent.decide = interrupted  # type: ignore[method-assign]
+    run.agent.decide = interrupted  # type: ignore[method-assign]
     before = signal.signal(number, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -278,7 +278,7 @@ def test_a_signal_leaves_a_checkpoint_of_what_was_played(tmp_path: Path, number:
     assert run.iterations_done == 0
     resumed = make_vector(tmp_path, *terms)
     assert resumed.resume() and resumed.start_iteration == 0
-    assert 196 <= resumed._frames <= 208 and resumed.agent.updates == run.agent.updates > 5
+    assert 196 <= resumed.frames <= 208 and resumed.agent.updates == run.agent.updates > 5
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ def test_halves_play_as_the_whole(tmp_path: Path, num_envs: int) -> None:
             "Runner.evaluation_steps = 0",
         )
         runner.run_experiment()
-        return runner._agent.learner.replay.state_dict()["slots"]
+        return runner.agent.learner.replay.state_dict()["slots"]
 
     whole, halves = play(False), play(True)
     assert differs(whole[0], whole[1])
@@ -412,7 +412,7 @@ def test_what_was_trained_is_evaluated_and_loaded_as_ever(tmp_path: Path) -> Non
 
     assert [episode.score for episode in evaluate(agent, env, 4, seed=0, max_frames=40)] == scores
     for name, tensor in agent.learner.network.state_dict().items():
-        assert (tensor == runner._agent.learner.network.state_dict()[name]).all()
+        assert (tensor == runner.agent.learner.network.state_dict()[name]).all()
 
 
 def test_other_experiments_are_refused(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def all_of(runner: Any) -> dict[str, Any]:
         **state(runner),
         "teaching": vars(runner.agent.teaching),
         "teachers": None if replay is None else replay.state_dict(),
-        "scores": runner._scores,
+        "scores": runner.scores,
     }
 
 
@@ -225,7 +225,7 @@ def test_the_phases_and_what_they_leave(teacher_dir: Path, tmp_path: Path) -> No
     assert all(line["train_updates"] > 0 for line in lines[3:])
     assert lines[0]["frames"] == lines[1]["frames"] == lines[2]["frames"] < lines[3]["frames"]
     assert "eval_average_return" not in lines[0]
-    scores = runner._scores
+    scores = runner.scores
     for line in lines[1:]:
         expected = (line["eval_average_return"] - scores["random"]) / max(scores["teacher"] - scores["random"], 1e-8)
         assert line["eval_normalized_score"] == pytest.approx(expected)
@@ -314,7 +314,7 @@ def test_normalised_scores_are_0_for_random_play_and_1_for_the_teacher(teacher_d
     runner = students_runner(tmp_path, teacher_dir)
     with pytest.raises(ValueError, match="must be asked for when the teacher has played"):
         runner.normalized_score(1.0)
-    runner._scores = {"teacher": 110.0, "random": 10.0, "returns": [110.0]}
+    runner.scores = {"teacher": 110.0, "random": 10.0, "returns": [110.0]}
     assert [runner.normalized_score(score) for score in (10.0, 60.0, 110.0, -90.0)] == pytest.approx([0, 0.5, 1, -1])
 
 
