@@ -1,4 +1,4 @@
-"""`VectorEnvs`: any Gymnasium vector as `BatchedEnvs`, whatever its autoreset mode, delayed or not.
+"""`VectorEnvs`: any Gymnasium vector as `BatchedEnvs`, of any autoreset mode, delayed or not.
 
 Where an end and the next first observation are shown
 =====================================================
@@ -7,7 +7,7 @@ A row is shown when its environment needs a decision. Let a step end an episode 
 
 * ``SAME_STEP``: the step returns the next episode's first observation, and the last one in ``info["final_obs"]``.
 * ``DISABLED``: it returns the last one; row i is reset at once, by ``reset_mask``.
-* ``NEXT_STEP``: it returns the last one, and the next step resets, whatever the action. Row i is held back for that
+* ``NEXT_STEP``: it returns the last one, and the next step resets and ignores the action. Row i is held back for that
   step: its end is kept, and shown with the first observation. If all rows are held back, the vector steps on at once.
 * `VectorRealtimeDelay` says of each row whether its next action counts (``deciding``). Where it does not, the row is
   held back until it does; episodes that are over by then had no decision, and are counted as unreported.

@@ -1,4 +1,4 @@
-"""What a policy answered, as an element of the action space: the same number in another type is the same action.
+"""Converts a policy's answer into an element of the action space: a number of another type is the same action.
 
 Networks, libraries and plain Python give ``np.bool_``, ``1.0``, ``torch.tensor(1)``, ``np.array([1])`` or float64 where
 a space holds ``np.int64`` or float32. Gymnasium's ``Space.contains`` refuses most of these. Here they are converted
@@ -38,7 +38,7 @@ def as_action(space: gym.Space[Any], answer: Any) -> Any:
             of size 1. Whole numbers may be floats, and a bool is 0 or 1.
 
     Raises:
-        RefusedAction: It is none: not a number, NaN, of another shape, beyond the bounds, or not whole.
+        RefusedAction: The answer is no action: not a number, NaN, of another shape, beyond the bounds, or not whole.
     """
     kind = type(answer)
     if (
@@ -96,7 +96,7 @@ def _converted(space: gym.Space[Any], answer: Any) -> Any:
 
 
 def _contains(space: gym.Space[Any], element: Any) -> bool:
-    """Return whether a space contains what may be anything."""
+    """Return whether a space contains a value of any type."""
     try:
         return bool(space.contains(element))
     except OverflowError:  # Gymnasium 1.3 casts a whole number of Python's to the space's type before it compares
@@ -131,7 +131,7 @@ def _numbers(answer: Any) -> Array:
 
 
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
-    """Return an array in the space's shape; a single number may come in any."""
+    """Return an array in the space's shape; a single number may have any shape."""
     if array.shape == shape:
         return array
     if array.size == 1 == int(np.prod(shape)):

@@ -56,7 +56,7 @@ _LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
 
 
 class Clock:
-    """What both clocks do alike; each frame: `wait_for`, `publish`, `begin_frame`, `choose`, `pass_frame`.
+    """Base of both clocks. Call on each frame: `wait_for`, `publish`, `begin_frame`, `choose`, `pass_frame`.
 
     Args:
         transport: Carries frames to workers and actions back.
@@ -64,7 +64,7 @@ class Clock:
         controls: What is shared with the supervisor and the learners; None if there are none.
         stops: Asked now and then whether to end.
         now: The time, in nanoseconds; that of the transport.
-        warns: Called with a sentence about what the user should know.
+        warns: Called with a sentence for the user.
         started: Called when workers have started to infer the present frame.
         splits: Whether workers send features, of which a policy with memory makes actions later.
 
@@ -107,7 +107,7 @@ class Clock:
     # A phase and its episodes.
 
     def begin_phase(self) -> Measurements:
-        """Begin a phase, and return what will be measured of it."""
+        """Begin a phase, and return its measurements, empty so far."""
         self._since = math.inf
         self._counted = self._dispatcher.dropped, self._dispatcher.late, self._dispatcher.too_old
         self.record = Measurements(float(self._frames.fps), self._config.workers, self.simulated)
@@ -122,17 +122,17 @@ class Clock:
         self.record.playout = self._stagger.playout or 0
 
     def undisturbed(self) -> AbstractContextManager[None]:
-        """Return a context in which nothing holds up a frame that can be put off."""
+        """Return a context in which work that can be put off delays no frame."""
         return nullcontext()
 
     def rest(self, paused: Callable[[], bool]) -> None:
-        """Do between two episodes what would disturb a frame; wait until no pause goes on."""
+        """Do the work between two episodes that would disturb a frame; wait until no pause goes on."""
 
     def bring_up(self, shown: Any, episode: int) -> Any:
         """Let the workers come up, before the first frame of all; return an answer of the policy's, if there is one.
 
         Args:
-            shown: What a policy is shown of the first frame.
+            shown: Observation of the first frame, as policies read it.
             episode: Its number.
         """
         raise NotImplementedError
@@ -166,7 +166,7 @@ class Clock:
         self._ended.clear()
 
     def close(self, after: int) -> None:
-        """Let nothing start any more, and apply nothing that started on frame `after` or before."""
+        """Start no more inferences, and apply none that started on frame `after` or before."""
         self._dispatcher.close(after)
 
     def reopen(self) -> None:
@@ -185,13 +185,13 @@ class Clock:
         raise NotImplementedError
 
     def publish(self, observation: Any) -> int:
-        """Show the workers what they read of the frame; return its number in the run."""
+        """Show the frame's observation to the workers; return its number in the run."""
         self._number += 1
         self._transport.publish(self._number, observation)
         return self._number
 
     def begin_frame(self, ticket: Ticket, observation: Any) -> None:
-        """Collect what has arrived, and let the workers that may start infer the frame published last.
+        """Collect arrived messages, and let the workers that may start infer the frame published last.
 
         Args:
             ticket: The order for them.
@@ -216,7 +216,7 @@ class Clock:
         """Let the frame pass, where that is known before the environment's step."""
 
     def listen(self, until: int) -> None:
-        """Take in what has happened; wait for it until a monotonic time."""
+        """Handle messages of workers; wait for them until a monotonic time."""
         self.take_turns()
         for event, inference in self._pool.collect(until):
             self._note(event, inference)
@@ -238,7 +238,7 @@ class Clock:
         raise NotImplementedError
 
     def observation(self, start: int) -> Any:
-        """Return what the decision of this start reads; None where there is none."""
+        """Return the observation of the decision with this start; None where there is none."""
         return self._pool.observation(start, self._first)
 
     def in_flight(self) -> list[int]:
@@ -246,10 +246,10 @@ class Clock:
         return [*self._running(), *self._pool.waiting_starts]
 
     def committed(self, frame: int) -> tuple[list[tuple[int, int]], list[tuple[int, Inference]]]:
-        """Return what is known of the actions in flight as a frame begins.
+        """Return which actions in flight are known as a frame begins.
 
         Returns:
-            Of those that nobody can know yet (start, first frame on which it may land), and of those that will be
+            Of those unknown (start, first frame on which the action may land), and of those that will be
             applied for certain (frame on which it lands, inference).
         """
         self.listen(0)  # what ends as the frame begins is known
@@ -264,7 +264,7 @@ class Clock:
         return pending, coming
 
     def refuse(self, sentence: str | None) -> None:
-        """Take note that an answer of the policy's is no action, and say so the first time."""
+        """Note that a policy's answer is no action, and warn of the first one."""
         sentence = sentence or "an answer of the policy's is no action of the environment's"
         self.record.refusal = self.record.refusal or sentence
         if not self._warned:
@@ -275,7 +275,7 @@ class Clock:
         return (inference.ticket.start for inference in self._pool.of_episode(self._first))
 
     def _ends(self) -> Callable[[int, int, int], int] | None:
-        """Return what tells the dispatcher when an inference ends; None if that is reported afterwards."""
+        """Return the function from an inference's start to its end; None if ends are reported afterwards."""
         return None
 
     def _set_begin(self, seed: int, played: int) -> None:
@@ -292,14 +292,14 @@ class Clock:
         raise NotImplementedError
 
     def _report_overdue(self) -> None:
-        """Let the supervisor know of inferences that go on for far too long."""
+        """Report inferences that have run for far too long to the supervisor."""
 
     def _note(self, event: Ready | Finished, inference: Inference | None) -> None:
         """Record an inference of this phase."""
         raise NotImplementedError
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
-        """Let the dispatcher know: of an action, or that there will be none, and of the worker."""
+        """Report an inference's action, or its loss, and the free worker to the dispatcher."""
         raise NotImplementedError
 
     def _note_fate(self, fate: Fate) -> None:
@@ -379,7 +379,7 @@ class RealClock(Clock):
             self.begin = self._last_deadline + self._frames.begin(self._frames.frame_at(late))
 
     def _measured(self) -> Conditions:
-        """Return what the newest response times say."""
+        """Return the strategy's conditions, estimated from the newest response times."""
         known = sorted(self._pool.responses) or [0]
 
         def quantile(q: float) -> int:
@@ -388,7 +388,7 @@ class RealClock(Clock):
         return Conditions(self._config.workers, self._frames, sum(known) // len(known), quantile)
 
     def _warn_of_old_playout(self) -> None:
-        """Say once that a playout which was measured lets no action be young enough; the next reset measures again."""
+        """Warn once that every action would be older than `max_age` under the measured playout."""
         if not self._warned_of_age:
             try:
                 refuse_old_playout(self._config.max_age, self._stagger.playout)
@@ -441,17 +441,17 @@ class RealClock(Clock):
 
 
 class VirtualClock(Clock):
-    """Time that stands still until it is moved: no time passes but what frames and inferences take."""
+    """Simulated time: it stands still until it is moved to the next event."""
 
     simulated = True
     _transport: VirtualTransport
 
     def bring_up(self, shown: Any, episode: int) -> None:
-        """Let all workers come up at once; nothing is measured."""
+        """Mark all workers as ready; nothing is measured."""
         self._pool.collect(0)
 
     def end_episode(self, frames: int, played: int) -> None:
-        """See `Clock.end_episode`; inferences in flight end with it, and count as far as they have come."""
+        """See `Clock.end_episode`; inferences in flight are cut off, and their time so far counts."""
         self._last_deadline = self.record.end = self.record.begin + self._frames.begin(played + frames)
         for event, inference in self._pool.take_in(self._transport.discard()):
             self._note(event, inference, self._last_deadline)
@@ -463,7 +463,7 @@ class VirtualClock(Clock):
         self.record.lateness.append(0)
 
     def pass_frame(self, frame: int) -> None:
-        """Let time pass to the next frame's beginning, event by event; what ends then is of the next frame.
+        """Move time to the next frame's beginning, event by event; inferences that end then are in time for it.
 
         A simulated step takes no time, so the frame may pass before it: then its last starts are made, too.
         """
@@ -477,7 +477,7 @@ class VirtualClock(Clock):
         self._transport.advance(deadline)
 
     def listen(self, until: int) -> None:
-        """Take in what has ended by now; nothing is waited for."""
+        """Handle inferences that have ended by now, without a wait."""
         if self._transport.has_news():
             super().listen(until)
         else:
@@ -491,7 +491,7 @@ class VirtualClock(Clock):
         return self._start
 
     def _start(self, worker: int, frame: int, now: int) -> int:
-        """Let a worker start, and return when its inference will have ended: a simulation knows."""
+        """Start a worker, and return when its inference will end."""
         self._pool.start(worker, self._ticket, self._shown)
         return self._transport.end_of(worker) - self.begin
 
@@ -527,7 +527,7 @@ class VirtualClock(Clock):
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Collect no garbage in the block: a collection would hold up a frame."""
+    """Collect no garbage in the block: a collection would delay a frame."""
     collects = gc.isenabled()
     gc.disable()
     try:

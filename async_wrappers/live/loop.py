@@ -26,8 +26,8 @@
 #    the default action. The loop waits for nobody: an environment that does not wait is what it stands for.
 #    With chunks the action that lands is the beginning of the frames' actions, until the next one lands.
 #    Of a policy with memory the worker has sent features. The loop makes the action of them here, between the choice
-#    and the step (`release.py`): only now is it known which decision follows the one applied last, and all that was
-#    paid for that one. So memory is of what was applied, and for what is dropped no core is computed.
+#    and the step (`release.py`): only now is it known which decision follows the one applied last, and all
+#    rewards of that one. So memory follows the applied actions, and no core is computed for a dropped one.
 # 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
 #    of the one before is complete, and is appended to the journal (`Transitions`).
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
@@ -91,7 +91,7 @@ def episode_seed(seed: int, phase: int, episode: int) -> int:
 
 
 class _Episode:
-    """What an episode has come to so far.
+    """Statistics and running decisions of an episode.
 
     Args:
         journal: Where its transitions go; None if nobody learns from it.
@@ -210,7 +210,7 @@ class EnvironmentLoop:
         return 0 if self._controls is None else int(self._controls.updates.sum()) - self._updates
 
     def _play_episode(self, phase: PhaseSpec, number: int, played: int) -> int:
-        """Play an episode, or what of it the phase has room for; return its frames."""
+        """Play an episode, or as much of it as fits into the phase; return its number of frames."""
         seed = episode_seed(self._config.seed, phase.number, number)
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
@@ -308,7 +308,7 @@ class EnvironmentLoop:
             self._clock.reopen()
 
     def _action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
-        """Return what the environment receives on this frame: a decision's action, a chunk's, or a default one."""
+        """Return the environment's action on this frame: a decision's, a chunk's, or the default action."""
         inference = self._clock.choose(frame)
         chosen = None if inference is None else self._action_made(inference, episode.transitions.paid)
         if episode.paused is not None:
@@ -338,12 +338,12 @@ class EnvironmentLoop:
         return action
 
     def _following(self, observation: Any, frame: int) -> Any:
-        """Return what the next decision would have read: that of the one in flight due first, else of this frame."""
+        """Return the observation of the decision in flight that is due first; this frame's if none is in flight."""
         in_flight = self._clock.next_start()
         return self._read(observation, frame) if in_flight is None else self._clock.observation(in_flight)
 
     def _gives_up(self, missed: int) -> bool:
-        """Return whether the run is to end, as no action has come for so many frames."""
+        """Return whether `stop_after_missed` frames in a row have had no action, so that the run ends."""
         most = self._config.stop_after_missed
         if most is None or missed < most:
             return False
@@ -351,7 +351,7 @@ class EnvironmentLoop:
         return True
 
     def _begin_episode(self, observation: Any, episode: int, seed: int, played: int) -> None:
-        """Begin an episode on the clock, before the first of all with a warm-up; nothing is remembered."""
+        """Begin an episode on the clock, the first one with a warm-up; memory, chunks and stacks are cleared."""
         if not self._clock.has_begun:
             first = observation if self._prefix is None else self._prefix.join(observation, [])
             answer = self._clock.bring_up(first if self._stacks is None else self._stacks.join(first), episode)
@@ -366,11 +366,11 @@ class EnvironmentLoop:
             self._release.begin_episode()
 
     def _action_made(self, inference: Inference, paid: float) -> Action | None:
-        """Return the action of an inference that takes effect now; None if its answer was none.
+        """Return the action of an inference that takes effect now; None if its answer is refused.
 
         Args:
-            inference: What is due. If the policy has memory, the action is made here, of the features that it sent.
-            paid: What the decision applied before has been paid.
+            inference: The one that is due. If the policy has memory, the action is made here, from its features.
+            paid: Sum of the rewards of the decision applied before.
         """
         answer: Action | Features | Refusal | None = inference.answer
         if self._release is not None and isinstance(answer, Features):
@@ -397,13 +397,13 @@ class EnvironmentLoop:
         return self._prefix.join(observation, self._chunks.committed(frame, length, unfinished, landed))
 
     def _read(self, observation: Any, frame: int) -> Any:
-        """Return what a decision that starts on a frame reads: its observation, with committed actions, in a stack."""
+        """Return a decision's input on its starting frame: the observation, with committed actions, in a stack."""
         shown = observation if self._prefix is None else self._told(observation, frame)
         if self._stacks is None:
             return shown
         return self._stacks.join(shown, self._clock.in_flight())
 
     def _note_start(self) -> None:
-        """Remember what the workers read that start on the frame published last."""
+        """Remember the input of the workers that start on the frame published last."""
         if self._stacks is not None:
             self._stacks.started(self._frame, self._stack)

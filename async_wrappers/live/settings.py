@@ -1,4 +1,4 @@
-"""The arguments of `AsyncRunner`, each declared once, and what several of them must have in common."""
+"""The arguments of `AsyncRunner`, each declared once, and the checks that need several of them."""
 
 from __future__ import annotations
 
