@@ -1,4 +1,4 @@
-"""Atari games by name, one or many as a vector, and what each is wrapped in."""
+"""Atari games by name, one or many as a vector, and their wrappers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _image_size(screen_size: Any) -> tuple[int, int]:
 
 
 def _check_lives(terminal_on_life_loss: bool, episodic_life: bool, fire_on_reset: bool) -> None:
-    """Refuse what does not go together."""
+    """Refuse arguments that do not go together."""
     flag("terminal_on_life_loss", terminal_on_life_loss)
     flag("fire_on_reset", fire_on_reset)
     if flag("episodic_life", episodic_life) and terminal_on_life_loss:
@@ -191,8 +191,8 @@ def create_atari_vector(
         max_frames: Emulated frames after which a game is truncated, its no-ops not counted.
 
     Raises:
-        ValueError: An unknown game, `terminal_on_life_loss` together with `episodic_life`, or what an
-            `AtariVectorEnv` cannot do.
+        ValueError: An unknown game, `terminal_on_life_loss` together with `episodic_life`, or an
+            argument that `AtariVectorEnv` does not have.
     """
     num_envs = whole("num_envs", num_envs, 1)
     frame_skip = whole("frame_skip", frame_skip, 1, unit="emulated frames")
@@ -353,7 +353,7 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
     ``info["game_over"]`` False. A ``reset()`` without a seed then returns the observation of that step once more, and
     the game goes on from there: no frame passes (Baselines play a no-op). Where the game is over, is cut before its
     end, or a seed is given, a reset begins a new game. ``info["episode_return"]`` is the whole game's, and where
-    ``info["game_over"]`` is False nobody who counts games counts an episode: not the runners, not evaluations.
+    ``info["game_over"]`` is False, runners and evaluations count no episode.
 
     The life that is lost with the game ends with the game alone.
 
@@ -394,7 +394,7 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
 
 
 class FireOnReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """Presses FIRE on the first step of a game and of each further life, whatever the action is.
+    """Presses FIRE in the place of the action on the first step of a game and of each further life.
 
     Some games, such as Breakout, wait for it. It takes the place of the action because a vector, whose games go in
     step, has no frame for it beside that of the others; Baselines' ``FireResetEnv`` plays a step of its own, and

@@ -1,4 +1,4 @@
-"""What an environment shows, to be kept: copies of it, and single sub-environments of a vector's batches.
+"""Copies of an environment's observations and infos, and the parts of single sub-environments in a vector's batches.
 
 An environment may reuse its arrays, or write into them, on the next frame.
 
@@ -22,7 +22,7 @@ __all__ = ["Info", "VectorEnv", "batch", "own_copy", "own_info", "put", "row", "
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Info = dict[str, Any]
 
-# Types whose values nobody can change: they need no copy, and the check costs less than `deepcopy`'s own.
+# Types whose values cannot change: they need no copy, and the check costs less than `deepcopy`'s own.
 _UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None), np.bool_, np.int64, np.float32, np.float64})
 
 

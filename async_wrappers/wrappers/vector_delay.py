@@ -109,7 +109,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
       it ends, with its rewards, ``o_min(s_1, T)`` and ``applied`` False.
     * A step can report one end per sub-environment. If a second episode begins and ends in the same step (with
       ``NEXT_STEP``, also in the step after it), it is counted in ``unreported_episodes``, and its reward in
-      ``unreported_reward``. Returned, unreported and carried rewards sum up to what the environment paid.
+      ``unreported_reward``. Returned, unreported and carried rewards sum up to those of the environment.
     * The frame on which a ``NEXT_STEP`` environment resets belongs to no episode.
 
     ``metadata["autoreset_mode"]`` of this wrapper, by that of the wrapped environment. ``NEXT_STEP`` is kept where an
@@ -124,15 +124,15 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     ================= ======================= ========================= ================
 
     In ``NEXT_STEP`` the final observation is the returned one. In ``SAME_STEP`` it is in ``info["final_obs"]``, and
-    ``info["final_info"]`` holds the episode's last info with a ``"realtime"`` of its own. What is ``DISABLED`` inside
-    is reset at once when it ends. Without delay and noops nothing is changed, and ``info`` only added to.
+    ``info["final_info"]`` holds the episode's last info with a ``"realtime"`` of its own. Ended sub-environments
+    of a ``DISABLED`` vector are reset at once. Without delay and noops nothing is changed, and ``info`` only added to.
 
     One exception to "the first boundary": where the wrapper is ``NEXT_STEP``, the next decision is at least two
     steps after the one that reports an end, as the one in between is the reset's. Only a first episode that is over
     within its first ``noops`` frames can make this later.
 
-    ``info`` and ``render()`` are of the newest frame (in ``NEXT_STEP``, where an episode ended, of its last): they
-    show what a policy that takes time cannot know yet. Observations are copied.
+    ``info`` and ``render()`` are of the newest frame (in ``NEXT_STEP``, where an episode ended, of its last): a
+    policy that takes time cannot know them yet. Observations are copied.
 
     ``info["realtime"]`` after a step holds arrays over the sub-environments:
 
@@ -143,7 +143,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     ``interval``            frames from this action's effect to the next one's, or to the end of the episode; else 0
     ``default_frames``      frames credited to this step on which the sub-environment received the default action
     ``frame``               frames stepped so far in the episode
-    ``start``               frame of the returned observation in its episode, -1 where nobody decides on it
+    ``start``               frame of the returned observation in its episode, -1 if no decision reads it
     ``observation_info``    the environment's info at the frame of the returned observation, a dictionary like `info`
     ``carried_reward``      reward of the running episode that no step has returned yet
     ``unreported_episodes`` episodes that ended in this step without being reported
@@ -231,10 +231,10 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._standing = self._stand_by() if self._delayed else None
         self._goes_at_once = self._interval == 1 and self._standing is not None and self._chunks is None
         n = env.num_envs
-        # What a step shows in which all actions are applied and no episode ends; a copy of each table is two operations
+        # Report of a step in which all actions are applied and no episode ends; a copy of each table is two operations
         # in the place of ten: delay, interval, default_frames, unreported_episodes; carried_reward, unreported_reward;
         # applied, deciding, terminated, truncated.
-        shown = min(self._delay, np.iinfo(np.int64).max)  # where it is more, nothing lands and nothing is shown
+        shown = min(self._delay, np.iinfo(np.int64).max)  # a longer delay applies and reports nothing
         self._usual_frames = np.array([[shown] * n, [1] * n, [0] * n, [0] * n], np.int64)
         self._usual_rewards = np.zeros((2, n))
         self._usual_flags = np.array([[True] * n, [True] * n, [False] * n, [False] * n])
@@ -248,7 +248,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         A seed also restarts the generators of ``default_action="random"``; without one they go on.
 
         Args:
-            seed: What the wrapped environment takes: a number, or one for each sub-environment.
+            seed: The wrapped environment's: a number, or one for each sub-environment.
             options: Passed on; ``"reset_mask"`` chooses sub-environments to reset, the others go on.
 
         Raises:
@@ -411,7 +411,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._take(self._lockstep.step(actions), waiting)
 
     def _take(self, newest: _Frame, waiting: NDArray[np.bool_] | None) -> None:
-        """Take what a frame came to; `waiting` are those whose next episode has not begun."""
+        """Take a frame's results; `waiting` are the sub-environments whose next episode has not begun."""
         self._newest = newest
         self._carried += newest.rewards
         if waiting is not None:
@@ -598,7 +598,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         np.copyto(self._since, self._now, where=going_on)
 
     def _timing(self, observation_info: Info) -> Info:
-        """Return what goes with the returned observations."""
+        """Return the entries of ``info["realtime"]`` for the returned observations."""
         deciding = self._first <= np.array(self._step)
         frame, start = self._now - self._begin, np.array(self._step * self._interval) - self._begin
         if self._all_running_from > self._frame:
@@ -676,7 +676,7 @@ def _seeds(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
 
 
 class _SubEnvironment(gym.Env[Any, Any]):
-    """What a default action asks of a sub-environment that exists only within its vector.
+    """The attributes of a sub-environment that a default action reads, if it exists only within its vector.
 
     Args:
         env: The vector.
@@ -752,7 +752,7 @@ class _Lockstep:
     Args:
         env: The vector environment.
         mode: Its autoreset mode.
-        resets: In ``DISABLED`` mode, reset what has ended, at once.
+        resets: In ``DISABLED`` mode, reset ended sub-environments at once.
     """
 
     def __init__(self, env: VectorEnv, mode: AutoresetMode, resets: bool) -> None:
@@ -781,7 +781,7 @@ class _Lockstep:
             info = {key: value for key, value in info.items() if key not in _FINALS}
         (which,) = over.nonzero()
         if self._resets:
-            # What it showed at the end may be gone once it is reset.
+            # Its last observation may be gone once it is reset.
             at_the_end, of_the_end = own_copy(at_the_end), own_info(of_the_end)
             observations, reset_info = self._env.reset(options={"reset_mask": over})
             info = own_info(info)

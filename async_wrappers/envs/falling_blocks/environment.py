@@ -29,7 +29,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
 
     An action is the one button that is held for the frame: ``NOOP``, ``A`` (turn right), ``B`` (turn left), ``LEFT``,
     ``RIGHT``, ``DOWN`` (soft drop). A button that was held in the last frame too is *held*, not pressed anew: it turns
-    a piece once, and shifts it again after 23 frames and then every 9. The reward is what the score gains. An episode
+    a piece once, and shifts it again after 23 frames and then every 9. The reward is the gain in score. An episode
     ends when the next piece finds no room.
 
     Args:
@@ -37,7 +37,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         generator: ``"biased"``, the original's, or ``"uniform"``.
         observation: ``"image"`` (uint8 `[144, 160]`), ``"board"`` (uint8 `[18, 10]`), ``"dict"``, ``"vector"`` (uint8
             `[261]`; see `observation`) or ``"landings"`` (uint8 `[681]`; see `landings`).
-        max_frames: Truncate an episode after so many frames; None for never.
+        max_frames: Frames after which an episode is truncated; None for never.
         render_mode: ``"rgb_array"`` or None.
 
     Raises:
@@ -119,7 +119,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from what `get_state` returned, perhaps in another environment with the same arguments.
+        """Continue from a result of `get_state`, perhaps of another environment with the same arguments.
 
         Raises:
             ValueError: `state` is not of that form.

@@ -193,7 +193,7 @@ class Edition:
         rom: Its cartridge.
         battles: The published save states before battles.
         catching: The published save states before encounters in the wild.
-        shift: What is added to Red's addresses.
+        shift: Number added to Red's addresses.
     """
 
     rom: Rom
@@ -310,7 +310,7 @@ def find_spec(game: str, parity: bool = False) -> Spec:
 
 
 def make_game(game: str, rom: Any = None, parity: bool = False, **arguments: Any) -> GameBoyEnv:
-    """Return a game as an environment: what ``gymnasium.make("async_wrappers/PokemonBlue-battles-v0", ...)`` calls.
+    """Return a game as an environment, for ``gymnasium.make("async_wrappers/PokemonBlue-battles-v0", ...)``.
 
     Args:
         game: A name, such as ``"PokemonBlue-battles"``.

@@ -1,4 +1,4 @@
-"""Save states of PyBoy: where each field lies, a trailer that says of which ROM a state is, and what states lack.
+"""Save states of PyBoy: where each field lies, a trailer that names a state's ROM, and the parts that states lack.
 
 PyBoy's own states name neither the game nor, beyond one number, the release that wrote them, and a wrong one is loaded
 without a word. So a state that this package writes is PyBoy's state followed by a trailer (PyBoy ignores it, so PyBoy
@@ -100,7 +100,7 @@ class Layout:
         return bytes(changed)
 
     def check(self, state: bytes) -> None:
-        """See that PyBoy, which does not look, finds what it is pointed at: else it reads and writes beside it.
+        """Check the addresses that PyBoy reads unchecked: with wrong ones it reads and writes elsewhere.
 
         Raises:
             ValueError: A bank, line or colour lies beyond the machine's.
@@ -152,7 +152,7 @@ def _sound(state: bytes, begin: int) -> int:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a state was made with.
+    """The emulator and ROM that a state was made with.
 
     Args:
         rom_sha256: The SHA-256 of its ROM.
