@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from async_wrappers.batched.protocol import Shown
 from async_wrappers.batched.tree import check_space, copied, finals, leaves, mapped, put_rows, taken
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
-from async_wrappers.wrappers.vector_delay import autoreset_mode
+from async_wrappers.wrappers.lockstep import autoreset_mode
 
 __all__ = ["Turns", "VectorEnvs", "seeds_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,14 +16,9 @@ from async_wrappers.checks import flag, whole, whole_frames
 from async_wrappers.envs.atari_games import atari_games
 from async_wrappers.envs.factories import ClipReward, VectorEnv, Wrapper, wrap, wrapped
 from async_wrappers.extras import extra
+from async_wrappers.wrappers.copies import VectorWrapper
 
 __all__ = ["EpisodicLife", "FireOnReset", "create_atari_environment", "create_atari_vector", "find_atari_game"]
-
-if TYPE_CHECKING:
-    _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
-else:
-    # It has no parameters in Gymnasium 1.3.
-    _VectorWrapper = gym.vector.VectorWrapper
 
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018, section 5.2
 EMULATED_FRAMES_PER_SECOND = 60
@@ -234,7 +229,7 @@ def create_atari_vector(
     return vector
 
 
-class AtariFrames(_VectorWrapper, gym.utils.RecordConstructorArgs):
+class AtariFrames(VectorWrapper, gym.utils.RecordConstructorArgs):
     """Shows the single frames of an `AtariVectorEnv` as `create_atari_environment` does, and clips rewards.
 
     Args:

@@ -11,16 +11,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-__all__ = ["Info", "VectorEnv", "batch", "own_copy", "own_info", "put", "row", "rows", "with_row"]
+__all__ = ["Info", "VectorEnv", "VectorWrapper", "batch", "own_copy", "own_info", "put", "row", "rows", "with_row"]
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Info = dict[str, Any]
+if TYPE_CHECKING:
+    VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
+else:
+    # It has no parameters in Gymnasium 1.3.
+    VectorWrapper = gym.vector.VectorWrapper
 
 # Types whose values cannot change: they need no copy, and the check costs less than `deepcopy`'s own.
 _UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None), np.bool_, np.int64, np.float32, np.float64})
