@@ -68,6 +68,7 @@ class ProcessEnvs(VectorEnvs):
             None: no limit.
 
     Attributes:
+        pids: The processes' ids, in the order of their environments.
         restarts: Processes that died, or were ended by the timeout, and were replaced.
         lost_episodes: Episodes that were cut by it.
 
@@ -85,6 +86,11 @@ class ProcessEnvs(VectorEnvs):
         self._processes = _ProcessVector(make, num_envs, processes, timeout)
         super().__init__(self._processes)
         self._waits_again = True
+
+    @property
+    def pids(self) -> list[int]:
+        """See the class."""
+        return self._processes.pids
 
     @property
     def restarts(self) -> int:
@@ -160,6 +166,11 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.single_action_space = self._spaces
         self.observation_space, self.action_space = (batch_space(each, self.num_envs) for each in self._spaces)
         self._place = 0  # of the observations that were shown last
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes' ids."""
+        return [process.child.process.pid for process in self._all]
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]:
         """Reset all; `seed` is one for each."""

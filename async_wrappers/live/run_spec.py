@@ -143,6 +143,7 @@ class Backend(Protocol):
     """Where a run's parts run, from its making to `close`.
 
     One that can be paused also has ``pause(paused)``, called from any thread; `EnvironmentLoop.pause` does it.
+    One with processes also has ``pids``, their ids by name.
     One with learners also has ``save(directory, iteration)``, ``restore(directory, iteration, replays)`` and
     ``forget(directory, keep)``, all called between two phases.
     """

@@ -305,6 +305,11 @@ class AsyncRunner:
         return self._spec.config.workers
 
     @property
+    def pids(self) -> dict[str, int]:
+        """Ids of the parts' processes, by names such as ``"worker 0"``; empty if no parts are up in processes."""
+        return dict(getattr(self._backend, "pids", {}))
+
+    @property
     def pace(self) -> float | None:
         """Frames per second of real time; None on the virtual clock, where a run takes as long as it computes."""
         return None if self._is_virtual else float(self._fps)

@@ -63,8 +63,8 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         _check("render_mode", render_mode, (*self.metadata["render_modes"], None))
         self.render_mode = render_mode
         self.action_space = Discrete(len(ACTIONS))
-        self._observe = OBSERVATIONS[observation]()
-        self.observation_space = self._observe.space
+        self._view = OBSERVATIONS[observation]()
+        self.observation_space = self._view.space
         self._level, self._max_frames = level, max_frames
         self._generator = GENERATORS[generator]
         self._screen = Screen()
@@ -80,7 +80,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         super().reset(seed=seed)
         self._game = Game(self._level, self._generator(self.np_random))
         self._frame = 0
-        return self._observe(self._game), _info(self._game)
+        return self.observe(), _info(self._game)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one frame with the button of `action` held.
@@ -97,7 +97,15 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         points = game.step(_BUTTONS[action])
         self._frame += 1
         truncated = self._frame == self._max_frames
-        return self._observe(game), float(points), game.over, truncated, _info(game)
+        return self.observe(), float(points), game.over, truncated, _info(game)
+
+    def observe(self) -> Any:
+        """Return the newest observation, also after `set_state`.
+
+        Raises:
+            gymnasium.error.ResetNeeded: No game has begun.
+        """
+        return self._view(self._begun())
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Return the screen, uint8 `[144, 160, 3]`, with ``render_mode="rgb_array"``; else None."""

@@ -210,6 +210,11 @@ class ProcessBackend:
             self._started.clear()
             held.close()
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the children that are up, by name."""
+        return {child.name: child.process.pid for child in self._children() if child.process.pid is not None}
+
     def _children(self) -> list[Child]:
         environment = [] if self._environment is None else [self._environment]
         return [*self._learners, *self._workers, *environment]
