@@ -9,7 +9,7 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
-* `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
+* `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
 * `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
   `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: hides entries of a vector, so that they have to be remembered.

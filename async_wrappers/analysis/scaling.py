@@ -145,7 +145,7 @@ def _network(name: str, parameters: int, latency_ms: float, update_ms: float | N
 
 PUBLISHED_TIMES = f"inferences as published, an update of {UPDATE_INFERENCES} inferences"  # in a title
 
-# Colours of Okabe and Ito's, lines and markers: they can be told apart in black and white too.
+# Colours of Okabe and Ito's, lines and markers: they differ in black and white too.
 _ENOUGH: dict[str, Any] = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
 _RULE: dict[str, Any] = {"color": "#D55E00", "linestyle": "--", "marker": "s"}
 _LEARNERS: dict[str, Any] = {"color": "#009E73", "linestyle": "-.", "marker": "D"}

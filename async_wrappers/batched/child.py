@@ -56,7 +56,7 @@ class Board:
 
     @classmethod
     def sized(cls, block: Block, of: Spaces, n: int) -> Board:
-        """Give a block its size, and return what lies in it."""
+        """Size a block, and return its arrays."""
         size = 0
 
         def measured(dtype: Any, shape: tuple[int, ...]) -> None:
@@ -69,7 +69,7 @@ class Board:
 
     @classmethod
     def of(cls, block: Block, of: Spaces, n: int) -> Board:
-        """Return what lies in a block that has its size."""
+        """Return the arrays of a sized block."""
         offset = 0
 
         def placed(dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:

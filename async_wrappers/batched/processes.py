@@ -401,7 +401,7 @@ class _Process:
                 return False
 
     def close(self) -> None:
-        """Release what belongs to the process, which has ended."""
+        """Release the resources of the process, which has ended."""
         self.child.join(_PATIENCE)
         self.socket.close()
         self.child.close()

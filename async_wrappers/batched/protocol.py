@@ -44,9 +44,9 @@ class Shown(NamedTuple):
             sent to the next one's effect, or to the end of its episode; 1 without delay, 0 if it was not applied.
             ``applied``: the action that was sent took effect; False if its episode ended before it could, and on the
             rows after ``begin``. ``unreported_episodes``, ``unreported_reward``: episodes that began and ended since
-            the row was last shown without any decision, and reward of nobody's decision (under delay; else 0). Where
-            actions are chunks, once one has been applied, ``executed``, bool [R, H]: which entries of the chunk that
-            was sent were applied.
+            the row was last shown without any decision, and rewards that belong to no decision (under delay; else 0).
+            Where actions are chunks, once one has been applied, ``executed``, bool [R, H]: which entries of the chunk
+            that was sent were applied.
     """
 
     env_ids: NDArray[np.int64]

@@ -94,7 +94,7 @@ def create_atari_environment(
         max_num_frames_per_episode=max_frames,
         render_mode=render_mode,
     )
-    # One step of the innermost environment is one emulated frame; ale-py says 30, whatever it skips.
+    # One step of the innermost environment is one emulated frame; ale-py states 30 for any skip.
     env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": EMULATED_FRAMES_PER_SECOND}
     if obs_type != "ram":
         size = (width, height)  # the order of OpenCV

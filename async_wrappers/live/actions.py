@@ -112,7 +112,7 @@ def _part(key: Any, space: gym.Space[Any], answer: Any) -> Any:
 
 
 def _numbers(answer: Any) -> Array:
-    """Return an answer as an array of whatever type its numbers have."""
+    """Return an answer as an array of its numbers' own type."""
     try:
         if hasattr(answer, "detach"):  # a tensor of torch's, perhaps on another device or in the midst of a graph
             answer = answer.detach().cpu()
@@ -123,7 +123,7 @@ def _numbers(answer: Any) -> Array:
         array = np.asarray(answer)
     except RefusedAction:
         raise
-    except Exception as error:  # ragged, or what a type of the user's own raises
+    except Exception as error:  # ragged, or an error of a user's type
         raise RefusedAction(f"it cannot be read as an array of numbers ({error})") from None
     if array.dtype.kind not in "biuf":
         raise RefusedAction("it is no number" if array.ndim == 0 else "it does not hold numbers alone")
@@ -157,7 +157,7 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _described(answer: Any) -> str:
-    """Return an answer's type, of arrays and tensors with what they hold."""
+    """Return an answer's type, with the dtype of arrays and tensors."""
     name = type(answer).__name__
     shape, dtype = getattr(answer, "shape", None), getattr(answer, "dtype", None)
     if dtype is None or isinstance(answer, np.generic):

@@ -79,7 +79,7 @@ class Measurements:
     Attributes:
         fps: Frames per second that were asked for.
         workers: How many there are.
-        simulated: Whether the clock was, so that frames took exactly what they should.
+        simulated: Whether the clock was simulated, so that every frame had its exact length.
         playout: The strategy's, in frames.
         begin: When the first frame began.
         end: When the last frame ended.

@@ -32,7 +32,7 @@ class AsyncRunner:
     """Plays an environment with many workers of one slow policy, against the clock.
 
     The environment loop, on every frame's deadline: publish the observation, offer it to the workers, collect the
-    actions that have arrived, apply one that is due, or the default action. It waits for nobody.
+    actions that have arrived, apply one that is due, or the default action. It waits for no worker.
 
     ============= ==================================================== ================================================
     backend       where workers run                                    time
@@ -245,7 +245,7 @@ class AsyncRunner:
         They first observe the rest of the journal, so that no transition is missing.
 
         Raises:
-            OSError: A file could not be written, as where the disk is full; the learners live on.
+            OSError: A file could not be written, as if the disk is full; the learners go on.
         """
         self._refuse_without_learners()
         self._with_learners().save(Path(directory), iteration)

@@ -194,4 +194,4 @@ def make_schedule(
     return SimulatedSchedule(latency, 1 if workers is None else workers, fps, stagger, playout, slot, max_age=max_age)
 
 
-_DEFAULTS = {"stagger": "tickets", "playout": "p99"}  # of what needs a latency; else None
+_DEFAULTS = {"stagger": "tickets", "playout": "p99"}  # of arguments that need a latency; None for the others

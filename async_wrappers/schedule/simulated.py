@@ -111,7 +111,8 @@ class SimulatedSchedule:
 
     `async_wrappers.schedule.dispatch` has the rules: one frame applies one action, of those due the one with the newest
     start; an inference takes effect only if its start is later than that of every action applied before; a worker never
-    infers the same frame twice. A reset discards what is in flight; the latencies and the strategy's estimates go on.
+    infers the same frame twice. A reset discards all inferences in flight; the latencies and the strategy's estimates
+    go on.
 
     Args:
         latency: A model, or a number of seconds.

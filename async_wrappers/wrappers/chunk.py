@@ -279,7 +279,7 @@ class Chunks:
         self._landed.clear()
 
     def add(self, start: int, effect: int, chunk: Any, known: int = 0) -> None:
-        """Take in a copy of a chunk that is newer than all others.
+        """Add a copy of a chunk that is newer than all others.
 
         Args:
             start: The frame that its decision read.
@@ -323,8 +323,8 @@ class Chunks:
     ) -> list[Any]:
         """Return the actions of `length` frames as far as they are known when `frame` begins.
 
-        That is the frozen prefix of real-time chunking (Black, Galliker, Levine, arXiv 2506.07339): what will be
-        applied until a decision that starts now lands.
+        That is the frozen prefix of real-time chunking (Black, Galliker, Levine, arXiv 2506.07339): the actions
+        until a decision that starts now lands.
 
         Args:
             frame: The first of the frames.
@@ -377,7 +377,7 @@ class ChunkBatch:
         self._landed.clear()
 
     def add(self, step: int, start: int, chunks: Any) -> None:
-        """Take in a copy of a step's chunks, whose entries 0 are for frame `start`.
+        """Add a copy of a step's chunks, whose entries 0 are for frame `start`.
 
         Raises:
             ValueError: They have another shape than the policy's action space.

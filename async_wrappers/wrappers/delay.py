@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["RealtimeDelay"]
 
 
-_DEFAULTS = {"delay": 0, "noops": 0, "stagger": "tickets", "playout": "p99"}  # of what makes a schedule; else None
+_DEFAULTS = {"delay": 0, "noops": 0, "stagger": "tickets", "playout": "p99"}  # of a schedule; else None
 
 # The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]

@@ -94,7 +94,7 @@ class _SubEnvironment(gym.Env[Any, Any]):
 
     Args:
         env: The vector.
-        meanings: Of the actions; None where a wrapper has changed what they mean.
+        meanings: Of the actions; None where a wrapper has changed their meanings.
     """
 
     def __init__(self, env: VectorEnv, meanings: list[str] | None) -> None:

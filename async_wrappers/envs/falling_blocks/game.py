@@ -59,7 +59,7 @@ def full_rows(field: int) -> list[int]:
 
 
 def clear_rows(field: int, full: Sequence[int]) -> int:
-    """Return `field` without its rows `full`; what lies above comes down."""
+    """Return `field` without its rows `full`; the rows above come down."""
     kept = [row for index, row in enumerate(rows_of(field)) if index not in full]
     return field_of([0] * len(full) + kept)
 

@@ -198,7 +198,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     def load_state(self, content: bytes) -> tuple[Any, dict[str, Any]]:
         """Begin an episode exactly where `save_state` was called, without a frame in between.
 
-        What comes then is what came then. The rule begins anew: it compares later frames with this one. The
+        The same frames follow as then. The rule begins anew: it compares later frames with this one. The
         observation is the picture that was drawn last before the state was saved.
 
         Raises:

@@ -115,7 +115,7 @@ _SLOTS, _SLOT_BYTES = 6, 0x2C  # of a party
 class Faints:
     """Battles: -1 for a frame on which one of one's own faints, else +1 for one on which one of the opponent's does.
 
-    One event is paid per frame, one's own first; what happens at the same time is lost. The end: no hit points in one
+    One event is paid per frame, one's own first; other events of the same frame are lost. The end: no hit points in one
     of the two parties. An empty slot is one without hit points.
     """
 

@@ -44,7 +44,7 @@ def run_environment(
 ) -> None:
     """Run the environment's process: make the environment, send its spaces, then play each phase.
 
-    Where the policy has memory its light half runs here, and with it whatever library it computes with.
+    The light half of a policy with memory runs here too, and so does its library.
     """
     gone = threading.Event()
     with as_child(supervisor, gone.set):

@@ -86,7 +86,7 @@ class ProcessBackend:
         self._stop_reported = False
         self._looked = 0.0  # when stopped processes were last looked for, in monotonic seconds
         self._begun = False  # whether all learners have published
-        self._held = ExitStack()  # what was opened
+        self._held = ExitStack()  # all opened resources
         self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest process, perhaps not yet up
         # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
         # SIGTERM, so they are killed before.

@@ -174,7 +174,7 @@ _UNKNOWN = 255  # exit code of a process whose fork server is gone, as multiproc
 
 
 def _process_descriptor(pid: int) -> int | None:
-    """Return a descriptor of a process: ready when it has ended, whoever its parent is (Linux)."""
+    """Return a descriptor of a process: ready when it has ended, also if it has another parent (Linux)."""
     try:
         return os.pidfd_open(pid)
     except OSError as error:

@@ -185,7 +185,7 @@ class Worker:
 
 
 def _return_freed_memory() -> None:
-    """Hand back to the system what the C library keeps for later: without this, half a large model's size."""
+    """Return freed memory that the C library keeps to the system: half a large model's size."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:
         trim(0)

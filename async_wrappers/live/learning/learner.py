@@ -29,7 +29,8 @@ class Learner(Protocol):
     Optional:
 
     * ``ready``: False while there is too little to learn from.
-    * ``load_weights(weights)``: copy weights into what is updated, and into nothing else; for several learners.
+    * ``load_weights(weights)``: copy weights into the updated ones alone, not into a target network; for several
+      learners.
     * ``take_over(weights)``: go on from the weights of a learner that died; `load_weights`, if there is no such method.
     * ``gradients()`` and ``apply(gradients)``, which together are `update`: for several learners, each of which takes
       gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.

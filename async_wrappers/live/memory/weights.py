@@ -202,7 +202,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def as_array(value: Any) -> tuple[Array, str | None]:
-    """Return an array over a tensor's bytes, and the name of its torch type; None for what is an array already.
+    """Return an array over a tensor's bytes, and the name of its torch type; None if it is an array already.
 
     A type that NumPy lacks, such as bfloat16, travels as integers of its size.
     """
@@ -238,7 +238,7 @@ def _axes_by_stride(array: Array) -> list[int]:
 
 
 def _is_dense(array: Array) -> bool:
-    """Return whether the array's bytes lie without gaps or overlaps, in whatever order of axes."""
+    """Return whether the array's bytes lie without gaps or overlaps, in any order of axes."""
     expected = array.itemsize
     for axis in reversed(_axes_by_stride(array)):
         if array.shape[axis] > 1:

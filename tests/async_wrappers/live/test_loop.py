@@ -557,8 +557,8 @@ def test_whoever_dies_when_each_worker_has_one_inference_at_a_time_and_all_come_
         for effects in record.effects:
             assert [start for start, _ in effects] == sorted({start for start, _ in effects})
     while stage.transport.coming:
-        stage.loop._clock._pool.collect(stage.transport.time + 10**12)
-    assert stage.loop._clock._pool.free == list(range(case.workers))
+        stage.loop.clock.pool.collect(stage.transport.time + 10**12)
+    assert stage.loop.clock.pool.free == list(range(case.workers))
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.PASSED, Fate.DISCARDED])

@@ -377,6 +377,8 @@ def test_a_learner_whose_exception_says_so_ends_the_run_and_is_not_started_again
 
 
 def child_of(runner: AsyncRunner, name: str) -> psutil.Process:
+    if not runner.is_open:
+        runner.start()
     return psutil.Process(runner.pids[name])
 
 
