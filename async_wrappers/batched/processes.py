@@ -170,7 +170,8 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
     @property
     def pids(self) -> list[int]:
         """The processes' ids."""
-        return [process.child.process.pid for process in self._all]
+        pids = (process.child.process.pid for process in self._all)
+        return [pid for pid in pids if pid is not None]  # as they have been started
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]:
         """Reset all; `seed` is one for each."""
