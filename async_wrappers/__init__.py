@@ -9,16 +9,16 @@
 * `Chunk`: a default action that is the policy's own, which gives the actions of several frames at once;
   `TemporalEnsemble` weighs those of several chunks.
 * `AsyncRunner`: many workers of one slow policy play one environment, live or on the virtual clock.
-* `plan`: how many workers a latency needs, and what each strategy gives. Also `python -m async_wrappers plan`.
-* `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once, of which each row needs a decision; `Shown`,
-  `BatchedEnvs`: the rows, and who shows them. `create_atari_vector`, `create_gym_vector`: vectors by name.
+* `plan`: how many workers a latency needs, and the results of each strategy. Also `python -m async_wrappers plan`.
+* `VectorEnvs`, `ProcessEnvs`, `DoubleBuffered`: many environments at once; `BatchedEnvs` is their interface, and
+  `Shown` the rows that need decisions. `create_atari_vector`, `create_gym_vector`: vectors by name.
 * `KeepEntries`: hides entries of a vector, so that they have to be remembered.
 * `probe_delay`: finds the hidden delay of an environment. Also `python -m async_wrappers probe`.
 * `decompose`: how much of an agent's loss is delay, and how much inaction.
 * `Constant`, `Uniform`, `LogNormal`, `Gamma`, `Trace`, `Spikes`, `Correlated`: latency models; `measure` makes one of a
   policy.
 * `NoStagger`, `Sequential`, `MaxTime`, `ExpectedTime`, `Tickets`: stagger strategies.
-* `async_wrappers.testing`: the contract tests of backends, strategies and environments, for those of your own.
+* `async_wrappers.testing`: contract tests for your own backends, strategies and environments.
 
 A name is imported when it is first asked for. Importing the package registers ``async_wrappers/FallingBlocks-v0``, the
 Game Boy's games and MinAtar's (``async_wrappers/MinAtar-Breakout-v1``) with Gymnasium.
@@ -201,7 +201,7 @@ for _id, _game in _MINATAR_GAMES.items():
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for: who only wraps an environment need not wait for the others."""
+    """Import a name when it is first asked for, since wrapping an environment needs few of them."""
     if name in _WHERE:
         found = getattr(import_module(f"async_wrappers.{_WHERE[name]}"), name)
         globals()[name] = found
@@ -212,5 +212,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return all that is public, what has not been imported yet included."""
+    """Return all public names, also those that are not imported yet."""
     return sorted({*__all__, *_PACKAGES})

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return COMMANDS[options.command](options) or 0
-    except BrokenPipeError:  # the reader of the output has gone, which is no mistake in the words
+    except BrokenPipeError:  # the reader of the output has ended, which is no usage error
         raise
     except (ValueError, OSError, DependencyNotInstalled) as error:
         parser.exit(2, f"{parser.prog} {options.command}: {error}\n")

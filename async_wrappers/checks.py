@@ -1,4 +1,4 @@
-"""Checks of users' arguments: each names the argument, the value that came and what would be right.
+"""Checks of users' arguments: a refusal names the argument, the value and the values that are right.
 
 Each function returns the value in the type that the caller computes with, or raises a ValueError of one sentence. A
 bool is no number here: ``workers=True`` is a mistake more often than a 1.
@@ -57,14 +57,14 @@ def function(name: str, value: Any, purpose: str) -> None:
 
 
 def number(name: str, value: Any, wanted: str, accepts: Callable[[float], bool]) -> float:
-    """Return `value` as a float that passes a condition, or raise a ValueError that says what is wanted.
+    """Return `value` as a float that passes a condition, or raise a ValueError that names the condition.
 
     Args:
         name: The argument's name, for the message.
         value: A real number of Python's or NumPy's.
         wanted: The condition in words, for the message: ``"a share from 0 to 1"``.
-        accepts: The condition. It must be False for nan, which stands for everything that is no number; an int beyond
-            every float counts as infinite.
+        accepts: The condition. It must be False for nan, to which other types are converted; an int beyond every float
+            counts as infinite.
 
     Raises:
         ValueError: `accepts` refuses `value`.
@@ -85,7 +85,7 @@ def positive(name: str, value: Any, unit: str = "", *, finite: bool = True, or_n
     Args:
         name: The argument's name, for the message.
         value: A real number.
-        unit: What is counted, in the plural, for the message: ``"milliseconds"``.
+        unit: Unit in the plural, for the message: ``"milliseconds"``.
         finite: Whether infinity is refused.
         or_none: Whether the message offers None; the caller deals with None itself.
 
@@ -109,7 +109,7 @@ def whole(name: str, value: Any, least: int, most: int | None = None, *, unit: s
         value: An int of Python's or NumPy's.
         least: The smallest value that is right.
         most: The largest value that is right; None for no limit.
-        unit: What is counted, in the plural, for the message: ``"frames"``.
+        unit: Unit in the plural, for the message: ``"frames"``.
         or_none: Whether the message offers None; the caller deals with None itself.
 
     Raises:

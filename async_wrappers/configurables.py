@@ -1,4 +1,4 @@
-"""What gin files may name of this package. Import it for its effect; `async_wrappers` itself does not need gin."""
+"""Registers this package's names with gin. Import it for this effect; `async_wrappers` itself does not need gin."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CONFIGURABLES = tuple(
     )
 )
 
-# What may stand in `create_gym_environment.wrappers` and `create_atari_environment.wrappers`.
+# The wrappers for `create_gym_environment.wrappers` and `create_atari_environment.wrappers`.
 WRAPPERS = tuple(sorted((*_WRAPPERS, *_GYMNASIUMS), key=attrgetter("__name__")))
 
 for _configurable in CONFIGURABLES:

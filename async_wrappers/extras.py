@@ -1,4 +1,4 @@
-"""The extras of the package, such as ``async-wrappers[atari]``: what to install where one is missing."""
+"""The extras of the package, such as ``async-wrappers[atari]``: an import error names the one to install."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["extra"]
 
 @contextmanager
 def extra(what: str, name: str) -> Iterator[None]:
-    """Say what to install where a library that is imported within is missing.
+    """Name the extra to install, if a library that is imported in the block is missing.
 
     Args:
-        what: What needs it.
+        what: Feature that needs the library.
         name: The extra of this project that brings it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Policies that ONNX Runtime computes, without PyTorch: what ``train.py export`` writes, for `AsyncRunner` and robots.
+"""Policies that ONNX Runtime computes without PyTorch, from files of ``train.py export``, for `AsyncRunner` and robots.
 
 An agent without memory is one file, whose graph goes from observations to actions; an agent with memory is two, the
 halves of its policy (`async_wrappers.policy.SplitPolicy`)::
@@ -7,8 +7,8 @@ halves of its policy (`async_wrappers.policy.SplitPolicy`)::
     agent.encode.onnx   observation -> features                                                    `OnnxSplitPolicy`
     agent.decide.onnx   features, previous action and reward, first, state -> action, values, next_state
 
-All inputs and outputs have a batch as their first axis. What a graph is made for (shapes, dtypes, the length of a
-stack) stands in its metadata under ``async_wrappers``, as JSON.
+All inputs and outputs have a batch as their first axis. A graph's metadata hold its shapes, dtypes and the length of
+its stacks under ``async_wrappers``, as JSON.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class OnnxPolicy:
     probability ``epsilon_eval``.
 
     Args:
-        path: What ``train.py export`` has written.
+        path: File of ``train.py export``.
         threads: Threads of one inference; workers that share a machine do best with one each.
         providers: Names of ONNX Runtime's execution providers, in the order in which they are tried.
 
     Attributes:
-        facts: What the file says of itself: the agent's name, ``stack_size`` and so on.
+        facts: The file's metadata: the agent's name, ``stack_size`` and so on.
 
     Raises:
         DependencyNotInstalled: The extra ``onnx`` is missing.
@@ -71,16 +71,16 @@ class OnnxPolicy:
         return _of_environment(self.outputs(observation)["action"])
 
     def outputs(self, observation: Any) -> dict[str, npt.NDArray[Any]]:
-        """Return all that the graph gives for one observation, by name: ``action``, ``q_values`` or ``logits``."""
+        """Return all outputs of the graph for one observation, by name: ``action``, ``q_values`` or ``logits``."""
         return self._graph.run(self._graph.stacks(observation))
 
 
 class Released(NamedTuple):
-    """What `OnnxSplitPolicy.release` returns.
+    """Result of `OnnxSplitPolicy.release`.
 
     Attributes:
         action: The environment's action.
-        state: What the core remembers, [1, S]; None where there is no core.
+        state: The core's state, [1, S]; None without a core.
     """
 
     action: Any
@@ -91,14 +91,14 @@ class OnnxSplitPolicy:
     """The greedy policy of an agent with memory, a `async_wrappers.policy.SplitPolicy` computed by ONNX Runtime.
 
     Args:
-        path: What ``train.py export`` was told to write, such as ``agent.onnx``; its halves lie beside it, in
+        path: The path given to ``train.py export``, such as ``agent.onnx``; its halves lie beside it, in
             ``agent.encode.onnx`` and ``agent.decide.onnx``.
         threads: As in `OnnxPolicy`.
         providers: As in `OnnxPolicy`.
 
     Attributes:
-        facts: What the files say of themselves.
-        features: The space of what `encode` returns, which `AsyncRunner` is given as ``features``.
+        facts: The files' metadata.
+        features: The space of the results of `encode`, for the argument ``features`` of `AsyncRunner`.
 
     Raises:
         DependencyNotInstalled: The extra ``onnx`` is missing.
@@ -123,12 +123,12 @@ class OnnxSplitPolicy:
         return features
 
     def release(self, features: npt.NDArray[np.float32], memory: Memory, decision: Decision | None = None) -> Released:
-        """Return the action for features, and what is remembered; see `async_wrappers.policy.SplitPolicy`."""
+        """Return the action for features, and the core's state; see `async_wrappers.policy.SplitPolicy`."""
         outputs = self.outputs(features, memory)
         return Released(_of_environment(outputs["action"]), outputs.get("next_state"))
 
     def outputs(self, features: npt.NDArray[np.float32], memory: Memory) -> dict[str, npt.NDArray[Any]]:
-        """Return all that the light half gives, by name: ``action``, ``q_values`` or ``logits``, ``next_state``."""
+        """Return all outputs of the light half, by name: ``action``, ``q_values`` or ``logits``, ``next_state``."""
         chunk, first = self.facts["chunk"], memory.first
         blank = np.full(() if chunk is None else (chunk,), self.facts["first_action"])
         state = np.zeros((1, self.facts["state_size"]), np.float32) if first else memory.state

@@ -1,8 +1,8 @@
-"""What a policy is asked, and what it answers: the contract of everything here that runs one.
+"""The interface of policies: their inputs and answers.
 
 A policy without memory has `act` (`Policy`). One with memory, a recurrent network or one that reads the previous action
 and reward, is in two halves (`SplitPolicy`), because staggered workers start decision j before decision j - 1 has
-ended, when nobody knows yet what there is to remember::
+ended, when its state is not known yet::
 
     encode    the slow half, in a worker: features of the observation o_{s_j}, and of nothing else
     release   the light half, in the environment loop, on the frame e_j on which the action is due, in the order of
@@ -10,8 +10,8 @@ ended, when nobody knows yet what there is to remember::
 
               action_j, h_j = release(features_j, (a_{j-1}, r_{j-1}, h_{j-1}))
 
-a_{j-1} and h_{j-1} are those of the decision applied last: one that is dropped is never released, so it leaves no
-trace. The chain of states is then that of the decisions which took effect, whatever the workers and latencies.
+a_{j-1} and h_{j-1} are those of the decision applied last: a dropped one is never released, so it leaves no trace. The
+chain of states is then that of the decisions which took effect, for any number of workers and any latencies.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Policy(Protocol):
 
 
 class Memory(NamedTuple):
-    """What a decision with memory may read of the one applied before it, in the same episode.
+    """The inputs of a decision with memory from the one applied before it, in the same episode.
 
     Attributes:
         previous_action: The environment's action of that decision; None for an episode's first.
-        previous_reward: What it was paid: the sum over its frames, from its effect to the one before this decision's
+        previous_reward: Sum of the rewards over its frames, from its effect to the one before this decision's
             effect. Rewards before an episode's first decision took effect belong to that one. 0 for the first.
         first: Whether this is the first decision of its episode to take effect.
-        state: What that decision's `SplitPolicy.release` left as its state; None for the first.
+        state: The state that its `SplitPolicy.release` returned; None for the first.
     """
 
     previous_action: Any
@@ -74,8 +74,8 @@ class Memory(NamedTuple):
 class SplitPolicy(Protocol):
     """A policy with memory: workers encode, the environment loop releases. Both halves are pure functions.
 
-    Workers and the loop make one each, of the same ``make_policy``. One whose weights are learnt has ``load_weights``
-    as `Policy` has it; each half reads the newest weights of its own moment.
+    Workers and the loop each make one with ``make_policy``. One whose weights are learnt has ``load_weights``, as in
+    `Policy`; each half reads the newest weights at the time of its call.
     """
 
     def encode(self, observation: Any, decision: Decision) -> Any:
@@ -91,10 +91,10 @@ class SplitPolicy(Protocol):
 
 
 def as_act(policy: Any, splits: bool = False) -> Callable[[Any, Decision], Any]:
-    """Return what a worker calls: ``act`` of a policy, or of a plain function of the observation.
+    """Return the function that a worker calls: ``act`` of a policy, or made of a function of the observation.
 
     Args:
-        policy: What ``make_policy`` has returned.
+        policy: The result of ``make_policy``.
         splits: Whether the policy's features are declared; then it is ``encode`` of a `SplitPolicy`.
 
     Raises:

@@ -1,9 +1,10 @@
-"""`plan`: how many workers a latency needs, what each way of running them gives, and whether the machine can.
+"""`plan`: how many workers a latency needs, the results of each way of running them, and whether the machine can.
 
-The usual rules are formulas: so many workers as frames pass in the mean, or the longest, inference. Whether an action
-then lands on each frame depends on how latencies scatter, so every number here but the first is simulated, with the
-schedule that the wrapper and the runner use. It answers for two more ways to play: a chunk of actions, which fills the
-frames between two decisions, and a policy with memory, whose core and head the environment loop must find time for.
+The usual rules are formulas: one worker for each frame that passes in the mean, or the longest, inference. Whether an
+action then lands on each frame depends on the spread of latencies, so every number here but the first is simulated,
+with the schedule that the wrapper and the runner use. Two more ways to play are covered: a chunk of actions, which
+fills the frames between two decisions, and a policy with memory, whose core and head the environment loop must find
+time for.
 
 * `plan`: all rules for one latency or one policy, the workers that are enough, cores, memory, and advice.
 * `workers_against_latency`: the workers that are enough over a range of latencies.
@@ -40,12 +41,12 @@ LEAST_FRAMES = 10_000  # simulated: a share of 0.99 is then known to 0.001
 MOST_FRAMES = 1_000_000  # simulated, however long an episode lasts
 LONGEST_FRAMES = 100_000  # a latency that can still be simulated in seconds
 MEASURED_WORKER_MB = 13.0  # private memory of a worker process beside shared weights, on a 200 MB model
-BUDGET_WORKER_MB = 300.0  # what a worker may take at most
+BUDGET_WORKER_MB = 300.0  # private memory of a worker at most
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the simulation says of one rule, once the first inferences are through.
+    """The simulation of one rule, without its first inferences.
 
     Attributes:
         rule: Its name.
@@ -92,8 +93,8 @@ class Slots:
     Attributes:
         workers: How many.
         sustained: Actions per frame that they can make: ``min(1, workers / (mean latency * fps))``.
-        whole: What whole slots give, the default.
-        even: What ``slot="even"`` gives.
+        whole: The forecast for whole slots, the default.
+        even: The forecast for ``slot="even"``.
     """
 
     workers: int
@@ -104,7 +105,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `plan` found.
+    """The result of `plan`.
 
     Attributes:
         latency: The model, as text; of a policy with memory, that of its slow half, ``encode``.
@@ -115,12 +116,12 @@ class Plan:
         rules: A forecast for each: ``sequential`` and ``never_resting`` (one worker), ``max_time`` (``ceil(max latency
             * fps)`` workers, with the largest of 10,000 draws, which it learns on the way), ``max_time_known`` (which
             knows it), ``expected_time`` (``ceil(mean latency * fps)``), ``tickets`` (two more, at playout p99) and, if
-            `workers` is given, ``given`` (so many, under tickets too).
+            `workers` is given, ``given`` (that number, under tickets too).
         enough: The least number of ``tickets`` workers with a fresh action on 99 % of the frames; None if none found.
         playout: The playout of `enough`, as a quantile of the latency.
-        slots: What fewer workers give, with whole slots and with even ones, at playout p99; empty where one is enough.
-        learners: That make one update per frame together; None if not asked for.
-        cores: That there are.
+        slots: Forecasts for fewer workers, with whole and even slots, at playout p99; empty where one is enough.
+        learners: Number of learners that make one update per frame together; None if not asked for.
+        cores: Cores of the machine.
         cores_needed: Busy workers, learners, and one for the environment loop.
         memory_mb: ``weights`` (two copies), ``workers_measured`` and ``workers_budget`` (13 and 300 MB per worker), in
             megabytes; None if the size of the model is not known.
@@ -174,7 +175,7 @@ class Plan:
 
     @property
     def loop_ms(self) -> float:
-        """What the environment loop computes in a frame, in milliseconds: p99 of a release and of a step together."""
+        """The environment loop's computing time in a frame, in milliseconds: p99 of a release plus p99 of a step."""
         return sum(each["p99"] for each in (self.release_ms, self.step_ms) if each is not None)
 
     def _lines(self) -> Iterator[str]:
@@ -382,7 +383,7 @@ class Forecaster:
         return PLAYOUTS[-1], None
 
     def slots(self, cores: int) -> Iterator[Slots]:
-        """Yield what whole and even slots give with fewer workers than the mean rule's, one per core among them."""
+        """Yield forecasts of whole and even slots for fewer workers than the mean rule's, one per core among them."""
         few = {1, 2, 3, 4, cores, self.mean_rule // 2, self.mean_rule - 1}
         mean = float(self.clock.frames(nanoseconds(self.latency.mean)))
         for workers in sorted(few & set(range(1, self.mean_rule))):
@@ -396,7 +397,7 @@ class Forecaster:
         trial = self.forecast("enough", self.mean_rule, "tickets", playout)
         while trial.fresh_share < FRESH:
             if trial.inferences_per_second >= self._per_second(self.frames):
-                return None  # every frame was read: what is missing came later than its playout
+                return None  # every frame was read: the missing actions came later than their playout
             too_few = trial.workers
             trial = self.forecast("enough", trial.workers + step, "tickets", playout)
             step *= 2
@@ -463,7 +464,7 @@ class _Effects:
         self._needed: Counter[int] = Counter()  # delay + interval, how often
 
     def note(self, steps: Iterable[tuple[int, tuple[tuple[int, int] | None, Any]]]) -> None:
-        """Take in frames: (frame, what `SimulatedSchedule.steps` yields)."""
+        """Count frames: pairs of a frame and an item of `SimulatedSchedule.steps`."""
         for frame, (applied, _) in steps:
             if applied is not None:
                 if self._newest is None:

@@ -1,8 +1,8 @@
-"""`probe_delay`: how late an environment, as it is, shows what an action did, and whether it takes each action at all.
+"""`probe_delay`: how late an environment shows the effect of an action, and whether it takes each action at all.
 
 Many environments hide a delay of their own: a queue of actions, a filter, a simulator that reads its controls every
 fourth step. It adds to any delay that is put around them. The probe finds it from outside, by comparing *twins*: two
-runs with the same seed and the same random actions but for one. What differs afterwards, that one action did.
+runs with the same seed and the same random actions but for one. Any difference afterwards is the effect of that action.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def probe_delay(
 
 
 class _Shown(NamedTuple):
-    """What ``reset`` or the step of a frame showed; after ``reset`` there is no reward."""
+    """The result of ``reset`` or of a frame's step; after ``reset`` there is no reward."""
 
     observation: Any
     reward: Any = None
@@ -137,7 +137,7 @@ class _Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class _Trial:
-    """What one changed action did: frames from its own step to the first difference, None where there was none."""
+    """Effects of one changed action: frames from its own step to the first difference, None if there was none."""
 
     frame: int
     observation: int | None
@@ -219,7 +219,7 @@ def _probe_episode(
 
 
 def _play(fresh: _Opener, seed: int, actions: Sequence[Any]) -> Generator[_Shown]:
-    """Play the episode that these actions give, and yield what it shows: after its reset, and after each step."""
+    """Play the episode of these actions, and yield its results: after the reset, and after each step."""
     with fresh() as env:
         yield _Shown(env.reset(seed=seed)[0])
         for action in actions:

@@ -41,12 +41,12 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What `decompose` found. A cost is a loss of return per episode: positive where the policy does worse.
+    """The result of `decompose`. A cost is a loss of return per episode: positive where the policy does worse.
 
     Attributes:
         delay: Age of the observation behind an action, in frames, on the rungs that have it.
         noops: Frames between two actions, on the rungs that have them.
-        default_action: What filled the other frames.
+        default_action: The action on the other frames.
         scores: Return of each episode, by rung: ``no_delay``, ``delay_only``, ``noops_only``, ``both``. The same place
             in each tuple is the same seed.
         returns: Their means, by rung.
@@ -106,7 +106,7 @@ def decompose(
     Theorem 1 of arXiv 2412.14355 splits the realtime regret, which compares with the best policy, into learning,
     inaction and delay. This measures the last two as differences of return between rungs, for one policy, which is the
     same on each: nothing is retrained. A policy that was trained on the rung where it plays may lose less. The
-    theorem's terms add up; measured costs need not, and ``interaction`` is what is missing.
+    theorem's terms add up; measured costs need not, and ``interaction`` is the difference.
 
     Episode n has the same environment seed on every rung, and its decisions have the same keys (episode, start), so an
     exploring policy draws the same numbers. Two scores of one seed are a pair, and intervals of costs are of the

@@ -1,7 +1,7 @@
 """How many workers and learners networks of several sizes need, and a picture of it: Fig. 8 of arXiv 2412.14355.
 
 An action on each frame needs as many workers as frames pass in an inference; an update on each frame needs as many
-learners as frames pass in an update. What the times are is measured, or taken from what was published.
+learners as frames pass in an update. The times are measured, or published ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Network:
     """A network's size, and how long it takes.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         parameters: How many it has.
         latency_s: Mean time of an inference, in seconds.
         update_s: Mean time of an update, in seconds; None if it is not known.
@@ -45,7 +45,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Processes:
-    """What a network needs.
+    """Workers and learners that a network needs.
 
     Attributes:
         network: The network.
@@ -145,7 +145,7 @@ def _network(name: str, parameters: int, latency_ms: float, update_ms: float | N
 
 PUBLISHED_TIMES = f"inferences as published, an update of {UPDATE_INFERENCES} inferences"  # in a title
 
-# Colours of Okabe and Ito's, lines and markers: they can be told apart in black and white too.
+# Colours of Okabe and Ito's, lines and markers: they differ in black and white too.
 _ENOUGH: dict[str, Any] = {"color": "#0072B2", "linestyle": "-", "marker": "o"}
 _RULE: dict[str, Any] = {"color": "#D55E00", "linestyle": "--", "marker": "s"}
 _LEARNERS: dict[str, Any] = {"color": "#009E73", "linestyle": "-.", "marker": "D"}
@@ -158,8 +158,8 @@ def scaling_picture(found: Sequence[Processes], title: str = "") -> Figure:
     Needs matplotlib.
 
     Args:
-        found: What `processes_needed` returned.
-        title: What is above it.
+        found: The result of `processes_needed`.
+        title: The picture's title.
 
     Returns:
         The matplotlib figure.

@@ -30,7 +30,7 @@ def timeline(
     applied are hatched. Needs matplotlib.
 
     Args:
-        schedule: What to draw; one below the other if there are several, by title. A new episode of each is begun.
+        schedule: The schedule to draw, or several by title, one below the other. A new episode of each is begun.
         frames: How many.
         path: Where to save the picture too; the ending names the format.
 

@@ -40,7 +40,7 @@ TIMES = ("start", "frame", "interval", "applied")  # of info["realtime"]
 
 @dataclass
 class Board:
-    """The shared memory: for each environment what it is to do and what came of it."""
+    """The shared memory: the action of each environment and the results of its step."""
 
     actions: Any  # [N, ...]
     observations: tuple[Any, Any]  # [N, ...], two places
@@ -56,7 +56,7 @@ class Board:
 
     @classmethod
     def sized(cls, block: Block, of: Spaces, n: int) -> Board:
-        """Give a block its size, and return what lies in it."""
+        """Size a block, and return its arrays."""
         size = 0
 
         def measured(dtype: Any, shape: tuple[int, ...]) -> None:
@@ -69,7 +69,7 @@ class Board:
 
     @classmethod
     def of(cls, block: Block, of: Spaces, n: int) -> Board:
-        """Return what lies in a block that has its size."""
+        """Return the arrays of a sized block."""
         offset = 0
 
         def placed(dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -114,7 +114,7 @@ def _arrays(space: gym.Space[Any], n: int, array: Callable[..., Any]) -> Any:
 
 
 def run(payload: bytes, share: range, n: int, block: Block, turn: socket.socket, parent: connection.Connection) -> None:
-    """Be a process of environments."""
+    """Run a process of environments until the parent ends it."""
     with as_child(parent):
         environments = _Environments(payload, share)
         try:
@@ -236,7 +236,7 @@ class _Environments:
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:
-        """Note which environment has raised an exception."""
+        """Add the environment's number to an exception that it raises in the block."""
         self._at = len(self._envs)
         try:
             yield
@@ -246,7 +246,7 @@ class _Environments:
 
 
 def _writer(batch: Any) -> Callable[[int, Any], None]:
-    """Return how an observation is written into row i."""
+    """Return a function that writes an observation into row i."""
     if isinstance(batch, dict | tuple):
         parts = [(key, _writer(part)) for key, part in (batch.items() if isinstance(batch, dict) else enumerate(batch))]
 
@@ -272,7 +272,7 @@ def _check_shapes(space: gym.Space[Any], observation: Any) -> None:
 
 
 def _portable(info: Info) -> Info:
-    """Return what of an info can travel."""
+    """Return the entries of an info that can be pickled."""
     with suppress(Exception):
         pickle.dumps(info)
         return info

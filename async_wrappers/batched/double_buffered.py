@@ -1,7 +1,7 @@
 """`DoubleBuffered`: one half of the environments steps while the actions of the other half are computed.
 
 As in Sample Factory (Petrenko et al. 2020, arXiv 2006.11751, section 3.1). The halves take turns, always in the same
-order, so what each of them shows is what it would show alone: nothing depends on which is faster.
+order, so each shows the same as alone: nothing depends on which is faster.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def create_batched_envs(
         create_vector_fn: From ``num_envs=`` to a vector of Gymnasium's, which is played in the place of environments of
             `make_env`; None for none.
         double_buffered: Make two halves that take turns: one steps while the other waits for its actions.
-        processes: Spread the environments of `make_env` over so many processes; 0 plays them in this one.
+        processes: Number of processes for the environments of `make_env`; 0 plays them in this one.
         timeout: As in `ProcessEnvs`: seconds for a step or a reset of a process; None for no limit.
 
     Raises:

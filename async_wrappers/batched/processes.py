@@ -1,7 +1,7 @@
 """`ProcessEnvs`: Python environments in a few processes, K of them in each, on shared memory.
 
-One step of all N environments costs each process one wake-up: a byte through a socket, in which the parent says what to
-do, and a byte back. Actions, observations, rewards and ends lie in shared memory, so nothing is pickled but the infos
+One step of all N environments costs each process one wake-up: the parent's request, a byte through a socket, and a byte
+back. Actions, observations, rewards and ends lie in shared memory, so nothing is pickled but the infos
 of episodes that have ended, where they hold something. Observations have two places, used by turns: the ones that were
 shown last stay whole while the next ones are written, also by a process that dies over it.
 
@@ -53,7 +53,7 @@ class ProcessEnvs(VectorEnvs):
 
     For environments written in Python that do not exist as a vector. The processes step together: `send` wakes them,
     and they work while this process does something else, until `recv`. Each environment follows from its seed and the
-    actions sent for it, whatever the number of processes. `RealtimeDelay` may be among its wrappers.
+    actions sent for it, for any number of processes. `RealtimeDelay` may be among its wrappers.
 
     A process that dies (memory ran out, a library crashed) is replaced. The episodes of its environments are *cut*:
     their rows are truncated, with reward 0 and the observation that was shown last as final one, and a new episode
@@ -68,6 +68,7 @@ class ProcessEnvs(VectorEnvs):
             None: no limit.
 
     Attributes:
+        pids: The processes' ids, in the order of their environments.
         restarts: Processes that died, or were ended by the timeout, and were replaced.
         lost_episodes: Episodes that were cut by it.
 
@@ -85,6 +86,11 @@ class ProcessEnvs(VectorEnvs):
         self._processes = _ProcessVector(make, num_envs, processes, timeout)
         super().__init__(self._processes)
         self._waits_again = True
+
+    @property
+    def pids(self) -> list[int]:
+        """See the class."""
+        return self._processes.pids
 
     @property
     def restarts(self) -> int:
@@ -161,6 +167,12 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         self.observation_space, self.action_space = (batch_space(each, self.num_envs) for each in self._spaces)
         self._place = 0  # of the observations that were shown last
 
+    @property
+    def pids(self) -> list[int]:
+        """The processes' ids."""
+        pids = (process.child.process.pid for process in self._all)
+        return [pid for pid in pids if pid is not None]  # as they have been started
+
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, Info]:
         """Reset all; `seed` is one for each."""
         assert seed is not None
@@ -191,7 +203,7 @@ class _ProcessVector(gym.vector.VectorEnv[Any, Any, Any]):
         """Wait for the end of the step."""
         self._check_open()
         board, self.final_infos, self.lost = self._board, {}, set()
-        # All of them are waited for before any is replaced: what they have done is not to be done again.
+        # All of them are waited for before any is replaced, so that no step is done twice.
         dead: list[_Process] = []
         for process in self._all:
             if not process.owed:  # it was heard before the wait was interrupted
@@ -353,7 +365,7 @@ class _Process:
         self.say(what)
 
     def hear(self, infos: dict[int, Info], timeout: float | None) -> bool:
-        """Wait until the process is done, and return True, or until it has died; it is ended after so many seconds."""
+        """Wait until the process is done (True) or has died (False); it is killed after `timeout` seconds."""
         if timeout is not None and not self._answers(timeout):
             self.late = True
             warnings.warn(
@@ -376,9 +388,9 @@ class _Process:
         return False
 
     def _answers(self, timeout: float) -> bool:
-        """Wait for an answer, or the process's end, for so many seconds at most; return whether there is one.
+        """Wait at most `timeout` seconds for an answer or the process's end; return whether there is one.
 
-        Time is counted in looks: after Ctrl-Z and `fg` the clock has gone on for all, and nobody has been late.
+        Time is counted in looks: after Ctrl-Z and `fg` the clock has gone on for all processes, and none is late.
         """
         waited = 0.0
         while True:
@@ -390,7 +402,7 @@ class _Process:
                 return False
 
     def close(self) -> None:
-        """Release what belongs to the process, which has ended."""
+        """Release the resources of the process, which has ended."""
         self.child.join(_PATIENCE)
         self.socket.close()
         self.child.close()

@@ -28,7 +28,7 @@ class Shown(NamedTuple):
 
     Attributes:
         env_ids: int64 [R], ascending: each environment's place among N, for ever.
-        observation: [R, *shape], or a dict or tuple of such arrays: what the next decision reads.
+        observation: [R, *shape], or a dict or tuple of such arrays: the input of the next decision.
         reward: float32 [R], since the row was last shown, 0 after ``begin``. It belongs to the episode of the action
             that was sent, also where that one has ended.
         first: bool [R], the observation is an episode's first one.
@@ -44,9 +44,9 @@ class Shown(NamedTuple):
             sent to the next one's effect, or to the end of its episode; 1 without delay, 0 if it was not applied.
             ``applied``: the action that was sent took effect; False if its episode ended before it could, and on the
             rows after ``begin``. ``unreported_episodes``, ``unreported_reward``: episodes that began and ended since
-            the row was last shown without any decision, and reward of nobody's decision (under delay; else 0). Where
-            actions are chunks, once one has been applied, ``executed``, bool [R, H]: which entries of the chunk that
-            was sent were applied.
+            the row was last shown without any decision, and rewards that belong to no decision (under delay; else 0).
+            Where actions are chunks, once one has been applied, ``executed``, bool [R, H]: which entries of the chunk
+            that was sent were applied.
     """
 
     env_ids: NDArray[np.int64]
@@ -113,7 +113,8 @@ class BatchedEnvs(Protocol):
         ``final`` observation, which is also its ``observation``, and ``first`` False, as no episode begins. A row that
         was shown and not answered has reward 0, ``applied`` False, and as final observation the one that was shown:
         nothing has happened since. What delayed environments carried for later is lost, and counted in
-        ``realtime["unreported_reward"]``. So the rewards of all rows and the unreported ones add up to what was paid.
+        ``realtime["unreported_reward"]``. So the rewards of all rows and the unreported ones add up to the
+        environments' rewards.
 
         A runner whose resumed runs are to be exact cuts where it writes a checkpoint, in an uninterrupted run too: N
         environments are never all between two episodes, and after `begin` both runs are the same.

@@ -1,4 +1,4 @@
-"""`VectorEnvs`: any Gymnasium vector as `BatchedEnvs`, whatever its autoreset mode, delayed or not.
+"""`VectorEnvs`: any Gymnasium vector as `BatchedEnvs`, of any autoreset mode, delayed or not.
 
 Where an end and the next first observation are shown
 =====================================================
@@ -7,7 +7,7 @@ A row is shown when its environment needs a decision. Let a step end an episode 
 
 * ``SAME_STEP``: the step returns the next episode's first observation, and the last one in ``info["final_obs"]``.
 * ``DISABLED``: it returns the last one; row i is reset at once, by ``reset_mask``.
-* ``NEXT_STEP``: it returns the last one, and the next step resets, whatever the action. Row i is held back for that
+* ``NEXT_STEP``: it returns the last one, and the next step resets and ignores the action. Row i is held back for that
   step: its end is kept, and shown with the first observation. If all rows are held back, the vector steps on at once.
 * `VectorRealtimeDelay` says of each row whether its next action counts (``deciding``). Where it does not, the row is
   held back until it does; episodes that are over by then had no decision, and are counted as unreported.
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from async_wrappers.batched.protocol import Shown
 from async_wrappers.batched.tree import check_space, copied, finals, leaves, mapped, put_rows, taken
 from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row
-from async_wrappers.wrappers.vector_delay import autoreset_mode
+from async_wrappers.wrappers.lockstep import autoreset_mode
 
 __all__ = ["Turns", "VectorEnvs", "seeds_of"]
 
@@ -150,7 +150,7 @@ class VectorEnvs:
         self._everyone = np.arange(n)
         self._everyone.flags.writeable = False  # it is handed out as env_ids
         self._filler = batch(self.action_space, [create_zero_array(self.action_space)] * n)
-        self._in_step = False  # actions are sent, and what came of them is not yet received
+        self._in_step = False  # actions are sent, and their results are not yet received
         self._lost = False  # whether a step is on its way is not known any more
         self._waits_again = False  # whether a wait for a step that was interrupted can be begun anew
         self._one_generator = False  # for all rows: the vector takes one seed
@@ -201,7 +201,7 @@ class VectorEnvs:
             self._fresh = False
         else:
             self._finish_step()
-            while not self._deciding.any():  # nobody would be shown
+            while not self._deciding.any():  # no row would be shown
                 self._acting = np.zeros(self.num_envs, bool)
                 self._start_step(own_copy(self._filler))
                 self._finish_step()
@@ -275,12 +275,12 @@ class VectorEnvs:
         """Wait for a step that runs beside this process, if there is one."""
         if self._in_step and self._receive is not None:
             self._in_step = False
-            with suppress(Exception):  # of a step that nobody sees
+            with suppress(Exception):  # of a step that is not shown
                 self._receive()
         self._in_step = False
 
     def _finish_step(self) -> None:
-        """Take what came of the step that was started."""
+        """Take the results of the step that was started."""
         # A vector with threads of its own hears a signal when `recv` is over and the step is taken, which is then lost:
         # to wait for it again would last for ever. A thread or a process of ours keeps the step.
         self._in_step = False
@@ -386,7 +386,7 @@ class VectorEnvs:
         self._frame, self._start = (np.asarray(realtime[key], np.int64) for key in ("frame", "start"))
 
     def _rows(self, ids: NDArray[np.int64]) -> Shown:
-        """Return rows, which are shown now: what they had to show begins anew."""
+        """Return rows, which are shown now, and clear what they have accumulated."""
         everyone = len(ids) == self.num_envs
 
         def taken_now(name: str) -> NDArray[Any]:
@@ -435,7 +435,7 @@ def _sides(vector: VectorEnv) -> tuple[Callable[[Any], Any] | None, Callable[[],
     """Return how a step is begun and how it is received, where the environments step beside this process."""
     if isinstance(vector, AsyncVectorEnv):
         return vector.step_async, vector.step_wait
-    # Of the class, because wrappers pass on attributes of what they wrap, and would be left out.
+    # Of the class, because instances of wrappers pass on attributes of the wrapped one.
     if all(callable(getattr(type(vector), name, None)) for name in ("send", "recv")):
         both: Any = vector
         return both.send, both.recv

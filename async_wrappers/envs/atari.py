@@ -1,11 +1,11 @@
-"""Atari games by name, one or many as a vector, and what each is wrapped in."""
+"""Atari games by name, one or many as a vector, and their wrappers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -16,14 +16,9 @@ from async_wrappers.checks import flag, whole, whole_frames
 from async_wrappers.envs.atari_games import atari_games
 from async_wrappers.envs.factories import ClipReward, VectorEnv, Wrapper, wrap, wrapped
 from async_wrappers.extras import extra
+from async_wrappers.wrappers.copies import VectorWrapper
 
 __all__ = ["EpisodicLife", "FireOnReset", "create_atari_environment", "create_atari_vector", "find_atari_game"]
-
-if TYPE_CHECKING:
-    _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
-else:
-    # It has no parameters in Gymnasium 1.3.
-    _VectorWrapper = gym.vector.VectorWrapper
 
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018, section 5.2
 EMULATED_FRAMES_PER_SECOND = 60
@@ -99,7 +94,7 @@ def create_atari_environment(
         max_num_frames_per_episode=max_frames,
         render_mode=render_mode,
     )
-    # One step of the innermost environment is one emulated frame; ale-py says 30, whatever it skips.
+    # One step of the innermost environment is one emulated frame; ale-py states 30 for any skip.
     env.unwrapped.metadata = {**env.unwrapped.metadata, "render_fps": EMULATED_FRAMES_PER_SECOND}
     if obs_type != "ram":
         size = (width, height)  # the order of OpenCV
@@ -125,7 +120,7 @@ def _image_size(screen_size: Any) -> tuple[int, int]:
 
 
 def _check_lives(terminal_on_life_loss: bool, episodic_life: bool, fire_on_reset: bool) -> None:
-    """Refuse what does not go together."""
+    """Refuse arguments that do not go together."""
     flag("terminal_on_life_loss", terminal_on_life_loss)
     flag("fire_on_reset", fire_on_reset)
     if flag("episodic_life", episodic_life) and terminal_on_life_loss:
@@ -191,8 +186,8 @@ def create_atari_vector(
         max_frames: Emulated frames after which a game is truncated, its no-ops not counted.
 
     Raises:
-        ValueError: An unknown game, `terminal_on_life_loss` together with `episodic_life`, or what an
-            `AtariVectorEnv` cannot do.
+        ValueError: An unknown game, `terminal_on_life_loss` together with `episodic_life`, or an
+            argument that `AtariVectorEnv` does not have.
     """
     num_envs = whole("num_envs", num_envs, 1)
     frame_skip = whole("frame_skip", frame_skip, 1, unit="emulated frames")
@@ -234,7 +229,7 @@ def create_atari_vector(
     return vector
 
 
-class AtariFrames(_VectorWrapper, gym.utils.RecordConstructorArgs):
+class AtariFrames(VectorWrapper, gym.utils.RecordConstructorArgs):
     """Shows the single frames of an `AtariVectorEnv` as `create_atari_environment` does, and clips rewards.
 
     Args:
@@ -353,7 +348,7 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
     ``info["game_over"]`` False. A ``reset()`` without a seed then returns the observation of that step once more, and
     the game goes on from there: no frame passes (Baselines play a no-op). Where the game is over, is cut before its
     end, or a seed is given, a reset begins a new game. ``info["episode_return"]`` is the whole game's, and where
-    ``info["game_over"]`` is False nobody who counts games counts an episode: not the runners, not evaluations.
+    ``info["game_over"]`` is False, runners and evaluations count no episode.
 
     The life that is lost with the game ends with the game alone.
 
@@ -394,7 +389,7 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorA
 
 
 class FireOnReset(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
-    """Presses FIRE on the first step of a game and of each further life, whatever the action is.
+    """Presses FIRE in the place of the action on the first step of a game and of each further life.
 
     Some games, such as Breakout, wait for it. It takes the place of the action because a vector, whose games go in
     step, has no frame for it beside that of the others; Baselines' ``FireResetEnv`` plays a step of its own, and

@@ -22,11 +22,11 @@ from gymnasium.vector.utils import batch_space
 __all__ = ["AtariGroups", "atari_games"]
 
 AT_ONCE = 8  # games of a group, which take 1.2 s to make on one core
-_ALONE = 32  # up to so many games are one vector
+_ALONE = 32  # most games of a single vector
 
 
 def atari_games(game: str, num_envs: int, num_threads: int = 0, **settings: Any) -> gym.vector.VectorEnv[Any, Any, Any]:
-    """Make games as one vector: an ``ale_py.AtariVectorEnv``, or what behaves like one where they are many.
+    """Make games as one vector: an ``ale_py.AtariVectorEnv``, or, if they are many, groups of these.
 
     Args:
         game: As `AtariVectorEnv` has it, and so are `settings`.

@@ -1,4 +1,4 @@
-"""Environments and vectors by their Gymnasium id, and what each is wrapped in."""
+"""Environments and vectors by their Gymnasium id, and their wrappers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create_gym_environment(
         render_mode: Gymnasium's, such as ``"human"`` or ``"rgb_array"``.
 
     Raises:
-        ValueError: No environment has that id (the sentence names the closest ones), what it needs is not installed, or
+        ValueError: No environment has that id (the sentence names the closest ones), a library is missing, or
             it has no such `render_mode`.
     """
     if not isinstance(environment_id, str):
@@ -91,7 +91,7 @@ def create_gym_environment(
 
 
 def _missing(environment_id: str, error: Exception) -> str:
-    """Say what an environment needs; of one that has moved to another package, name that of ours which has not."""
+    """Return the message about a missing library, or about an outdated version and the newest one in its place."""
     if isinstance(error, gym.error.Error) and not isinstance(error, gym.error.DependencyNotInstalled):
         return f"environment_id {environment_id!r} cannot be made ({error})"
     name, _, version = environment_id.rpartition("-v")
@@ -208,7 +208,7 @@ class ClipReward(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArg
 class KeepEntries(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Shows some entries of a vector alone, such as the positions of CartPole without its velocities.
 
-    What is hidden has to be remembered, which makes a task for agents with memory of one without::
+    Hidden entries have to be remembered, so a task becomes one for agents with memory::
 
         create_gym_environment.environment_id = "CartPole-v1"
         create_gym_environment.wrappers = [@KeepEntries]
@@ -217,7 +217,7 @@ class KeepEntries(gym.ObservationWrapper[Any, Any, Any], gym.utils.RecordConstru
     Args:
         env: An environment whose observations are a Box `[n]`.
         entries: Which entries are shown, from 0, in this order.
-        scale: What each of them is multiplied by, above 0; None shows them as they are.
+        scale: Factor of each entry, above 0; None shows them as they are.
 
     Raises:
         ValueError: The observations are no vector, there is no such entry, or there is not a scale above 0 for each.

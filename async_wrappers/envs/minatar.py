@@ -85,7 +85,7 @@ class MinAtarEnv(gym.Env[Any, Any]):
         self._last_action = 0
 
     def get_action_meanings(self) -> list[str]:
-        """Return what each action does; the first one is ``"NOOP"``."""
+        """Return the meaning of each action; the first one is ``"NOOP"``."""
         return [_MEANINGS[self._game.action_map[action]] for action in self._actions]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -55,7 +55,7 @@ class Trace(Model):
         latencies: Latencies in seconds, as an array or a list, or the path of a JSON file: a list of seconds, or an
             object with a list ``latency_s`` (seconds) or ``latency_ms`` (milliseconds).
         order: ``"sequence"``: in the trace's order, from a seeded random place, wrapping round. ``"shuffled"``: each
-            inference draws one of them at random, whatever came before.
+            inference draws one of them at random, independent of those before.
 
     Raises:
         ValueError: No latencies, one that is not from 0 to 1e9 s, an unknown order, or a file that is missing or
@@ -151,7 +151,7 @@ def measure(
 
     Args:
         policy: An object with ``act(observation, decision)``, or a function of the observation.
-        observation: What the policy is given, every time.
+        observation: Observation of every inference.
         repeats: Inferences that are recorded.
         warmup: Inferences before them that are not.
         decision: The second argument of ``act``.
@@ -370,7 +370,7 @@ def summary(latency: Any, draws: int = 10_000, seed: int = 0) -> dict[str, float
     """Return ``mean``, ``std``, ``p50``, ``p95``, ``p99`` and ``max`` of a latency's draws, in seconds.
 
     Args:
-        latency: A latency model, or what `as_latency` makes one of.
+        latency: A latency model, or an argument of `as_latency`.
         draws: How many draws.
         seed: Of the stream they come from: the same seed gives the same summary.
 

@@ -1,4 +1,4 @@
-"""What a policy answered, as an element of the action space: the same number in another type is the same action.
+"""Converts a policy's answer into an element of the action space: a number of another type is the same action.
 
 Networks, libraries and plain Python give ``np.bool_``, ``1.0``, ``torch.tensor(1)``, ``np.array([1])`` or float64 where
 a space holds ``np.int64`` or float32. Gymnasium's ``Space.contains`` refuses most of these. Here they are converted
@@ -38,7 +38,7 @@ def as_action(space: gym.Space[Any], answer: Any) -> Any:
             of size 1. Whole numbers may be floats, and a bool is 0 or 1.
 
     Raises:
-        RefusedAction: It is none: not a number, NaN, of another shape, beyond the bounds, or not whole.
+        RefusedAction: The answer is no action: not a number, NaN, of another shape, beyond the bounds, or not whole.
     """
     kind = type(answer)
     if (
@@ -96,7 +96,7 @@ def _converted(space: gym.Space[Any], answer: Any) -> Any:
 
 
 def _contains(space: gym.Space[Any], element: Any) -> bool:
-    """Return whether a space contains what may be anything."""
+    """Return whether a space contains a value of any type."""
     try:
         return bool(space.contains(element))
     except OverflowError:  # Gymnasium 1.3 casts a whole number of Python's to the space's type before it compares
@@ -112,7 +112,7 @@ def _part(key: Any, space: gym.Space[Any], answer: Any) -> Any:
 
 
 def _numbers(answer: Any) -> Array:
-    """Return an answer as an array of whatever type its numbers have."""
+    """Return an answer as an array of its numbers' own type."""
     try:
         if hasattr(answer, "detach"):  # a tensor of torch's, perhaps on another device or in the midst of a graph
             answer = answer.detach().cpu()
@@ -123,7 +123,7 @@ def _numbers(answer: Any) -> Array:
         array = np.asarray(answer)
     except RefusedAction:
         raise
-    except Exception as error:  # ragged, or what a type of the user's own raises
+    except Exception as error:  # ragged, or an error of a user's type
         raise RefusedAction(f"it cannot be read as an array of numbers ({error})") from None
     if array.dtype.kind not in "biuf":
         raise RefusedAction("it is no number" if array.ndim == 0 else "it does not hold numbers alone")
@@ -131,7 +131,7 @@ def _numbers(answer: Any) -> Array:
 
 
 def _shaped(array: Array, shape: tuple[int, ...]) -> Array:
-    """Return an array in the space's shape; a single number may come in any."""
+    """Return an array in the space's shape; a single number may have any shape."""
     if array.shape == shape:
         return array
     if array.size == 1 == int(np.prod(shape)):
@@ -157,7 +157,7 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _described(answer: Any) -> str:
-    """Return an answer's type, of arrays and tensors with what they hold."""
+    """Return an answer's type, with the dtype of arrays and tensors."""
     name = type(answer).__name__
     shape, dtype = getattr(answer, "shape", None), getattr(answer, "dtype", None)
     if dtype is None or isinstance(answer, np.generic):

@@ -20,9 +20,9 @@ same questions, and does not know which of the two it has.
 # The books
 # =========
 #
-#   WorkerPool    every inference once, from its ticket until its action is applied or ruled out: who infers, what was
-#                 ordered and when, what the learners will see as its observation, what it came to. Also which workers
-#                 are up, which are overdue, and how long the newest responses took
+#   WorkerPool    every inference once, from its ticket until its action is applied or ruled out: worker, ticket, time,
+#                 observation for the learners, and result. Also which workers are up, which are overdue, and how long
+#                 the newest responses took
 #   Dispatcher    times: which worker is free or idle, when which action is due. It knows actions by (start, worker),
 #                 which is the key by which `WorkerPool` keeps them
 #
@@ -56,19 +56,20 @@ _LOOK = 20_000_000  # nanoseconds between two looks at whether a pause is over
 
 
 class Clock:
-    """What both clocks do alike; each frame: `wait_for`, `publish`, `begin_frame`, `choose`, `pass_frame`.
+    """Base of both clocks. Call on each frame: `wait_for`, `publish`, `begin_frame`, `choose`, `pass_frame`.
 
     Args:
         transport: Carries frames to workers and actions back.
         config: Workers, frames per second, strategy and so on.
-        controls: What is shared with the supervisor and the learners; None if there are none.
+        controls: Numbers shared with the supervisor and the learners; None if there are none.
         stops: Asked now and then whether to end.
         now: The time, in nanoseconds; that of the transport.
-        warns: Called with a sentence about what the user should know.
+        warns: Called with a sentence for the user.
         started: Called when workers have started to infer the present frame.
         splits: Whether workers send features, of which a policy with memory makes actions later.
 
     Attributes:
+        pool: The workers and their inferences.
         record: The measurements of the phase that goes on.
         begin: When the running episode's first frame began.
     """
@@ -93,28 +94,28 @@ class Clock:
         self._splits, self._warned = splits, False
         self._frames, self._stagger = FrameClock(config.fps), deepcopy(config.stagger)  # a strategy serves one loop
         self._dispatcher = Dispatcher(self._frames, self._stagger, self._ends(), config.max_age)
-        self._pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
+        self.pool = WorkerPool(transport, config.workers, now, self.refuse, splits)
         if config.latency is not None:
             self._prepare(modelled_conditions(config.latency, config.workers, self._frames))
             refuse_old_playout(config.max_age, self._stagger.playout)
         self._ended: list[tuple[int, Span, int, int | None]] = []  # inferences: number, span, latency, exchange
         self._number = -1  # of the frame published last
         self._first = 0  # number of the episode's first frame
-        self._since: float = math.inf  # what was ordered before that time is not of this phase
+        self._since: float = math.inf  # tickets from before that time are not of this phase
         self._last_deadline = 0  # of the frame after the last one played
         self.begin = 0
 
     # A phase and its episodes.
 
     def begin_phase(self) -> Measurements:
-        """Begin a phase, and return what will be measured of it."""
+        """Begin a phase, and return its measurements, empty so far."""
         self._since = math.inf
         self._counted = self._dispatcher.dropped, self._dispatcher.late, self._dispatcher.too_old
         self.record = Measurements(float(self._frames.fps), self._config.workers, self.simulated)
         return self.record
 
     def end_phase(self) -> None:
-        """Record what the dispatcher has counted in the phase."""
+        """Record the dispatcher's counts of the phase."""
         dropped, late, too_old = self._counted
         self.record.dropped += self._dispatcher.dropped - dropped
         self.record.late = self._dispatcher.late - late
@@ -122,17 +123,17 @@ class Clock:
         self.record.playout = self._stagger.playout or 0
 
     def undisturbed(self) -> AbstractContextManager[None]:
-        """Return a context in which nothing holds up a frame that can be put off."""
+        """Return a context in which work that can be put off delays no frame."""
         return nullcontext()
 
     def rest(self, paused: Callable[[], bool]) -> None:
-        """Do between two episodes what would disturb a frame; wait until no pause goes on."""
+        """Do the work between two episodes that would disturb a frame; wait until no pause goes on."""
 
     def bring_up(self, shown: Any, episode: int) -> Any:
         """Let the workers come up, before the first frame of all; return an answer of the policy's, if there is one.
 
         Args:
-            shown: What a policy is shown of the first frame.
+            shown: Observation of the first frame, as policies read it.
             episode: Its number.
         """
         raise NotImplementedError
@@ -146,10 +147,10 @@ class Clock:
         """
         self._set_begin(seed, played)
         self._first = self._number + 1
-        self._pool.begin_episode()
+        self.pool.begin_episode()
         if not self.record.episodes:
             self.record.begin = self._since = self.begin
-        self._dispatcher.begin(self._pool.free)
+        self._dispatcher.begin(self.pool.free)
 
     def end_episode(self, frames: int, played: int) -> None:
         """Record the inferences that have ended, and when the episode's last frame ended.
@@ -166,7 +167,7 @@ class Clock:
         self._ended.clear()
 
     def close(self, after: int) -> None:
-        """Let nothing start any more, and apply nothing that started on frame `after` or before."""
+        """Start no more inferences, and apply none that started on frame `after` or before."""
         self._dispatcher.close(after)
 
     def reopen(self) -> None:
@@ -185,17 +186,17 @@ class Clock:
         raise NotImplementedError
 
     def publish(self, observation: Any) -> int:
-        """Show the workers what they read of the frame; return its number in the run."""
+        """Show the frame's observation to the workers; return its number in the run."""
         self._number += 1
         self._transport.publish(self._number, observation)
         return self._number
 
     def begin_frame(self, ticket: Ticket, observation: Any) -> None:
-        """Collect what has arrived, and let the workers that may start infer the frame published last.
+        """Collect arrived messages, and let the workers that may start infer the frame published last.
 
         Args:
             ticket: The order for them.
-            observation: What they read, for the learners; None where nothing is learnt.
+            observation: The workers' input, for the learners; None if nothing is learnt.
         """
         self._ticket, self._shown = ticket, observation
         self.take_turns()
@@ -207,18 +208,18 @@ class Clock:
     def choose(self, frame: int) -> Inference | None:
         """Return the inference that takes effect on the frame; None for the default action."""
         due = self._dispatcher.choose()
-        chosen = None if due is None else self._pool.take(due)
+        chosen = None if due is None else self.pool.take(due)
         if self._config.max_age is not None:
-            self._pool.forget(frame - self._config.max_age)
+            self.pool.forget(frame - self._config.max_age)
         return chosen
 
     def pass_frame(self, frame: int) -> None:
         """Let the frame pass, where that is known before the environment's step."""
 
     def listen(self, until: int) -> None:
-        """Take in what has happened; wait for it until a monotonic time."""
+        """Handle messages of workers; wait for them until a monotonic time."""
         self.take_turns()
-        for event, inference in self._pool.collect(until):
+        for event, inference in self.pool.collect(until):
             self._note(event, inference)
             if isinstance(event, Ready):
                 self._dispatcher.free(event.worker, self._now() - self.begin)
@@ -231,28 +232,28 @@ class Clock:
             self._controls.granted = granted
             self._stagger.learned(int(self._controls.turns.min()))
 
-    # What is in flight.
+    # Decisions in flight.
 
     def next_start(self) -> int | None:
         """Return the start of the decision in flight that is due first; None if there is none."""
         raise NotImplementedError
 
     def observation(self, start: int) -> Any:
-        """Return what the decision of this start reads; None where there is none."""
-        return self._pool.observation(start, self._first)
+        """Return the observation of the decision with this start; None where there is none."""
+        return self.pool.observation(start, self._first)
 
     def in_flight(self) -> list[int]:
         """Return the starts of the episode's decisions that go on or wait for their frame."""
-        return [*self._running(), *self._pool.waiting_starts]
+        return [*self._running(), *self.pool.waiting_starts]
 
     def committed(self, frame: int) -> tuple[list[tuple[int, int]], list[tuple[int, Inference]]]:
-        """Return what is known of the actions in flight as a frame begins.
+        """Return which actions in flight are known as a frame begins.
 
         Returns:
-            Of those that nobody can know yet (start, first frame on which it may land), and of those that will be
+            Of those unknown (start, first frame on which the action may land), and of those that will be
             applied for certain (frame on which it lands, inference).
         """
-        self.listen(0)  # what ends as the frame begins is known
+        self.listen(0)  # inferences that end as the frame begins are known
         is_certain, playout = keeps_playout(self._stagger), self._stagger.playout or 0
         pending = [(start, max(start + playout if is_certain else 0, frame + 1)) for start in self._running()]
         coming = []
@@ -260,11 +261,11 @@ class Clock:
             if due > frame and not is_certain:
                 pending.append((start, frame + 1))
             else:
-                coming.append((due, self._pool.waiting(start, worker)))
+                coming.append((due, self.pool.waiting(start, worker)))
         return pending, coming
 
     def refuse(self, sentence: str | None) -> None:
-        """Take note that an answer of the policy's is no action, and say so the first time."""
+        """Note that a policy's answer is no action, and warn of the first one."""
         sentence = sentence or "an answer of the policy's is no action of the environment's"
         self.record.refusal = self.record.refusal or sentence
         if not self._warned:
@@ -272,10 +273,10 @@ class Clock:
             self._warns(f"{sentence}; the default action takes the place of each that is refused")
 
     def _running(self) -> Iterator[int]:
-        return (inference.ticket.start for inference in self._pool.of_episode(self._first))
+        return (inference.ticket.start for inference in self.pool.of_episode(self._first))
 
     def _ends(self) -> Callable[[int, int, int], int] | None:
-        """Return what tells the dispatcher when an inference ends; None if that is reported afterwards."""
+        """Return the function from an inference's start to its end; None if ends are reported afterwards."""
         return None
 
     def _set_begin(self, seed: int, played: int) -> None:
@@ -292,14 +293,14 @@ class Clock:
         raise NotImplementedError
 
     def _report_overdue(self) -> None:
-        """Let the supervisor know of inferences that go on for far too long."""
+        """Report inferences that have run for far too long to the supervisor."""
 
     def _note(self, event: Ready | Finished, inference: Inference | None) -> None:
         """Record an inference of this phase."""
         raise NotImplementedError
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
-        """Let the dispatcher know: of an action, or that there will be none, and of the worker."""
+        """Report an inference's action, or its loss, and the free worker to the dispatcher."""
         raise NotImplementedError
 
     def _note_fate(self, fate: Fate) -> None:
@@ -327,10 +328,10 @@ class RealClock(Clock):
             paused: Asked whether a pause goes on.
         """
         gc.collect()
-        gc.freeze()  # what has lived until now is never looked at again by a collection
+        gc.freeze()  # no later collection looks at objects that live now
         begin, record = max(self._now(), self._last_deadline), self.record
         while paused() and not record.stopped:
-            for event, inference in self._pool.collect(self._now() + _LOOK):
+            for event, inference in self.pool.collect(self._now() + _LOOK):
                 self._note(event, inference)
             record.stopped = self._stops()
         if record.episodes:  # else the phase has not begun
@@ -340,10 +341,10 @@ class RealClock(Clock):
         """Let each worker infer once, and measure how long it takes; see `Clock.bring_up`."""
         self.publish(shown)
         # in evaluation mode, as exploring may need no inference
-        infer = partial(self._pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
+        infer = partial(self.pool.start, ticket=Ticket(0, 0, episode, start=0, frame=0, eval_mode=True))
         config = self._config
         calibration_time = config.calibration_time if config.latency is None else 0.0
-        return self._pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
+        return self.pool.warm_up(infer, config.start_timeout, calibration_time, self._stops)
 
     def end_episode(self, frames: int, played: int) -> None:
         """See `Clock.end_episode`."""
@@ -368,7 +369,7 @@ class RealClock(Clock):
     def _set_begin(self, seed: int, played: int) -> None:
         config, drains = self._config, self._config.between_episodes == "drain"
         if drains:
-            for event, running in self._pool.drain(config.start_timeout, self._stops):
+            for event, running in self.pool.drain(config.start_timeout, self._stops):
                 self._note(event, running)
         if config.latency is None:
             self._prepare(self._measured())
@@ -379,8 +380,8 @@ class RealClock(Clock):
             self.begin = self._last_deadline + self._frames.begin(self._frames.frame_at(late))
 
     def _measured(self) -> Conditions:
-        """Return what the newest response times say."""
-        known = sorted(self._pool.responses) or [0]
+        """Return the strategy's conditions, estimated from the newest response times."""
+        known = sorted(self.pool.responses) or [0]
 
         def quantile(q: float) -> int:
             return known[min(int(q * len(known)), len(known) - 1)]
@@ -388,7 +389,7 @@ class RealClock(Clock):
         return Conditions(self._config.workers, self._frames, sum(known) // len(known), quantile)
 
     def _warn_of_old_playout(self) -> None:
-        """Say once that a playout which was measured lets no action be young enough; the next reset measures again."""
+        """Warn once that every action would be older than `max_age` under the measured playout."""
         if not self._warned_of_age:
             try:
                 refuse_old_playout(self._config.max_age, self._stagger.playout)
@@ -401,12 +402,12 @@ class RealClock(Clock):
         if workers:
             self._started()
         for worker in workers:
-            self._pool.start(worker, self._ticket, self._shown)
+            self.pool.start(worker, self._ticket, self._shown)
 
     def _report_overdue(self) -> None:
         if self._controls is None:
             return
-        late = self._pool.overdue(*self._config.overdue)
+        late = self.pool.overdue(*self._config.overdue)
         if late or self._is_late:
             self._controls.overdue[:] = 0  # one that has ended after all is let live
         for worker in late:
@@ -430,7 +431,7 @@ class RealClock(Clock):
         start, done = inference.ticket.start, event.fate == Fate.DONE
         if inference.ticket.number >= self._first:  # it is of the present episode
             if done:
-                self._pool.wait(inference, event)
+                self.pool.wait(inference, event)
                 self._dispatcher.finished(event.worker, start, event.began - self.begin, event.ended - self.begin)
                 return
             self._dispatcher.lost(start)
@@ -441,19 +442,19 @@ class RealClock(Clock):
 
 
 class VirtualClock(Clock):
-    """Time that stands still until it is moved: no time passes but what frames and inferences take."""
+    """Simulated time: it stands still until it is moved to the next event."""
 
     simulated = True
     _transport: VirtualTransport
 
     def bring_up(self, shown: Any, episode: int) -> None:
-        """Let all workers come up at once; nothing is measured."""
-        self._pool.collect(0)
+        """Mark all workers as ready; nothing is measured."""
+        self.pool.collect(0)
 
     def end_episode(self, frames: int, played: int) -> None:
-        """See `Clock.end_episode`; inferences in flight end with it, and count as far as they have come."""
+        """See `Clock.end_episode`; inferences in flight are cut off, and their time so far counts."""
         self._last_deadline = self.record.end = self.record.begin + self._frames.begin(played + frames)
-        for event, inference in self._pool.take_in(self._transport.discard()):
+        for event, inference in self.pool.take_in(self._transport.discard()):
             self._note(event, inference, self._last_deadline)
         self._ended.sort(key=lambda entry: entry[0])  # in the order of starts, as `SimulatedSchedule` logs them
         super().end_episode(frames, played)
@@ -463,7 +464,7 @@ class VirtualClock(Clock):
         self.record.lateness.append(0)
 
     def pass_frame(self, frame: int) -> None:
-        """Let time pass to the next frame's beginning, event by event; what ends then is of the next frame.
+        """Move time to the next frame's beginning, event by event; inferences that end then are in time for it.
 
         A simulated step takes no time, so the frame may pass before it: then its last starts are made, too.
         """
@@ -477,7 +478,7 @@ class VirtualClock(Clock):
         self._transport.advance(deadline)
 
     def listen(self, until: int) -> None:
-        """Take in what has ended by now; nothing is waited for."""
+        """Handle inferences that have ended by now, without a wait."""
         if self._transport.has_news():
             super().listen(until)
         else:
@@ -491,15 +492,15 @@ class VirtualClock(Clock):
         return self._start
 
     def _start(self, worker: int, frame: int, now: int) -> int:
-        """Let a worker start, and return when its inference will have ended: a simulation knows."""
-        self._pool.start(worker, self._ticket, self._shown)
+        """Start a worker, and return when its inference will end."""
+        self.pool.start(worker, self._ticket, self._shown)
         return self._transport.end_of(worker) - self.begin
 
     def _set_begin(self, seed: int, played: int) -> None:
         """Begin with all workers idle; the episode's seed starts latencies and estimates anew."""
         # An episode that an error has ended leaves inferences behind.
         self._transport.discard()
-        self._pool.running.clear()
+        self.pool.running.clear()
         self._ended.clear()
         begin = self.record.begin if self.record.episodes else self._transport.now()
         self.begin = begin + self._frames.begin(played)  # of all frames at once, so that no rounding adds up
@@ -522,12 +523,12 @@ class VirtualClock(Clock):
 
     def _take_in(self, event: Finished, inference: Inference | None) -> None:
         if inference is not None:
-            self._pool.wait(inference, event)  # the dispatcher has known when it would end
+            self.pool.wait(inference, event)  # the dispatcher has known when it would end
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Collect no garbage in the block: a collection would hold up a frame."""
+    """Collect no garbage in the block: a collection would delay a frame."""
     collects = gc.isenabled()
     gc.disable()
     try:

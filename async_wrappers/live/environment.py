@@ -1,4 +1,4 @@
-"""The environment as the runner takes it: what is refused, what it keeps from phase to phase, how a run stands."""
+"""The environment in a live run: refusals, the state that it keeps from phase to phase, the status of each frame."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["FrameStatus", "made_environment", "phase_state_of", "refuse_oracles"
 
 
 def made_environment(make_env: Callable[[], Any]) -> gym.Env[Any, Any]:
-    """Return what `make_env` makes, if it is an environment.
+    """Return the environment that `make_env` makes.
 
     Raises:
-        ValueError: It is none, or a vector of them.
+        ValueError: `make_env` returns no environment, or a vector of them.
     """
     env = make_env()
     if not isinstance(env, gym.Env):
@@ -66,12 +66,12 @@ def score_of(info: Mapping[str, Any], rewards: float) -> float:
 
 
 def phase_state_of(env: gym.Env[Any, Any]) -> Any:
-    """Return what an environment keeps from phase to phase; None if it has no attribute ``phase_state``."""
+    """Return an environment's attribute ``phase_state``, which it keeps from phase to phase; None if it has none."""
     return env.get_wrapper_attr("phase_state") if env.has_wrapper_attr("phase_state") else None
 
 
 def set_phase_state(env: gym.Env[Any, Any], state: Any) -> None:
-    """Give an environment what it kept in another phase.
+    """Set an environment's ``phase_state`` to that of another phase.
 
     Raises:
         ValueError: It has no attribute ``phase_state``, or one that cannot be set.
@@ -87,7 +87,7 @@ def set_phase_state(env: gym.Env[Any, Any], state: Any) -> None:
 
 @dataclass(slots=True, eq=False, repr=False)
 class FrameStatus:
-    """A frame that begins; of what is counted, nothing is computed before it is asked for.
+    """The status of a run as a frame begins; counts are computed when they are read.
 
     Attributes:
         frame: Frames of this kind of phase before it, those of earlier runs included.
@@ -141,5 +141,5 @@ class FrameStatus:
 
     @property
     def phase_state(self) -> Any:
-        """What the environment would keep if the phase ended now."""
+        """The environment's ``phase_state`` if the phase ended now."""
         return phase_state_of(self._env)

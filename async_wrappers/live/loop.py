@@ -3,7 +3,7 @@
 # The time line of a frame
 # ========================
 #
-# Frame k begins at t_k = t_0 + k / fps, the same instant whatever happened before: a frame that begins late moves no
+# Frame k begins at t_k = t_0 + k / fps, which depends on no other frame: a frame that begins late moves no
 # later one. So errors do not add up, and after a slow step the loop is on time again as soon as it can be.
 #
 #   t_k                                                                                          t_k+1
@@ -18,29 +18,30 @@
 #
 # 1. The observation is published at its deadline, although `step` returned it earlier. Policies would otherwise read
 #    the future by as much as the step was quick, and a slow step would look like a long delay.
-# 2. What has arrived by now is in time for this frame. On a real clock a decision that reads o_k therefore takes effect
-#    on frame k + 1 at the earliest. On the virtual clock, where an inference may take no time, it can be frame k.
+# 2. Actions that have arrived by now are in time for this frame. On a real clock a decision that reads o_k
+#    therefore takes effect on frame k + 1 at the earliest. On the virtual clock, where an inference may take no
+#    time, it can be frame k.
 # 3. Workers start before the choice, and may start again at any time during the wait, always on the newest frame that
 #    is published. Who starts when is the strategy's decision (`schedule/stagger.py`).
 # 4. The dispatcher (`schedule/dispatch.py`) chooses among the actions that are due. If there is none, the frame gets
-#    the default action. The loop waits for nobody: an environment that does not wait is what it stands for.
+#    the default action. The loop waits for no worker, as the environment that it models does not wait.
 #    With chunks the action that lands is the beginning of the frames' actions, until the next one lands.
 #    Of a policy with memory the worker has sent features. The loop makes the action of them here, between the choice
-#    and the step (`release.py`): only now is it known which decision follows the one applied last, and all that was
-#    paid for that one. So memory is of what was applied, and for what is dropped no core is computed.
+#    and the step (`release.py`): only now is it known which decision follows the one applied last, and all
+#    rewards of that one. So memory follows the applied actions, and no core is computed for a dropped one.
 # 5. The step is made at once. Rewards are summed up until the next decision takes effect, which is when the transition
 #    of the one before is complete, and is appended to the journal (`Transitions`).
 # 6. The wait ends at the next deadline. Messages and releases before it are handled as they come, because a worker that
 #    becomes free half a frame earlier finishes half a frame earlier.
 #
-# A pause cuts the episode in two for everybody but the environment, which goes on: no worker starts, what is in flight
-# is dropped when it ends, a transition ends before the pause, and the frames receive the safe action. Its end is as the
+# A pause cuts the episode in two, and only the environment goes on: no worker starts, inferences in flight are dropped
+# when they end, a transition ends before the pause, and the frames receive the safe action. After it all is as in the
 # beginning of an episode: nothing in flight, no last action, and the strategy spreads the workers anew. Frames of a
-# pause keep their deadlines. On a real clock no environment is reset during one: a reset may move what is to stand
-# still.
+# pause keep their deadlines. On a real clock no environment is reset during one: a reset may move a robot that is to
+# stand still.
 #
 # A life that is lost in a game that goes on (``info["game_over"]`` False) ends the episode for the learners, and for
-# memory and chunks too; for the clock nothing has happened. What was decided on in that life is dropped when it ends.
+# memory and chunks too; for the clock nothing has happened. Decisions of that life are dropped when they end.
 #
 # Between two episodes everything that could disturb a frame is done: garbage is collected, the strategy is prepared
 # from the newest response times, inferences of the old episode end ("drain") or go on and are dropped when they end
@@ -55,7 +56,7 @@
 #
 #   Clock         who infers what, which action is due, and when (`clocks.py` has its books)
 #   Transitions   the reward since the last decision took effect; everything complete is in the journal
-#   Measurements  what happened, for the report
+#   Measurements  events and durations, for the report
 
 from __future__ import annotations
 
@@ -91,10 +92,10 @@ def episode_seed(seed: int, phase: int, episode: int) -> int:
 
 
 class _Episode:
-    """What an episode has come to so far.
+    """Statistics and running decisions of an episode.
 
     Args:
-        journal: Where its transitions go; None if nobody learns from it.
+        journal: Receives its transitions; None without learners.
     """
 
     def __init__(self, journal: Journal | None) -> None:
@@ -126,14 +127,17 @@ class EnvironmentLoop:
         env: Stepped once per frame.
         transport: Carries frames to workers and actions back.
         config: Workers, frames per second, strategy and so on.
-        journal: Where transitions go; None if nobody learns.
-        controls: What is shared with the supervisor and the learners; None if there are none.
+        journal: Receives transitions; None without learners.
+        controls: Numbers shared with the supervisor and the learners; None if there are none.
         stops: Asked on every frame whether to end.
         now: The time, in nanoseconds; that of the transport.
         warns: Called once, when an answer of the policy's is refused, with a sentence.
         release: Makes actions of the features that workers send, where the policy has memory; None where they send
             actions.
         clock: The kind of clock, `RealClock` or `VirtualClock`; the latter's transport is a `VirtualTransport`.
+
+    Attributes:
+        clock: The clock.
     """
 
     def __init__(
@@ -167,14 +171,14 @@ class EnvironmentLoop:
         if journal is not None:
             journal.begin_writing()
         warns = warns or partial(warnings.warn, category=RuntimeWarning, stacklevel=2)
-        self._clock = clock(
+        self.clock = clock(
             transport, config, controls, stops, now, warns, started=self._note_start, splits=release is not None
         )
 
     def play(self, phase: PhaseSpec) -> Measurements:
         """Play a phase; garbage is collected between its episodes and never inside a frame."""
         self.begun = False  # whether anything has been played
-        clock, self._record = self._clock, (record := self._clock.begin_phase())
+        clock, self._record = self.clock, (record := self.clock.begin_phase())
         record.lags = None if self._journal is None else []
         self._updates = 0  # before the phase
         self._updates = self._updates_made()
@@ -210,14 +214,14 @@ class EnvironmentLoop:
         return 0 if self._controls is None else int(self._controls.updates.sum()) - self._updates
 
     def _play_episode(self, phase: PhaseSpec, number: int, played: int) -> int:
-        """Play an episode, or what of it the phase has room for; return its frames."""
+        """Play an episode, or as much of it as fits into the phase; return its number of frames."""
         seed = episode_seed(self._config.seed, phase.number, number)
         observation, _ = self._env.reset(seed=seed)
         self._default_action.reset(seed)
         if self._safe_action is not self._default_action:
             self._safe_action.reset(seed)
         self._begin_episode(observation, number, seed, played)
-        clock, learns = self._clock, self._journal is not None and not phase.eval_mode
+        clock, learns = self.clock, self._journal is not None and not phase.eval_mode
         episode = _Episode(self._journal if learns else None)
         limit = phase.limit(played)
         info: dict[str, Any] = {}
@@ -263,19 +267,19 @@ class EnvironmentLoop:
     def _end_life(self, episode: _Episode, observation: Any, frame: int) -> None:
         """End an episode for the learners in a game that goes on, and begin the next one on the same clock.
 
-        What is in flight is dropped when it ends. The game's frames keep their deadlines and their numbers.
+        Inferences in flight are dropped when they end. The game's frames keep their deadlines and their numbers.
         """
         episode.end_life(self._following(observation, frame), frame)
-        self._clock.close(frame - 1)
+        self.clock.close(frame - 1)
         if self._chunks is not None:
             self._chunks.clear()
         if self._release is not None:
             self._release.begin_episode()
         if episode.paused is None:
-            self._clock.reopen()
+            self.clock.reopen()
 
     def _tell(self, on_frame: Callable[[FrameStatus], Any], episode: _Episode, lived: int) -> None:
-        """Call the phase's `on_frame` as a frame begins, and note what it returns."""
+        """Call the phase's `on_frame` as a frame begins, and note its result."""
         status = FrameStatus(
             lived,
             episode.score,
@@ -291,11 +295,11 @@ class EnvironmentLoop:
             self._record.notes.append((lived, plain_data("the note of on_frame", note)))
 
     def _pause_or_resume(self, episode: _Episode, observation: Any, frame: int) -> None:
-        """Begin or end a pause on this frame, if one is asked for; what follows is as the beginning of an episode."""
+        """Begin or end a pause on this frame, if asked; after a pause all is as in the beginning of an episode."""
         if self.paused and episode.paused is None:
             episode.paused = frame
             episode.cut(self._following(observation, frame), frame)
-            self._clock.close(frame - 1)
+            self.clock.close(frame - 1)
             if self._chunks is not None:
                 self._chunks.clear()
             if self._stacks is not None:
@@ -305,11 +309,11 @@ class EnvironmentLoop:
         elif episode.paused is not None and not self.paused:
             episode.pauses.append((episode.paused, frame))
             episode.paused, episode.last_action, episode.missed = None, None, 0
-            self._clock.reopen()
+            self.clock.reopen()
 
     def _action_of(self, episode: _Episode, observation: Any, frame: int) -> Any:
-        """Return what the environment receives on this frame: a decision's action, a chunk's, or a default one."""
-        inference = self._clock.choose(frame)
+        """Return the environment's action on this frame: a decision's, a chunk's, or the default action."""
+        inference = self.clock.choose(frame)
         chosen = None if inference is None else self._action_made(inference, episode.transitions.paid)
         if episode.paused is not None:
             return self._safe_action(observation, episode.last_action, frame - episode.paused + 1)
@@ -334,16 +338,16 @@ class EnvironmentLoop:
             episode.missed += 1
             return self._default_action(observation, episode.last_action, episode.missed)
         episode.missed = 0
-        episode.last_action = deepcopy(action)  # an environment may write into what it receives
+        episode.last_action = deepcopy(action)  # an environment may write into its action
         return action
 
     def _following(self, observation: Any, frame: int) -> Any:
-        """Return what the next decision would have read: that of the one in flight due first, else of this frame."""
-        in_flight = self._clock.next_start()
-        return self._read(observation, frame) if in_flight is None else self._clock.observation(in_flight)
+        """Return the observation of the decision in flight that is due first; this frame's if none is in flight."""
+        in_flight = self.clock.next_start()
+        return self._read(observation, frame) if in_flight is None else self.clock.observation(in_flight)
 
     def _gives_up(self, missed: int) -> bool:
-        """Return whether the run is to end, as no action has come for so many frames."""
+        """Return whether `stop_after_missed` frames in a row have had no action, so that the run ends."""
         most = self._config.stop_after_missed
         if most is None or missed < most:
             return False
@@ -351,13 +355,13 @@ class EnvironmentLoop:
         return True
 
     def _begin_episode(self, observation: Any, episode: int, seed: int, played: int) -> None:
-        """Begin an episode on the clock, before the first of all with a warm-up; nothing is remembered."""
-        if not self._clock.has_begun:
+        """Begin an episode on the clock, the first one with a warm-up; memory, chunks and stacks are cleared."""
+        if not self.clock.has_begun:
             first = observation if self._prefix is None else self._prefix.join(observation, [])
-            answer = self._clock.bring_up(first if self._stacks is None else self._stacks.join(first), episode)
+            answer = self.clock.bring_up(first if self._stacks is None else self._stacks.join(first), episode)
             if self._release is not None and answer is not None:
                 self._release.warm_up(answer)
-        self._clock.begin_episode(seed, played)
+        self.clock.begin_episode(seed, played)
         if self._chunks is not None:
             self._chunks.clear()
         if self._stacks is not None:
@@ -366,11 +370,11 @@ class EnvironmentLoop:
             self._release.begin_episode()
 
     def _action_made(self, inference: Inference, paid: float) -> Action | None:
-        """Return the action of an inference that takes effect now; None if its answer was none.
+        """Return the action of an inference that takes effect now; None if its answer is refused.
 
         Args:
-            inference: What is due. If the policy has memory, the action is made here, of the features that it sent.
-            paid: What the decision applied before has been paid.
+            inference: The one that is due. If the policy has memory, the action is made here, from its features.
+            paid: Sum of the rewards of the decision applied before.
         """
         answer: Action | Features | Refusal | None = inference.answer
         if self._release is not None and isinstance(answer, Features):
@@ -381,13 +385,13 @@ class EnvironmentLoop:
                 self._record.fates["discarded"] += 1
             else:
                 self._record.fates["refused"] += 1
-                self._clock.refuse(answer.reason)
+                self.clock.refuse(answer.reason)
         return answer if isinstance(answer, Action) else None
 
     def _told(self, observation: Any, frame: int) -> Any:
         """Return the observation of a frame that begins, with the actions that are committed by now."""
         assert self._prefix is not None and self._chunks is not None
-        unfinished, coming = self._clock.committed(frame)
+        unfinished, coming = self.clock.committed(frame)
         landed = [
             Landed(inference.ticket.start, due, frame, inference.answer.action)
             for due, inference in coming
@@ -397,13 +401,13 @@ class EnvironmentLoop:
         return self._prefix.join(observation, self._chunks.committed(frame, length, unfinished, landed))
 
     def _read(self, observation: Any, frame: int) -> Any:
-        """Return what a decision that starts on a frame reads: its observation, with committed actions, in a stack."""
+        """Return a decision's input on its starting frame: the observation, with committed actions, in a stack."""
         shown = observation if self._prefix is None else self._told(observation, frame)
         if self._stacks is None:
             return shown
-        return self._stacks.join(shown, self._clock.in_flight())
+        return self._stacks.join(shown, self.clock.in_flight())
 
     def _note_start(self) -> None:
-        """Remember what the workers read that start on the frame published last."""
+        """Remember the input of the workers that start on the frame published last."""
         if self._stacks is not None:
             self._stacks.started(self._frame, self._stack)

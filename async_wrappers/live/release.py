@@ -1,7 +1,7 @@
 """Core at release: the light half of a policy with memory, run by the environment loop in the order of starts.
 
-Workers have computed the features of their frames, as late and in whatever order they please. Here the chain of states
-is made: one link for each action that takes effect, none for what is dropped (`async_wrappers.policy.SplitPolicy`).
+Workers compute the features of their frames and send them late, and in any order. Here the chain of states is made: one
+link for each action that takes effect, none for a dropped one (`async_wrappers.policy.SplitPolicy`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Release:
 
     Args:
         policy: A `SplitPolicy`, made by the factory that makes the workers'.
-        action_space: What the policy answers is converted to it, or refused.
-        extras: What the policy leaves for the learner beside an action; None for nothing.
-        board: Where the newest weights are; None if nobody learns. They are read in place, and nothing is waited for.
+        action_space: The policy's answers are converted to it, or refused.
+        extras: Space of the values that the policy leaves for the learner beside an action; None for none.
+        board: Holds the newest weights; None without learners. They are read in place, without a wait.
         reader: Under which number they are read: the one after the last worker's.
 
     Raises:
@@ -63,24 +63,24 @@ class Release:
                 self._released(features, _FIRST, Decision(0, 0, 0, eval_mode=True))
 
     def begin_episode(self) -> None:
-        """Forget all: memory starts afresh with the episode's first applied decision."""
+        """Clear memory: it starts with the episode's first applied decision."""
         self._memory = _FIRST
 
     def decide(self, features: Features, ticket: Ticket, paid: float) -> Action | Refusal | None:
-        """Return the action of a decision that takes effect now, and remember what it leaves.
+        """Return the action of a decision that takes effect now, and remember its state.
 
-        An answer that cannot be applied leaves no trace, as a decision that is dropped.
+        An answer that cannot be applied changes no memory, like a dropped decision.
 
         Args:
-            features: What a worker made of the ticket's frame.
+            features: The output of ``encode`` on the ticket's frame.
             ticket: The order that the worker had.
-            paid: What the decision applied before was paid; of no meaning for an episode's first.
+            paid: Sum of the rewards of the decision applied before; not used for an episode's first.
 
         Returns:
-            The action; a refusal, if the answer is none; None if learners rewrote the weights meanwhile.
+            The action; a refusal, if the answer is no action; None if learners rewrote the weights meanwhile.
 
         Raises:
-            Exception: What the policy raised, with a note.
+            Exception: The policy's, with a note.
             ValueError: The answer has no action or state, or not the extras that are declared.
         """
         memory = self._memory if self._memory.first else self._memory._replace(previous_reward=paid)
@@ -106,7 +106,7 @@ class Release:
         return answer if self._board.end_reading(self._reader, reading) else None, version
 
     def _accepted(self, answer: Any, version: int, updates: int) -> Action | Refusal:
-        """Return an answer as an element of the action space, and remember it; or why it is none."""
+        """Return an answer as an element of the action space, and remember it; or return its refusal."""
         if not (hasattr(answer, "action") and hasattr(answer, "state")):
             raise ValueError(f"release must return an object with the attributes action and state, got {answer!r}")
         given, left = (answer.action, None) if self._extras is None else with_extras(answer, self._extras)

@@ -1,4 +1,4 @@
-"""What was measured in a phase, and the report that it makes: text, JSON, a trace for Perfetto, and a picture."""
+"""Measurements of a phase, and the report made of them: text, JSON, a trace for Perfetto, and a picture."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class EpisodeTiming:
     """One episode.
 
     Attributes:
-        score: Its return, unclipped where the environment says it in ``info["episode_return"]``.
+        score: Its return, unclipped where the environment gives ``info["episode_return"]``.
         frames: Its length.
-        number: Its number in its kind of phase.
+        number: Its number among the episodes of its kind of phase.
         won: Whether it was won, where the environment's last ``info`` says so (``"won"``), else None.
-        began: When its first frame began, in nanoseconds on the run's time line; no part of what makes two equal.
+        began: When its first frame began, in nanoseconds on the run's time line; ignored when two are compared.
     """
 
     score: float
@@ -79,7 +79,7 @@ class Measurements:
     Attributes:
         fps: Frames per second that were asked for.
         workers: How many there are.
-        simulated: Whether the clock was, so that frames took exactly what they should.
+        simulated: Whether the clock was simulated, so that every frame had its exact length.
         playout: The strategy's, in frames.
         begin: When the first frame began.
         end: When the last frame ended.
@@ -87,29 +87,29 @@ class Measurements:
         effects: (start, effect) of each applied action, by episode.
         latencies: Of each inference.
         spans: Of each inference; on the virtual clock a reset cuts it off.
-        exchanges: What each decision's transport took: from ticket to action, less the inference.
+        exchanges: Transport time of each decision: from ticket to action, less the inference.
         lateness: Of each frame's beginning, against its deadline.
         versions: Of the weights behind each applied action.
         lags: Of each applied action: updates that the learners had made when it was applied, beyond those in the
-            weights behind it; None where nobody learns.
+            weights behind it; None without learners.
         dropped: Actions computed and never applied.
         late: Actions released after they were due.
         too_old: Actions that would have been applied, and were refused as older than ``max_age``.
         pauses: First frame of each pause and the frame after its last, by episode.
         waited: Nanoseconds for which the next episode waited for the end of a pause.
-        accepted: Answers of the policy's that were actions of the environment's.
-        refusal: The sentence about the first answer that was none; None where there was no such one.
-        fates: Inferences that gave no action, by what became of them.
+        accepted: Number of the policy's answers that were actions.
+        refusal: The refusal of the first answer that was no action; None if there was none.
+        fates: Inferences that gave no action, by their fate.
         restarts: Of workers.
         learner_steps: How long each update took.
         updates: How many updates were made.
-        scalars: What the last update returned.
-        off_policy: Means over the phase's updates of what says how far the policy that acted is from the one that
-            learns (`async_wrappers.live.learning.learner.OFF_POLICY`); empty where the learners do not return it.
+        scalars: Scalars of the last update.
+        off_policy: Means over the phase's updates of the off-policy scalars
+            (`async_wrappers.live.learning.learner.OFF_POLICY`); empty where the learners do not return them.
         stopped: Whether the phase was ended before its time.
         reason: Why, where the loop itself did it.
-        phase_state: What the environment keeps for the next phase; None if it keeps nothing.
-        notes: What `PhaseSpec.on_frame` returned, each with its frame.
+        phase_state: The environment's, for the next phase; None if it keeps nothing.
+        notes: Values that `PhaseSpec.on_frame` returned, each with its frame.
     """
 
     fps: float
@@ -146,11 +146,11 @@ class Measurements:
 
     @property
     def hopeless(self) -> bool:
-        """Whether so many answers were refused, and none accepted, that there is no use in going on."""
+        """Whether 100 answers were refused and none accepted, so that the run is hopeless."""
         return not self.accepted and self.fates["refused"] >= max(_HOPELESS, self.workers)
 
     def note_learning(self, statistics: Sequence[tuple[list[int], dict[str, float], dict[str, float]]]) -> None:
-        """Note how long each update took, what the first learner's newest one returned, and the means of all."""
+        """Note the duration of each update, the scalars of the first learner's newest one, and the means of all."""
         self.learner_steps = [step for steps, *_ in statistics for step in steps]
         self.scalars = statistics[0][1]
         by_learner = [(len(steps), means) for steps, _, means in statistics if steps]
@@ -216,7 +216,7 @@ class Measurements:
                     yield after - before
 
     def _placed(self) -> Iterator[Span]:
-        """Yield the inferences on the run's time line, with what became of their actions.
+        """Yield the inferences on the run's time line, with the effects of their actions.
 
         Of several that read the same frame, the action that took effect is that of the one that ended first.
         """
@@ -245,7 +245,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class TimingReport:
-    """What a run did and when.
+    """Statistics and time line of a run.
 
     Attributes:
         latency_ms: Of each inference.
@@ -261,19 +261,19 @@ class TimingReport:
         workers: count, restarts, and busy_share (inference time per worker and run time).
         episodes: Each episode's return and frames.
         spans: Each inference, for the trace.
-        exchange_us: Of each decision: what its way took, from ticket to action, less the inference itself; None on the
+        exchange_us: Transport time of each decision: from ticket to action, less the inference; None on the
             virtual clock.
-        playout_frames: Frames from a decision's start to when its action is due; 0 where that is when it is ready.
-        lost: Inferences that gave no action, by what became of them.
+        playout_frames: Frames from a decision's start until its action is due; 0 if it is due when it is ready.
+        lost: Inferences that gave no action, by their fate.
         updates: Updates of all learners.
-        scalars: What the last update returned, by name.
-        phase_state: What the environment keeps for the next phase (its attribute ``phase_state``); None for nothing.
-        notes: What `on_frame` returned, each with its frame.
+        scalars: Scalars of the last update, by name.
+        phase_state: The environment's attribute of that name, for the next phase; None if it has none.
+        notes: Values that `on_frame` returned, each with its frame.
         lag_updates: Age of the weights behind each applied action: updates that the learners had made when it was
             applied, beyond those in its weights; None without a learner.
         off_policy: Means over the updates of Rho (the ratio of the policy that learns to the one that acted),
             EffectiveSampleSize (of these ratios, a share) and KL, where the learner returns them.
-        stopped: Why the run ended before its time by itself; None where it did not.
+        stopped: Why the run ended before its length was reached; None if it did not.
         pauses: When each pause began and ended, in nanoseconds of the run's time line.
     """
 
@@ -317,7 +317,7 @@ class TimingReport:
 
     @property
     def refused(self) -> int:
-        """Answers of the policy's that were no action of the environment's."""
+        """Number of the policy's answers that were no action."""
         return self.lost.get("refused", 0)
 
     @property
@@ -331,7 +331,7 @@ class TimingReport:
         return sum(episode.won is False for episode in self.episodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data, without spans, pauses and what the last update returned."""
+        """Return the report as plain data, without spans, pauses and the last update's scalars."""
         without = ("spans", "scalars", "pauses")
         plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in without}
         plain["episodes"] = [{"return": episode.score, "frames": episode.frames} for episode in self.episodes]
@@ -346,7 +346,7 @@ class TimingReport:
         return {**plain, **counted, **last}
 
     def to_json(self, path: str | Path) -> None:
-        """Write the report as JSON; what no value was seen of is null, as is what JSON has no number for."""
+        """Write the report as JSON; statistics without values, nan and the infinities are null."""
         _write(Path(path), json.dumps(_as_json(self.to_dict()), indent=1, allow_nan=False) + "\n")
 
     def to_trace(self, path: str | Path) -> None:
@@ -370,8 +370,8 @@ class TimingReport:
 
         Args:
             path: Where to.
-            begin: From where on in the run the time line is drawn, in seconds.
-            seconds: How much of it. The histograms are of the whole run.
+            begin: First second of the run that the time line shows.
+            seconds: Length of the time line. The histograms are of the whole run.
 
         Raises:
             ValueError: `seconds` is not positive.
@@ -520,9 +520,9 @@ def timing_picture(
         spans: Inferences.
         workers: How many there were.
         frames: Counts of frames: ``total``, and ``fresh`` for those that received an action.
-        begin: From where on in the run the time line is drawn, in seconds.
-        seconds: How much of it. The histograms, of delay, of interval and, where there were learners, of lag, are of
-            the whole run.
+        begin: First second of the run that the time line shows.
+        seconds: Length of the time line. The histograms, of delay, of interval and, where there were learners, of lag,
+            are of the whole run.
         pauses: When each pause began and ended, in nanoseconds.
 
     Returns:
@@ -597,7 +597,7 @@ def _intervals(spans: Sequence[Span], pauses: Sequence[tuple[int, int]]) -> list
 
 
 def _draw_histogram(ax: Axes, name: str, unit: str, values: Sequence[float], width: float | None) -> None:
-    """Draw how values lie; bars of a whole `width` where there is one and the range allows it."""
+    """Draw a histogram; bars have a whole multiple of `width` where the range allows it."""
     import numpy as np
     from matplotlib.ticker import MaxNLocator
 

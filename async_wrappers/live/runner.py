@@ -32,7 +32,7 @@ class AsyncRunner:
     """Plays an environment with many workers of one slow policy, against the clock.
 
     The environment loop, on every frame's deadline: publish the observation, offer it to the workers, collect the
-    actions that have arrived, apply one that is due, or the default action. It waits for nobody.
+    actions that have arrived, apply one that is due, or the default action. It waits for no worker.
 
     ============= ==================================================== ================================================
     backend       where workers run                                    time
@@ -104,7 +104,7 @@ class AsyncRunner:
         stack_size: int = 1,
         **other_arguments: Any,
     ) -> tuple[gym.Space[Any], gym.Space[Any]]:
-        """Return the spaces of what a policy sees and answers in a runner with these arguments.
+        """Return the spaces of a policy's observations and answers in a runner with these arguments.
 
         They are the environment's, but for chunks, the committed prefix and stacks.
 
@@ -115,7 +115,7 @@ class AsyncRunner:
             committed_prefix: As the class's.
             flat_prefix: As the class's.
             stack_size: As the class's.
-            **other_arguments: Of the class, which change nothing here.
+            **other_arguments: Other arguments of the class, which do not change the spaces.
 
         Raises:
             ValueError: An argument out of range, or a space that has no chunks.
@@ -146,25 +146,25 @@ class AsyncRunner:
         """Play, and report.
 
         Args:
-            frames: Stop after so many frames, in the middle of an episode if need be.
-            seconds: Stop after so many seconds of the environment's time.
-            episodes: Stop after so many episodes.
+            frames: Number of frames after which the run stops, also in the middle of an episode.
+            seconds: Seconds of the environment's time after which the run stops.
+            episodes: Number of episodes after which the run stops.
             whole_episodes: With frames or seconds: play the last episode to its end.
-            max_episode_frames: Cut episodes after so many frames.
-            eval_mode: Instead of the runner's own.
+            max_episode_frames: Frames after which an episode is truncated.
+            eval_mode: Replaces the runner's own.
             phase: Number that is part of the episodes' seeds; 0, or 1 in evaluation, if not given.
-            first_episode: Number of the first episode, if not that after the last run's.
-            frames_before: Frames played before, which policies count on from, if not those of the runs before.
-            phase_state: Of an environment that keeps something from episode to episode (it has an attribute
-                ``phase_state``, of plain data): what it begins with, if not with what it has. The report has what it
-                ends with, so that training and evaluation each go on from their own.
-            on_frame: Called with a `FrameStatus` as each frame begins, where the environment runs, and to be sent there
-                as `make_env` is; a message for each frame would hold up the loop. What it returns, if not None, must be
-                plain data: the report's `notes` have it with its frame.
+            first_episode: Number of the first episode; None for the one after the last run's.
+            frames_before: Frames played before, which policies count on from; None for those of the runs before.
+            phase_state: First value of the environment's attribute ``phase_state``, plain data that it keeps from
+                episode to episode; None leaves it. The report has the last value, so that training and evaluation each
+                go on from their own.
+            on_frame: Called with a `FrameStatus` as each frame begins. It runs in the environment's process and is sent
+                there as `make_env` is, since a message for each frame would delay the loop. A result that is not None
+                must be plain data; the report's `notes` have it with its frame.
 
         Raises:
             ValueError: Not exactly one length is given, or it is not positive.
-            RunFailed: A part of the run ended for good, or no answer of the policy's was an action.
+            RunFailed: A part of the run ended for good, or none of the policy's answers was an action.
         """
         whole_episodes = flag("whole_episodes", whole_episodes)
         lengths = {"frames": frames, "seconds": seconds, "episodes": episodes}
@@ -214,11 +214,10 @@ class AsyncRunner:
 
         The environment goes on, frame by frame and on its deadlines, and receives `pause_action` (a function of it, and
         a `RampDown`, count the frames of the pause as missed). No inference starts, and those that go on are dropped
-        when they end. For the learners the episode is cut where the pause begins (a truncation) and goes on as a new
-        one after it: no transition spans a pause, and what is paid in it is in the episode's return alone. Afterwards
-        all is as at the beginning of an episode: there is no last action, and the first default frames receive what
-        they receive there. An environment whose episode has ended is not reset before `resume`, but on the virtual
-        clock. Learners go on learning.
+        when they end. For the learners the episode is truncated where the pause begins and goes on as a new one after
+        it: no transition spans a pause, and its rewards count in the episode's return alone. After the pause there is
+        no last action, and default frames receive the same as in the beginning of an episode. An environment whose
+        episode has ended is not reset before `resume`, but on the virtual clock. Learners go on learning.
 
         An `on_frame` pauses with ``FrameStatus.pause``.
 
@@ -230,7 +229,7 @@ class AsyncRunner:
         self._set_pause(True)
 
     def resume(self) -> None:
-        """Go on after `pause`, from the next frame on; without a pause, or where the run has ended, nothing happens."""
+        """Go on after `pause`, from the next frame on. Without a pause, or after the run's end, nothing happens."""
         if self._backend is not None:
             self._set_pause(False)
 
@@ -243,24 +242,24 @@ class AsyncRunner:
     def save(self, directory: str | Path, iteration: int = 0) -> None:
         """Let the learners write their state into a directory, between two runs.
 
-        They observe first what the journal still holds, so that no transition is missing.
+        They first observe the rest of the journal, so that no transition is missing.
 
         Raises:
-            OSError: A file could not be written, as where the disk is full; the learners live on.
+            OSError: A file could not be written, as if the disk is full; the learners go on.
         """
         self._refuse_without_learners()
         self._with_learners().save(Path(directory), iteration)
 
     def restore(self, directory: str | Path, iteration: int = 0, *, replays: bool = True) -> list[int]:
-        """Let the learners read what `save` wrote.
+        """Let the learners read the files that `save` wrote.
 
         Args:
-            directory: What `save` was given.
-            iteration: What `save` was given.
+            directory: That of `save`.
+            iteration: That of `save`.
             replays: Whether to restore their replays too, which evaluation does not need.
 
         Returns:
-            Of each learner, what its ``load_replay`` returned: transitions lost with damaged files; 0 for None.
+            For each learner, the transitions lost with damaged files, as its ``load_replay`` returned them; 0 for None.
 
         Raises:
             ValueError: A file is missing, damaged or of another format; the learners wait to be restored again.
@@ -270,7 +269,7 @@ class AsyncRunner:
         return lost
 
     def take_states(self, directory: str | Path, iteration: int = 0) -> list[Any]:
-        """Return what `save` wrote of each learner's ``state_dict``, and delete the files: for one's own checkpoint.
+        """Return each learner's ``state_dict`` that `save` wrote, and delete the files: for a checkpoint of your own.
 
         `put_states` writes them again, for `restore`.
         """
@@ -288,7 +287,7 @@ class AsyncRunner:
 
         Raises:
             OSError: A file could not be written; `drop_states` deletes the others.
-            ValueError: They are not as many as there are learners.
+            ValueError: There are more or fewer states than learners.
         """
         if len(states) != self._spec.learners:
             raise ValueError(f"learners must be {len(states)}, as many as were saved, got {self._spec.learners}")
@@ -306,6 +305,11 @@ class AsyncRunner:
         return self._spec.config.workers
 
     @property
+    def pids(self) -> dict[str, int]:
+        """Ids of the parts' processes, by names such as ``"worker 0"``; empty if no parts are up in processes."""
+        return dict(getattr(self._backend, "pids", {}))
+
+    @property
     def pace(self) -> float | None:
         """Frames per second of real time; None on the virtual clock, where a run takes as long as it computes."""
         return None if self._is_virtual else float(self._fps)
@@ -317,11 +321,11 @@ class AsyncRunner:
 
     @property
     def is_open(self) -> bool:
-        """Whether the parts are up; without them there is nothing that `save` could keep."""
+        """Whether the parts are up; without them `save` has nothing to write."""
         return self._backend is not None
 
     def forget(self, directory: str | Path, keep: set[int]) -> None:
-        """Let the learners delete what they have saved beside their state (replays), but for these iterations."""
+        """Let the learners delete the replays of all iterations but these."""
         self._refuse_without_learners()
         self._with_learners().forget(Path(directory), keep)
 
@@ -346,7 +350,7 @@ class AsyncRunner:
         return [state_file(Path(directory), iteration, number) for number in range(self._spec.learners)]
 
     def _refuse_without_learners(self) -> None:
-        """Refuse to go on with new learners in the place of those that an error has ended."""
+        """Refuse to continue with new learners after an error has ended the old ones."""
         if self._learners_lost:
             raise RunFailed("the learners ended with the error before: call restore(directory) or start() first")
 

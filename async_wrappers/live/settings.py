@@ -1,12 +1,12 @@
-"""The arguments of `AsyncRunner`, each declared once, and what several of them must have in common."""
+"""The arguments of `AsyncRunner`, each declared once, and the checks that need several of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 from numpy.typing import NDArray
@@ -235,36 +235,19 @@ class RunnerSettings(Settings):
         stagger = make_stagger(self.stagger, self.playout, self.slot)
         self._refuse_contradictions(learners, chunk, stagger)
         config = LoopConfig(
-            self.workers,
-            self.fps,
-            stagger,
-            self.default_action if chunk is None else chunk.after,
-            self.between_episodes,
-            cast(Latency | None, self.latency),  # a model since its check
-            self.start_timeout,
-            self.calibration_time,
-            self.seed,
-            self.max_age,
-            self.stop_after_missed,
-            self.pause_action,
-            chunk,
-            prefix,
-            self.stack_size,
-            (self.overdue_times, nanoseconds(min(self.overdue_seconds, 1e9))),  # 30 years
+            **self._of(LoopConfig),
+            stagger=stagger,
+            default_action=self.default_action if chunk is None else chunk.after,
+            chunk=chunk,
+            prefix=prefix,
+            overdue=(self.overdue_times, nanoseconds(min(self.overdue_seconds, 1e9))),  # 30 years
         )
-        return RunSpec(
-            self.make_env,
-            self.make_policy,
-            config,
-            self.make_learner,
-            learners,
-            self.journal,
-            self.updates_per_transition,
-            self.pin,
-            self._update_latency(learners),
-            self.extras,
-            self.features,
-        )
+        latency = self._update_latency(learners)
+        return RunSpec(**self._of(RunSpec), config=config, learners=learners, learner_latency=latency)
+
+    def _of(self, kind: type[LoopConfig] | type[RunSpec]) -> dict[str, Any]:
+        """Return the settings that a part of the run takes unchanged."""
+        return {each.name: getattr(self, each.name) for each in fields(kind) if each.name in _UNCHANGED}
 
     def _refuse_contradictions(self, learners: int, chunk: Chunk | None, stagger: Stagger) -> None:
         if self.max_age == 0 and self.backend != "virtual":
@@ -313,6 +296,11 @@ class RunnerSettings(Settings):
                 f"there is time for, got {value!r}"
             )
         return latency
+
+
+# Settings that `run_spec` combines with others, or makes a part of the run of.
+_MADE = {"stagger", "default_action", "learners", "learner_latency"}
+_UNCHANGED = {each.name for each in fields(RunnerSettings)} - _MADE
 
 
 def chunk_and_prefix(

@@ -2,12 +2,12 @@
 
 The stack of frame s holds o_s, and before it the observations of the k - 1 newest decisions that started on earlier
 frames of the episode, oldest first: of those that were applied, and of those that are in flight as the frame begins and
-may still be. Where starts lie m frames apart and none is dropped these are o_s, o_{s-m}, ..., o_{s-(k-1)m}. Nothing is
-in a stack that is not known on its frame, whatever becomes of the decisions in flight. Before an episode's first
-decision, and before the first one after a pause, there are zeros, as in a replay.
+may still be. Where starts lie m frames apart and none is dropped these are o_s, o_{s-m}, ..., o_{s-(k-1)m}. A stack
+holds only observations that are known on its frame, also if decisions in flight are dropped later. Before an episode's
+first decision, and before the first one after a pause, there are zeros, as in a replay.
 
-A decision in flight that a later stack shows may be dropped after all, so what was read does not follow from the
-transitions. A transition's observation is therefore the whole stack, and learners learn from what was read.
+A decision in flight whose observation is in a later stack may be dropped, so stacks do not follow from the transitions.
+A transition's observation is therefore the whole stack that the policy read.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def stacked_space(space: gym.Space[Any], stack_size: int) -> gym.Space[Any]:
 
 
 class Stacks:
-    """Remembers what the decisions of an episode have read, and stacks it.
+    """Stacks the observations of an episode's decisions.
 
     Args:
-        space: Of one observation: what a policy would read without stacks.
+        space: Of one observation, without stacks.
         stack_size: Observations in a stack, k.
 
     Attributes:
@@ -46,16 +46,16 @@ class Stacks:
         self.begin()
 
     def begin(self) -> None:
-        """Begin an episode, or go on after a pause: nothing is remembered."""
+        """Clear all observations, as an episode begins or a pause ends."""
         self._read: dict[int, Any] = {}  # by start: the stacks of decisions that were applied or are in flight
         self._applied: list[int] = []  # starts of the newest k - 1 that were applied
 
     def started(self, start: int, stack: Any) -> None:
-        """A decision has started on a frame, of which it reads the stack."""
+        """Note that a decision has started on a frame and reads its stack."""
         self._read[start] = stack
 
     def applied(self, start: int) -> None:
-        """A decision takes effect: those that started before it, and are in flight, never will."""
+        """Note that a decision takes effect; decisions in flight that started before it never will."""
         self._applied = [*self._applied, start][-self._size + 1 :] if self._size > 1 else []
 
     def join(self, observation: Any, in_flight: Sequence[int] = ()) -> Any:

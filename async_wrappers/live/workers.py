@@ -25,7 +25,7 @@ class Action(NamedTuple):
 
     Attributes:
         action: An element of the action space.
-        extras: What the policy left for the learner beside the action.
+        extras: Values that the policy left for the learner beside the action.
         version: Of the weights behind it; of a policy with memory those of its release.
         updates: That the learners had made until those weights; of a policy with memory until those of its features.
     """
@@ -40,7 +40,7 @@ class Features(NamedTuple):
     """The answer of a worker whose policy has memory: `Release` makes an action of it when it takes effect.
 
     Attributes:
-        features: What the policy's ``encode`` returned.
+        features: The result of the policy's ``encode``.
         updates: That the learners had made until the weights behind them.
     """
 
@@ -65,10 +65,10 @@ class Inference:
     Attributes:
         number: How many inferences of the run were ordered before it.
         worker: Who infers.
-        ticket: What was ordered.
+        ticket: The order.
         sent: When, in nanoseconds of the loop's clock.
-        observation: A copy of what the policy reads, for the learners; None where nothing is learnt.
-        answer: What it came to; None before it has ended. A refusal waits for its frame in a simulation alone: on a
+        observation: A copy of the policy's input, for the learners; None if nothing is learnt.
+        answer: Its result; None before it has ended. A refusal waits for its frame in a simulation alone: on a
             real clock such an inference counts as lost when it ends.
     """
 
@@ -116,7 +116,7 @@ class WorkerPool:
         self._splits = splits
         self._transport, self._workers, self._now, self._refused = transport, workers, now, refused
         self.running: dict[int, Inference] = {}
-        """By worker: what it infers, of whichever episode."""
+        """By worker: its running inference, also one of an earlier episode."""
         self._waiting: dict[Due, Inference] = {}
         self._ordered = 0
         self._up: set[int] = set()
@@ -184,7 +184,7 @@ class WorkerPool:
         return (inference for inference in self.running.values() if inference.ticket.number >= first)
 
     def observation(self, start: int, first: int) -> Any:
-        """Return what a decision of the present episode reads; None where there is none of that start.
+        """Return the input of a decision of the present episode; None if none has that start.
 
         Args:
             start: Frame of the episode.
@@ -194,11 +194,11 @@ class WorkerPool:
         return next((inference.observation for inference in known if inference.ticket.start == start), None)
 
     def collect(self, until: int) -> list[tuple[Ready | Finished, Inference | None]]:
-        """Return what happened, each with the inference that it ends; wait for it until a monotonic time."""
+        """Return new events, each with the inference that it ends; wait for one until a monotonic time."""
         return self.take_in(self._transport.collect(until))
 
     def take_in(self, happened: Iterable[Ready | Finished]) -> list[tuple[Ready | Finished, Inference | None]]:
-        """Return what happened, each with the inference that it ends, which is booked as ended."""
+        """Return new events, each with the inference that it ends, which is booked as ended."""
         events: list[tuple[Ready | Finished, Inference | None]] = []
         for event in happened:
             running = self.running.pop(event.worker, None)
@@ -250,7 +250,7 @@ class WorkerPool:
         return answer
 
     def drain(self, timeout: float, stops: Callable[[], bool]) -> Iterator[tuple[Ready | Finished, Inference | None]]:
-        """Yield what happens until no inference goes on; name those that go on after so many seconds."""
+        """Yield events until no inference is running; warn of those still running after `timeout` seconds."""
         deadline = self._now() + nanoseconds(timeout)
         while (running := self.running.keys() - self._overdue) and not stops():
             if self._now() > deadline:

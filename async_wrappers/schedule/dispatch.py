@@ -1,8 +1,8 @@
 """The event core: which worker starts when, and which action each frame receives.
 
-`Dispatcher` holds the rules of N staggered workers, once, for everybody who plays them: the simulated schedule, whose
-latencies come from a model, and the live loop, whose workers are real. It is given times and answers questions. It owns
-no clock, never sleeps, and does no input or output. All times are whole nanoseconds since the episode began.
+`Dispatcher` holds the rules of N staggered workers for both of their users: the simulated schedule, whose latencies
+come from a model, and the live loop, whose workers are real. It takes times and returns times, workers and actions. It
+owns no clock, never sleeps, and does no input or output. All times are whole nanoseconds since the episode began.
 """
 
 # The time line of a frame
@@ -64,20 +64,20 @@ no clock, never sleeps, and does no input or output. All times are whole nanosec
 # actions due on a frame, the newest start wins, then the earliest release, then the lowest worker. The others are
 # dropped at once, because the winner rules them out on every later frame.
 #
-# With `max_age`, the winner is refused where its observation is older than so many frames, and the frame receives the
-# default action. Those that it has beaten are older still, so nothing takes its place, now or later.
+# With `max_age`, the winner is refused if its observation is older than `max_age` frames, and the frame receives the
+# default action. The others are older still, so none takes its place, now or later.
 #
 #
 # The books
 # =========
 #
 #   _events     heap of (time, kind, worker, start, time of the start or the end): events whose time is known
-#   _idle       heap of (free since, worker): whoever has waited longest starts first, so nobody starves
+#   _idle       heap of (free since, worker): the worker that has waited longest starts first, so none starves
 #   _due        heap of (due frame, start, released, worker, ended): released actions that wait for their frame
 #   _read       worker -> the frame that it read last. Without this rule a worker of latency 0 would infer the same
 #               frame again and again, and time would stand still
 #   _ownerless  (worker, start) of actions that are held back though their worker is gone (a process died): the
-#               release applies the action and frees nobody
+#               release applies the action and frees no worker
 #   _applied    start of the newest action applied, -1 before the first
 #   _offers     starts left on the present frame, None for any number
 #
@@ -190,7 +190,7 @@ class Dispatcher:
         self._offers = 0 if self._closed else self._stagger.offers(frame)
 
     def free(self, worker: int, now: int) -> None:
-        """Take a worker back that is free, and ask the strategy when it may start."""
+        """Note that a worker is free, and ask the strategy when it may start."""
         ready = max(now, self._stagger.start(worker, now))
         if ready > now:
             heappush(self._events, (ready, _READY, worker, 0, 0))
@@ -216,7 +216,7 @@ class Dispatcher:
         self._stagger.lost(start)
 
     def gone(self, worker: int) -> None:
-        """Strike out a worker that has died, until it is reported as free again; what it has inferred stays."""
+        """Remove a worker that has died, until it is reported as free again; its actions stay."""
         kept = [entry for entry in self._events if entry[1] == _RELEASE or entry[2] != worker]
         self._ownerless |= {
             (worker, start) for _, kind, owner, start, _ in kept if kind == _RELEASE and owner == worker
@@ -226,7 +226,7 @@ class Dispatcher:
         heapify(self._idle)
 
     def starts(self, now: int) -> list[int]:
-        """Let everything happen that is due by `now`; return the workers that start now on the present frame, in order.
+        """Process all events due by `now`; return the workers that start now on the present frame, in order.
 
         The one that has waited longest comes first.
         """
@@ -265,13 +265,13 @@ class Dispatcher:
     def starts_before(self, end: int) -> list[int]:
         """Play the rest of the present frame, event by event; return the workers that start, in order.
 
-        Only for a simulation: whatever may happen before `end` has been booked.
+        Only for a simulation, in which all events before `end` have been booked.
         """
         events = self._events
         starting: list[int] = []
         while events and (now := events[0][0]) < end:
             self._advance(now)
-            # The same test as in `starts`: most events let nobody start, and a call costs more than the question.
+            # The same test as in `starts`: most events start no worker, and a call costs more than the test.
             if self._idle and self._offers != 0:
                 starting += self.starts(now)
         return starting
@@ -357,7 +357,7 @@ class Dispatcher:
         return None
 
     def close(self, after: int) -> None:
-        """Let nothing start any more, and apply nothing that started on frame `after` or before."""
+        """Start no more inferences, and apply none that started on frame `after` or before."""
         self._closed = True
         self._applied = max(self._applied, after)
 
@@ -388,7 +388,7 @@ class Dispatcher:
         return max(frame, min(frames if opens is None else [*frames, opens], default=frame))
 
     def _advance(self, now: int) -> None:
-        """Let everything happen that is to happen by `now`."""
+        """Process all events due by `now`."""
         events = self._events
         while events and events[0][0] <= now:
             time, kind, worker, start, other = heappop(events)

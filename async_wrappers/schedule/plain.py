@@ -56,7 +56,7 @@ class PlainSchedule:
         self.noops = whole_frames("noops", noops)
 
     max_age = None
-    """Frames from a start to its effect at most; elsewhere an action that is older is refused. None for no limit."""
+    """Most frames from a start to its effect; a simulated schedule refuses older actions. None for no limit."""
 
     keeps_playout = True
     """Whether each action lands exactly `playout` frames after its start, or never."""
@@ -70,26 +70,26 @@ class PlainSchedule:
 
     @property
     def playout(self) -> int:
-        """Frames from a start to the frame on which its action is due; None elsewhere: when it has finished."""
+        """Frames from a start until its action is due; None in schedules where it is due when it has finished."""
         return self.delay
 
     @property
     def most_in_flight(self) -> int:
-        """Decisions under way at most when one more starts, ``ceil(delay / (noops + 1))``.
+        """Most decisions in flight as one more starts, ``ceil(delay / (noops + 1))``.
 
-        Those are the ones before it whose transitions are not complete by then. Elsewhere None where there is no limit.
+        Their transitions are not complete by then. In a simulated schedule None stands for no limit.
         """
         return -(-self.delay // (self.noops + 1))
 
     @property
     def decision_interval(self) -> int:
-        """Frames from one decision's effect to the next one's; None elsewhere: they vary."""
+        """Frames from one decision's effect to the next one's; None in schedules where they vary."""
         return self.noops + 1
 
     def frames(self, seed: int | None = None) -> Iterator[tuple[int | None, bool]]:
         """Begin an episode; yield (start of the action applied or None, is the frame read) of frames 0, 1, 2, ...
 
-        Nothing of a frame is decided before it is asked for. A seed restarts all randomness and estimates.
+        A frame is computed when it is asked for. A seed restarts all randomness and estimates.
         """
         return self.frames_from(0)
 
@@ -109,7 +109,7 @@ class PlainSchedule:
         return 0, self.delay
 
     def in_flight(self, after: int, end: int) -> int | None:
-        """Return the start of the decision, of those begun before frame `end`, that would be applied first.
+        """Return the start of the decision that would be applied first, of those begun before frame `end`.
 
         Only decisions that start later than `after` count; None if there is none. Frame `end` has not been asked for.
         """
@@ -117,14 +117,14 @@ class PlainSchedule:
         return following if following < end else None
 
     def keep_log(self) -> list[Any]:
-        """Keep every inference from now on, for `unfinished`, in a list; return the list, which stays empty here."""
+        """Log every inference from now on, for `unfinished`; return the log, which stays empty for constants."""
         return []
 
     def unfinished(self, frame: int, landed: int = -1) -> list[tuple[int, int]]:
         """Return the decisions started before `frame` whose effect is unknown when it begins.
 
         Args:
-            frame: As an episode goes on, ever later ones.
+            frame: It never decreases within an episode.
             landed: Start of the newest action that lands by `frame`; older ones do not matter.
 
         Returns:
@@ -161,8 +161,8 @@ def make_schedule(
     Args:
         delay: Age of the observation behind an action, in frames.
         noops: Frames between two actions.
-        latency: How long an inference takes: a model, or seconds; None for constants. What follows goes with it alone,
-            and is explained by `async_wrappers.schedule.simulated.SimulatedSchedule`.
+        latency: How long an inference takes: a model, or seconds; None for constants. The arguments after it need it;
+            `async_wrappers.schedule.simulated.SimulatedSchedule` explains them.
         workers: How many infer at a time; 1 if not given.
         fps: Frames per second; it must be given.
         stagger: A strategy, or its name.
@@ -171,8 +171,8 @@ def make_schedule(
         max_age: Age, in frames, beyond which an action is refused; None for no limit.
 
     Raises:
-        ValueError: An argument out of range, constants and a latency at the same time, or what needs a latency without
-            one.
+        ValueError: An argument out of range, constants and a latency at the same time, or an argument that needs a
+            latency without one.
     """
     plain = PlainSchedule(delay, noops)
     if latency is None:
@@ -194,4 +194,4 @@ def make_schedule(
     return SimulatedSchedule(latency, 1 if workers is None else workers, fps, stagger, playout, slot, max_age=max_age)
 
 
-_DEFAULTS = {"stagger": "tickets", "playout": "p99"}  # of what needs a latency; else None
+_DEFAULTS = {"stagger": "tickets", "playout": "p99"}  # of arguments that need a latency; None for the others

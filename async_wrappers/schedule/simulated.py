@@ -27,7 +27,7 @@ MOST_WORKERS = 1_000_000
 # configuration must not depend on a run's seed.
 _PLAYOUT_DRAWS = 10_000
 
-_HOPELESS = 10_000  # actions too old in a row, after which there is no use in looking for a younger one
+_HOPELESS = 10_000  # actions in a row that were too old, after which the search for a younger one is given up
 
 
 @dataclass
@@ -101,7 +101,7 @@ def worker_count(workers: Any) -> int:
     """Return a number of workers as an int from 1 to a million, or raise a ValueError.
 
     Raises:
-        ValueError: It is not a whole number, less than one, or more than anybody has.
+        ValueError: It is not a whole number, less than one, or more than a million.
     """
     return whole("workers", workers, 1, MOST_WORKERS)
 
@@ -111,7 +111,8 @@ class SimulatedSchedule:
 
     `async_wrappers.schedule.dispatch` has the rules: one frame applies one action, of those due the one with the newest
     start; an inference takes effect only if its start is later than that of every action applied before; a worker never
-    infers the same frame twice. A reset discards what is in flight; the latencies and the strategy's estimates go on.
+    infers the same frame twice. A reset discards all inferences in flight; the latencies and the strategy's estimates
+    go on.
 
     Args:
         latency: A model, or a number of seconds.
@@ -125,8 +126,8 @@ class SimulatedSchedule:
             default action; None for no limit.
 
     Raises:
-        ValueError: An argument out of range, a strategy that waits for a learner, of which there is none here, or a
-            `max_age` that the playout exceeds; in an episode, 10,000 actions in a row that were too old.
+        ValueError: An argument out of range, a strategy that waits for a learner, which a simulated schedule has none
+            of, or a `max_age` that the playout exceeds; in an episode, 10,000 actions in a row that were too old.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class SimulatedSchedule:
 
     @property
     def most_in_flight(self) -> int | None:
-        """See `PlainSchedule.most_in_flight`; effects strictly increase, so no more than an action may be old."""
+        """See `PlainSchedule.most_in_flight`; effects strictly increase, so there are at most `max_age`."""
         return self.max_age
 
     @property
@@ -187,7 +188,7 @@ class SimulatedSchedule:
 
     @property
     def counts(self) -> Counts:
-        """What happened so far."""
+        """Frames, actions and inferences so far."""
         return self._simulation.counts
 
     def keep_log(self) -> list[Inference]:
@@ -196,7 +197,7 @@ class SimulatedSchedule:
         return self._simulation.log
 
     def unfinished(self, frame: int, landed: int = -1) -> list[tuple[int, int]]:
-        """See `PlainSchedule.unfinished`; `keep_log` comes first, and what does not matter any more leaves the log.
+        """See `PlainSchedule.unfinished`; call `keep_log` before; entries that are no longer needed leave the log.
 
         The log must hold the running episode alone.
         """
@@ -250,11 +251,11 @@ class SimulatedSchedule:
 
 
 class _Draws:
-    """Latencies, one after the other, with a look at those to come; a deep copy goes on identically."""
+    """Latencies, one after the other, which can be looked at before they are taken; a deep copy goes on identically."""
 
     def __init__(self, latencies: LatencyStream) -> None:
         self._draw = latencies.draw
-        self._ahead: deque[int] = deque()  # drawn for a look, and not yet taken
+        self._ahead: deque[int] = deque()  # looked at, and not yet taken
 
     def __iter__(self) -> Self:
         return self
@@ -350,7 +351,7 @@ class _TicketSimulation(_Simulation):
     ) -> None:
         assert tickets.playout is not None
         self._tickets, self._playout = tickets, tickets.playout
-        # `following` would say the same of whole slots; without the call, a frame takes 0.9 of the time.
+        # `following` gives the same for whole slots; without the call, a frame takes 0.9 of the time.
         self._whole_slot = 0 if tickets.even else int(tickets.slot)
         super().__init__(clock, workers, latencies, max_age)
         self.begin()

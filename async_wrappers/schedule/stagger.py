@@ -53,7 +53,7 @@ _LAG = 2
 
 @dataclass(frozen=True)
 class Conditions:
-    """The workers, the frames and the latency, as far as a strategy may know them before the first episode.
+    """The workers, the frames and the latency that a strategy may know before the first episode.
 
     Attributes:
         workers: How many there are.
@@ -127,7 +127,7 @@ class Stagger:
         return None
 
     def learned(self, turns: int) -> None:
-        """Take note of the turns that learners have taken in all."""
+        """Note the turns that learners have taken in all."""
 
 
 class NoStagger(Stagger):
@@ -163,7 +163,7 @@ class Sequential(Stagger):
         return None if self._learn is None else self._granted
 
     def learned(self, turns: int) -> None:
-        """Take note of the turns that the learner has taken in all."""
+        """Note the turns that the learner has taken in all."""
         self._turns = turns
 
     def begin(self) -> None:
@@ -205,8 +205,8 @@ class Sequential(Stagger):
 # Why a nanosecond matters to offsets
 # ===================================
 #
-# Worker p of N waits p / N of the latency L. Let L be exactly d frames: the usual case of a constant latency that
-# somebody wrote down. Then every start lies on the beginning of a frame, or at a fixed place between two, in every
+# Worker p of N waits p / N of the latency L. Let L be exactly d frames: the usual case of a constant latency in a
+# configuration. Then every start lies on the beginning of a frame, or at a fixed place between two, in every
 # cycle of the episode. A start that is one nanosecond early reads the frame before, and its action is a frame older, in
 # every cycle. So rounding must not decide where a start lies. With P nanoseconds per frame, frame k begins at
 # ceil(k P):
@@ -276,7 +276,7 @@ class _Offsets(Stagger):
             self._look_for_crowding()
 
     def _add(self, latency: int, places: NDArray[np.int_]) -> None:
-        """Add so many N-ths of a latency to the offsets."""
+        """Add `places` N-ths of a latency to the offsets."""
         whole, nths = divmod(latency, self.workers)
         self._offsets += whole * places
         self._nths += nths * places
@@ -380,8 +380,8 @@ _PLACES = 1000  # of a distribution of latencies, when its mean over a function 
 #    nanoseconds, which may take up the whole margin, so L counts one nanosecond more; where L is whole frames there is
 #    no rounding, and all starts lie at a frame's beginning.
 # 3. With random latencies a ticket may be taken late. If all later tickets moved by as much, the time would be lost; if
-#    none moved, one slow inference would be followed by starts on many successive frames. So they move by what exceeds
-#    one slot: `due = max(due, frame - slot) + slot`. `python -m benchmarks.slots` prints what that gives.
+#    none moved, one slow inference would be followed by starts on many successive frames. So they move by the excess
+#    over one slot: `due = max(due, frame - slot) + slot`. `python -m benchmarks.slots` prints the results.
 #
 # `due` is a whole number of q-ths of a frame, where the slot is p / q: exact, however long the episode.
 
@@ -499,7 +499,7 @@ class Tickets(Stagger):
 
 
 def _whole_slot(slot: Any) -> int:
-    """Return a slot of whole frames, or raise a ValueError that says which slots there are."""
+    """Return a slot of whole frames, or raise a ValueError that names the possible slots."""
     try:
         return whole("slot", slot, 1)
     except ValueError:
@@ -536,7 +536,7 @@ def make_stagger(stagger: Any, playout: int | str = "p99", slot: int | str | Non
         ValueError: Anything else, a playout or slot that ``"tickets"`` cannot use, or a slot for another strategy.
     """
     if slot is not None and not (isinstance(stagger, str) and stagger == "tickets"):
-        Tickets(slot=slot)  # what is no slot at all is refused for what it is
+        Tickets(slot=slot)  # refuses a value that is no slot
         raise ValueError(f"slot={slot!r} needs stagger='tickets' or Tickets(slot={slot!r}), got stagger={stagger!r}")
     strategies = {"tickets": partial(Tickets, playout, slot), **STRATEGIES}
     made = strategies.get(stagger, stagger) if isinstance(stagger, str) else stagger

@@ -1,9 +1,9 @@
-"""Contract tests for parts of a user's own: ``pip install 'async-wrappers[testing]'`` brings what they need.
+"""Contract tests for your own parts: ``pip install 'async-wrappers[testing]'`` brings their libraries.
 
-* `async_wrappers.testing.backends.BackendContract`: what every backend of `AsyncRunner` keeps.
-* `async_wrappers.testing.batched.BatchedEnvsContract`: what many environments at once keep.
-* `async_wrappers.testing.environments.EnvironmentContract`: what an environment keeps, for delays and live play.
-* `async_wrappers.testing.staggers.StaggerContract`: what every stagger strategy keeps.
+* `async_wrappers.testing.backends.BackendContract`: the rules of every backend of `AsyncRunner`.
+* `async_wrappers.testing.batched.BatchedEnvsContract`: the rules of many environments at once.
+* `async_wrappers.testing.environments.EnvironmentContract`: the rules of an environment, for delays and live play.
+* `async_wrappers.testing.staggers.StaggerContract`: the rules of every stagger strategy.
 
 Subclass one in a test module, override the methods that make the object under test, and pytest runs it.
 """

@@ -1,6 +1,6 @@
-"""What a backend of `AsyncRunner` keeps, wherever its workers run: subclass `BackendContract` and give it `backend`.
+"""The rules of a backend of `AsyncRunner`, for workers in any place: subclass `BackendContract` and give it `backend`.
 
-The environment and the policies write down in files what they saw, as they may live in other processes.
+The environment and the policies log their inputs in files, as they may run in other processes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOTHING = [-1, -1]  # the default action
 
 
 class Witness(gym.Env[Any, Any]):
-    """Observes ``[episode, frame]``, pays ``frame % 3`` and writes down what it receives; ends after 12 frames.
+    """Observes ``[episode, frame]``, pays ``frame % 3`` and logs the actions that it receives; ends after 12 frames.
 
     Args:
         folder: Where it writes.
@@ -82,7 +82,7 @@ class Watching:
     Args:
         folder: Where it writes.
         seconds: How long an inference sleeps.
-        refused: From which frame of an episode on it answers with what is no action.
+        refused: First frame of an episode on which its answer is no action.
     """
 
     def __init__(self, folder: Path, seconds: float, refused: int = REFUSED) -> None:
@@ -91,16 +91,16 @@ class Watching:
         self._seconds, self._refused = seconds, refused
 
     def act(self, observation: Any, decision: Decision) -> Any:
-        """Return the observation, or what is no action."""
+        """Return the observation, or an answer that is no action."""
         print(json.dumps([observation.tolist(), list(decision)]), file=self._file)
         time.sleep(self._seconds)
         answer = observation.copy()
-        observation[:] = 0  # a policy may write into what it was given
+        observation[:] = 0  # a policy may write into its observation
         return answer if decision.start < self._refused else np.array([LARGEST + 1, 0])
 
 
 class PolicyError(RuntimeError):
-    """What a failing policy raises."""
+    """The exception of a failing policy."""
 
 
 class Failing:
@@ -121,7 +121,7 @@ class Call(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """One episode of the environment's life: in which run, and what was received, frame by frame.
+    """One episode of the environment's life: its run, and the actions received, frame by frame.
 
     `number` counts the episodes of its kind (training or evaluation) before it, `before` their frames.
     """
@@ -139,7 +139,7 @@ class Episode(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What the runs of one ``with`` block came to: reports by run, episodes, closings, and calls of all policies."""
+    """The results of the runs of one ``with`` block: reports by run, episodes, closings, and calls of all policies."""
 
     reports: dict[str, TimingReport]
     episodes: list[Episode]
@@ -191,7 +191,7 @@ class BackendContract:
 
     @pytest.fixture
     def played(self, tmp_path_factory: pytest.TempPathFactory) -> Played:
-        """Return what was played, once for all tests."""
+        """Return the runs, which are played once for all tests."""
         cls = type(self)
         if "_played" not in vars(cls):
             cls._played = self._play(tmp_path_factory.mktemp("contract"))
@@ -317,7 +317,7 @@ class BackendContract:
 
 
 def _held() -> dict[str, set[Any]]:
-    """Return what this process holds that a run could leave behind."""
+    """Return the resources of this process that a run could leave behind."""
     me = psutil.Process()
     return {
         "processes": {child.pid for child in me.children(recursive=True) if not _stays(child)},
@@ -328,7 +328,7 @@ def _held() -> dict[str, set[Any]]:
 
 
 def _left(before: dict[str, set[Any]], patience: float = 10.0) -> dict[str, set[Any]]:
-    """Return what there is more than before, once it has had time to go and garbage is collected."""
+    """Return the resources that are new since `before`, after some time and a collection of garbage."""
     deadline = time.monotonic() + patience
     while True:
         gc.collect()

@@ -1,4 +1,4 @@
-"""What many environments at once keep, so that a runner can learn from every row and resume bit for bit.
+"""The rules of many environments at once, so that a runner can learn from every row and resume bit for bit.
 
 Subclass `BatchedEnvsContract` and give it `make_batched`, and `make_environment` where a single environment exists.
 """
@@ -23,7 +23,7 @@ __all__ = ["BatchedEnvsContract"]
 
 @dataclass
 class Row:
-    """What was shown of one environment at one time."""
+    """The row of one environment at one time."""
 
     observation: Any
     reward: float
@@ -61,7 +61,7 @@ class BatchedEnvsContract:
         return None
 
     def paid(self, envs: BatchedEnvs) -> float | None:
-        """Return what all environments have paid since they were made; None where nobody knows."""
+        """Return the sum of all environments' rewards since they were made; None if it is not known."""
         return None
 
     @pytest.fixture
@@ -287,7 +287,7 @@ class BatchedEnvsContract:
 
 
 def _rows(envs: BatchedEnvs, shown: Shown) -> list[Row]:
-    """Return what is shown, row by row."""
+    """Return the shown rows one by one."""
     places = range(len(shown.env_ids))
     return [
         Row(
@@ -332,7 +332,7 @@ def _played_alone(env: gym.Env[Any, Any], seed: int, actions: list[Any]) -> list
 
 
 def _times(info: dict[str, Any], of_the_action: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a delayed environment says of the shown observation, and of the action before it."""
+    """Return a delayed environment's times of the shown observation, and of the action before it."""
     if "realtime" not in info:
         return {}
     times = {"start": info["realtime"]["start"]}

@@ -1,4 +1,4 @@
-"""What an environment keeps, so that delays, checkpoints and live play are exact.
+"""The rules of an environment, so that delays, checkpoints and live play are exact.
 
 Subclass `EnvironmentContract` and give it `make_environment`.
 """
@@ -52,7 +52,7 @@ class EnvironmentContract:
         return [env.action_space.sample() for _ in range(self.frames)]
 
     def play(self, env: Environment, actions: list[Any], seed: int | None = 0) -> list[tuple[Any, ...]]:
-        """Return what `reset` and each `step` gave, in copies, without what `info` says of the time."""
+        """Return copies of the results of `reset` and each `step`, without the times in `info`."""
         seen: list[tuple[Any, ...]] = [(copy.deepcopy(env.reset(seed=seed)[0]),)]
         for action in actions:
             observation, reward, terminated, truncated, _ = env.step(action)

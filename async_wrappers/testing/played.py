@@ -1,4 +1,4 @@
-"""`Played`: a latency that plays a list of whole nanoseconds, for tests that say how long each inference takes."""
+"""`Played`: a latency that plays a list of whole nanoseconds, for tests that set the duration of each inference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MS = 1_000_000  # nanoseconds
 
 
 class Played:
-    """The n-th inference takes what the n-th number says; each stream begins at the beginning, whatever the seed.
+    """The n-th inference takes the n-th number; each stream starts with the first one, for any seed.
 
     Args:
         nanoseconds: Latencies, played round and round.

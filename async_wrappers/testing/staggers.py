@@ -1,4 +1,4 @@
-"""What a simulated schedule keeps under every strategy: subclass `StaggerContract` and give it `make_stagger`."""
+"""The rules of a simulated schedule under every strategy: subclass `StaggerContract` and give it `make_stagger`."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class StaggerContract:
         assert all(before < after for (before, *_), (after, *_) in pairwise(landed))
         for start, worker, effect in landed:
             assert start <= effect
-            assert worker in shown[start][1]  # only what was read can be applied
+            assert worker in shown[start][1]  # only a frame that was read has an action
         by_start = {(inference.start, inference.worker): inference for inference in log}
         for start, worker, effect in landed:
             assert by_start[start, worker].finished <= schedule.clock.begin(effect)

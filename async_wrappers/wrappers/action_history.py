@@ -2,7 +2,7 @@
 
 * `AppliedActions`: the actions applied before the observation's frame.
 * `CommittedActions`: the actions on their way.
-* `DecisionDelay`: how old the observation behind the last applied action was, or how old it is promised to be.
+* `DecisionDelay`: the age of the observation behind the last applied action, or the playout of every action.
 
 Under delay the observation alone is not Markov: the next one depends also on the actions that land between it and the
 action being chosen (Katsikopoulos and Engelbrecht, "Markov decision processes with delays and asynchronous cost
@@ -36,7 +36,7 @@ _SLOWEST = 1_000_000_000  # frames of a delay that an observation shows
 
 
 class _Shown(gym.Wrapper[Any, Any, Any, Any]):
-    """Joins rows of numbers from `low` to `high` [rows, width] to the observation; a subclass says which numbers.
+    """Joins rows of numbers from `low` to `high` [rows, width] to the observation; a subclass chooses the numbers.
 
     A number is shown as its multiple of `one`, whose type the rows have: that of the observation where `flat`.
     """
@@ -63,7 +63,7 @@ class _Shown(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class _ActionsShown(_Shown):
-    """Joins rows that encode actions to the observation; a subclass says which actions.
+    """Joins rows that encode actions to the observation; a subclass chooses the actions.
 
     A further column, if `pending`, is one where an action is on its way that cannot be known yet.
     """
@@ -138,21 +138,21 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
     beginning of the observation's frame (it lands on that very frame, or waits in the playout buffer); one that is
     still being inferred is *pending*: its row is zero but for the last column. Rows without an action are zero.
 
-    Nothing in a row depends on what happens later than the beginning of the observation's frame. So with a latency a
-    pending row may be of an action that a newer one will overtake or that will be too old, and its place in the order
-    is not yet that of a landing; it is left out as soon as that is certain. A strategy that promises no playout shows
-    what lands on the frame, and has all other actions pending, for any may still be overtaken.
+    Rows depend only on events up to the beginning of the observation's frame. So with a latency a pending row may be of
+    an action that a newer one will overtake or that will be too old; it is left out as soon as that is certain. A
+    strategy without a playout shows the action that lands on the frame, and all others are pending, as any may still
+    be overtaken.
 
-    ``known=False`` shows pending actions too. No policy can know them while it computes the actions in question: to one
-    whose whole network is slow this is an **oracle**. It is known in two cases: where the delay comes from transport,
+    ``known=False`` shows pending actions too. No policy can know them while it computes these actions: for one whose
+    whole network is slow this is an **oracle**. It is known in two cases: where the delay comes from transport,
     between a policy that is quick and a world that is far away; and to the light part of a policy that runs when its
-    action is due (*at release*), by when all actions before it have been applied. It shows the actions that are applied
-    alone, for nobody is asked for the others: with a latency that varies the rows then tell which will be.
+    action is due (*at release*), by when all actions before it have been applied. It shows only actions that are
+    applied in the end: with a latency that varies the rows then reveal which will be.
 
     Args:
         env: A `RealtimeDelay`, or wrappers around one, with Discrete, MultiDiscrete or Box actions.
         length: How many actions are shown; later ones are left out.
-        known: False shows what a policy that takes time cannot know.
+        known: False shows actions that a policy that takes time cannot know.
         flat: As in `AppliedActions`; the dictionary's key is ``committed_actions``.
 
     Raises:
@@ -190,7 +190,7 @@ class CommittedActions(_ActionsShown, gym.utils.RecordConstructorArgs):
         if realtime["applied"]:
             effect = self._start + realtime["delay"]
             self._chosen.append((self._start, effect, realtime["finished"], row))
-        elif self._some_dropped:  # nobody knew that the episode would end first
+        elif self._some_dropped:  # it was not known that the episode would end first
             self._chosen.append((self._start, inf, realtime["finished"], row))
         self._start = realtime["start"]
         self._show()

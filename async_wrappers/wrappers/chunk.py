@@ -50,7 +50,7 @@ __all__ = [
 _LONGEST = 100_000  # entries of a chunk
 _by_start = attrgetter("start")
 
-# LeRobot's aggregate functions: what a newer chunk weighs where it meets the mean of the older ones.
+# LeRobot's aggregate functions: the weight of a newer chunk against the mean of the older ones.
 _NEWER = {"weighted_average": 0.7, "latest_only": 1.0, "average": 0.5, "conservative": 0.3}
 
 
@@ -76,7 +76,7 @@ class TemporalEnsemble:
             raise ValueError(f"first must be 'oldest' or 'newest', got {self.first!r}")
 
     def weights(self, chunks: int) -> list[float]:
-        """Return the weights of so many chunks, oldest first; their sum is 1."""
+        """Return the weights of a number of chunks, oldest first; their sum is 1."""
         falling = [math.exp(-self.m * i) for i in range(chunks)]
         total = sum(falling)
         falling = [weight / total for weight in falling]
@@ -118,7 +118,7 @@ class Chunk:
         mean: How the chunks that cover a frame are weighed, of real actions. One of LeRobot's ``"weighted_average"`` (a
             newer chunk weighs .7, the mean of the older ones .3), ``"average"`` (.5, .5) and ``"conservative"`` (.3,
             .7), or a `TemporalEnsemble`; None, or ``"latest_only"``: the newest wins. A mean is for acting alone: no
-            entry is applied as it was drawn, so its log-probability says nothing.
+            entry is applied as it was drawn, so its log-probability has no meaning.
 
     Raises:
         ValueError: `length` is not a positive number of frames, or `mean` is none of these.
@@ -137,7 +137,7 @@ class Chunk:
         """Return the line of a caller, with room for a default action, as it reads with this one and another `after`.
 
         Args:
-            line: As `async_wrappers.wrappers.default_action.written_call` returns it.
+            line: The result of `async_wrappers.wrappers.default_action.written_call`.
         """
         return f"{line.removesuffix('{})')}default_action=Chunk({self.length}, {{}}))"
 
@@ -190,12 +190,12 @@ def as_chunk(default_action: Any, needed: tuple[int, int] | None = None) -> Chun
     return default_action
 
 
-# Arguments beside the default action before there was `Chunk`, and what they are of it.
+# Arguments of earlier versions, before there was `Chunk`, and its argument in the place of each.
 _NOW_IN_CHUNK = {"chunk_length": "length", "after_chunk": "after", "chunk_mean": "mean"}
 
 
 def moved_to_chunk(owner: str) -> dict[str, tuple[Any, str]]:
-    """Return gin's parameters of before, with the value that changed nothing and what is to be bound instead."""
+    """Return gin's parameters of earlier versions, each with its default and the binding in its place."""
     line = f"bind {owner}.default_action = @Chunk(), Chunk.length in frames"
     return {name: (None, line if now == "length" else f"{line} and Chunk.{now}") for name, now in _NOW_IN_CHUNK.items()}
 
@@ -205,7 +205,7 @@ _R = TypeVar("_R")
 
 
 def names_chunk(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Let a function with the argument `default_action` refuse those of before with the line that says the same."""
+    """Let a function with the argument `default_action` refuse arguments of earlier versions, with the new line."""
 
     @functools.wraps(function)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -247,7 +247,7 @@ class Landed(NamedTuple):
 
 
 class _Pending:
-    """Stands for an action that nobody can know yet."""
+    """Stands for an action that is not known yet."""
 
     def __repr__(self) -> str:
         return "PENDING"
@@ -279,7 +279,7 @@ class Chunks:
         self._landed.clear()
 
     def add(self, start: int, effect: int, chunk: Any, known: int = 0) -> None:
-        """Take in a copy of a chunk that is newer than all others.
+        """Add a copy of a chunk that is newer than all others.
 
         Args:
             start: The frame that its decision read.
@@ -296,7 +296,7 @@ class Chunks:
         self._landed.append(Landed(start, effect, known, copy))
 
     def forget(self, frame: int) -> None:
-        """Drop the chunks that no frame from `frame` on asks for.
+        """Drop the chunks that no frame from `frame` on needs.
 
         The newest that has landed stays, even if it has ended: no older decision lands any more.
         """
@@ -323,14 +323,14 @@ class Chunks:
     ) -> list[Any]:
         """Return the actions of `length` frames as far as they are known when `frame` begins.
 
-        That is the frozen prefix of real-time chunking (Black, Galliker, Levine, arXiv 2506.07339): what will be
-        applied until a decision that starts now lands.
+        That is the frozen prefix of real-time chunking (Black, Galliker, Levine, arXiv 2506.07339): the actions
+        until a decision that starts now lands.
 
         Args:
             frame: The first of the frames.
             length: How many frames.
-            unfinished: What `async_wrappers.schedule.plain.PlainSchedule.unfinished` returns.
-            coming: Chunks that will land for certain, if `add` was not told of them.
+            unfinished: The result of `async_wrappers.schedule.plain.PlainSchedule.unfinished`.
+            coming: Chunks that will land for certain and that `add` has not received.
 
         Returns:
             For each frame a copy of the action; None where no chunk gives one, so that `Chunk.after` acts;
@@ -377,7 +377,7 @@ class ChunkBatch:
         self._landed.clear()
 
     def add(self, step: int, start: int, chunks: Any) -> None:
-        """Take in a copy of a step's chunks, whose entries 0 are for frame `start`.
+        """Add a copy of a step's chunks, whose entries 0 are for frame `start`.
 
         Raises:
             ValueError: They have another shape than the policy's action space.

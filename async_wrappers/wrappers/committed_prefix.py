@@ -1,15 +1,15 @@
-"""The committed prefix: a policy that gives chunks is told what will be applied until its own chunk lands.
+"""The committed prefix: a policy of chunks sees the actions that will be applied until its own chunk lands.
 
 At ``s_j`` the running chunk goes on until ``e_j``: the environment will receive its actions on frames
-``s_j .. e_j - 1`` whatever decision j comes to. Told of them, a policy can foresee where its own first action will
-land, and go on smoothly from there. Real-time chunking freezes them as a prefix (Black, Galliker, Levine, "Real-Time
+``s_j .. e_j - 1`` for any chunk_j. A policy that sees them can foresee where its own first action will land, and go on
+smoothly from there. Real-time chunking freezes them as a prefix (Black, Galliker, Levine, "Real-Time
 Execution of Action Chunking Flow Policies", arXiv 2506.07339); without chunks `CommittedActions` shows the same.
 
-Nothing is shown that depends on an inference which goes on at ``s_j``. Where one of those, newer than all that is
-known, may have landed by a frame, that frame's action is *pending*.
+No row depends on an inference that is running at ``s_j``. If one of these, newer than all known ones, may have landed
+by a frame, that frame's action is *pending*.
 
 * `CommittedPrefix`, `VectorCommittedPrefix`: around a `RealtimeDelay` or a `VectorRealtimeDelay`.
-* `PrefixRows`: what both show, and the runner with ``committed_prefix=``.
+* `PrefixRows`: the rows of both, and of the runner with ``committed_prefix=``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class PrefixRows:
 
         Args:
             observation: Of the environment.
-            actions: What `async_wrappers.wrappers.chunk.Chunks.committed` returns.
+            actions: The result of `async_wrappers.wrappers.chunk.Chunks.committed`.
         """
         rows = self.rows(actions)
         return np.concatenate([observation, rows.ravel()]) if self._flat else {"observation": observation, KEY: rows}
@@ -94,7 +94,7 @@ def prefix_length(name: str, length: Any, playout: int | None) -> int:
     """Return how many frames are shown: `length`, or as many as it takes until an action lands.
 
     Raises:
-        ValueError: `length` is not a positive number of frames, or is missing where the playout does not say it.
+        ValueError: `length` is not a positive number of frames, or is missing where there is no playout.
     """
     if length is None and not playout:
         raise ValueError(
@@ -106,7 +106,7 @@ def prefix_length(name: str, length: Any, playout: int | None) -> int:
 class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructorArgs):
     """Adds the actions of the frames from the observation's on that are committed when it is read.
 
-    Put it *outside* a delay with chunks. Row i is of frame ``s + i``; see `PrefixRows` for what is shown.
+    Put it *outside* a delay with chunks. Row i is of frame ``s + i``; see `PrefixRows` for the rows.
 
     Example:
         >>> import gymnasium as gym
@@ -151,7 +151,7 @@ class CommittedPrefix(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstruct
         return self._told(observation, info), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Run one decision and show what is committed when the next one starts."""
+        """Run one decision and show the actions that are committed when the next one starts."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self._told(observation, info), reward, terminated, truncated, info
 

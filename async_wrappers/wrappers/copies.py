@@ -1,4 +1,4 @@
-"""What an environment shows, to be kept: copies of it, and single sub-environments of a vector's batches.
+"""Copies of an environment's observations and infos, and the parts of single sub-environments in a vector's batches.
 
 An environment may reuse its arrays, or write into them, on the next frame.
 
@@ -11,18 +11,23 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-__all__ = ["Info", "VectorEnv", "batch", "own_copy", "own_info", "put", "row", "rows", "with_row"]
+__all__ = ["Info", "VectorEnv", "VectorWrapper", "batch", "own_copy", "own_info", "put", "row", "rows", "with_row"]
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Info = dict[str, Any]
+if TYPE_CHECKING:
+    VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
+else:
+    # It has no parameters in Gymnasium 1.3.
+    VectorWrapper = gym.vector.VectorWrapper
 
-# Types whose values nobody can change: they need no copy, and the check costs less than `deepcopy`'s own.
+# Types whose values cannot change: they need no copy, and the check costs less than `deepcopy`'s own.
 _UNCHANGEABLE = frozenset({int, float, bool, str, bytes, type(None), np.bool_, np.int64, np.float32, np.float64})
 
 

@@ -27,7 +27,7 @@ NAMES = ("noop", "repeat", "random")
 
 _MEANINGS = ("NOOP", "IDLE")  # of an action that does nothing; IDLE is highway-env's
 
-# Gymnasium's environments whose documentation says of a discrete action that it does nothing, by class: (the action,
+# Gymnasium's environments with a discrete action that does nothing by their documentation, by class: (the action,
 # how many there are). A subclass may give its actions another meaning.
 DOCUMENTED_NOOPS = {
     "gymnasium.envs.box2d.car_racing.CarRacing": (0, 5),  # "do nothing"
@@ -74,7 +74,7 @@ class DefaultAction:
     """The environment's reflex: looked up once per default frame. This one is a function of the user's."""
 
     def __init__(self, given: Any) -> None:
-        """Take what the default action is made of: a function here, an action or a space in subclasses."""
+        """Take the source of the default action: a function here, an action or a space in subclasses."""
         self._given = given
         self._takes_missed = callable(given) and _takes_missed(given)
 
@@ -82,7 +82,7 @@ class DefaultAction:
         """Begin an episode; a seed restarts the generator, if there is one."""
 
     def rule(self) -> Rule | None:
-        """Return what the action follows from, where it needs neither the observation nor a draw; else None."""
+        """Return the action's rule if it needs neither the observation nor a draw; else None."""
         return None
 
     def __call__(self, observation: Any, last_action: Any, missed: int = 1) -> Any:
@@ -209,12 +209,12 @@ def make_default_action(
 
 
 def find_noop(env: gym.Env[Any, Any]) -> Any | None:
-    """Return the environment's no-op action, or None where nothing says that it has one.
+    """Return the environment's no-op action, or None if none is known.
 
     Asked in this order: an attribute ``noop_action`` of the environment or of one of its wrappers; in a Discrete space
-    ``get_action_meanings`` (``"NOOP"`` or ``"IDLE"``), highway-env's ``action_type`` (``"IDLE"``) and what Gymnasium's
-    documentation says of LunarLander, CarRacing, Acrobot and MountainCar; zeros where a Box or MultiBinary holds them.
-    A wrapper that gives the environment another action space gives its actions another meaning: what lies within it is
+    ``get_action_meanings`` (``"NOOP"`` or ``"IDLE"``), highway-env's ``action_type`` (``"IDLE"``) and Gymnasium's
+    documentation of LunarLander, CarRacing, Acrobot and MountainCar; zeros where a Box or MultiBinary holds them.
+    A wrapper that gives the environment another action space gives its actions another meaning: layers within it are
     not asked.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`RealtimeDelay`: what inference latency does to an agent, simulated on any Gymnasium environment."""
+"""`RealtimeDelay`: the effect of inference latency on an agent, simulated on any Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["RealtimeDelay"]
 
 
-_DEFAULTS = {"delay": 0, "noops": 0, "stagger": "tickets", "playout": "p99"}  # of what makes a schedule; else None
+_DEFAULTS = {"delay": 0, "noops": 0, "stagger": "tickets", "playout": "p99"}  # of a schedule; else None
 
 # The beginning of a frame as the environment showed it: (frame, observation, info). A plain tuple, for speed.
 _Sight = tuple[int, Any, dict[str, Any]]
@@ -38,12 +38,12 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     ``e_j = s_j + delay``; decisions start every ``noops + 1`` frames; every other frame receives the default action.
     Frames before the first action lands run inside the first ``step``. `async_wrappers.schedule.plain` has the rules.
 
-    * The reward of a step is the sum over its frames: an episode's sum is what the environment paid.
+    * The reward of a step is the sum over its frames: an episode's sum is that of the environment.
     * Nothing is stepped after ``terminated`` or ``truncated``. At the end of an episode of T frames the observation
       is the one that the next decision would have read, ``o_min(s_{j+1}, T)``: still a delayed one. A truncated
       transition bootstraps on it.
-    * ``info`` and ``render()`` are of the *newest* frame: they show what a policy that takes time cannot know yet, so
-      a policy that reads ``info`` cheats. The info that came with the delayed observation is
+    * ``info`` and ``render()`` are of the *newest* frame: a policy that takes time cannot know them yet, so one
+      that reads ``info`` cheats. The info that came with the delayed observation is
       ``info["realtime"]["observation_info"]``.
     * Observations are copied, deeply, when the environment shows them: it may reuse its arrays.
     * A ``copy.deepcopy`` of the wrapper, where the environment can be copied, goes on from the same frame by itself,
@@ -71,9 +71,9 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
     which is where they were applied. The log-probability of a step is the sum of its executed entries'.
     ``default_frames`` then counts the frames on which `Chunk.after` acted.
 
-    With `report_effect` it also holds, after a step, what the environment showed on the frame on which the action
-    landed: ``effect_observation``, and its info as ``effect_info``; both None where ``applied`` is False. The policy
-    could not know this when it chose the action, so it is for a teacher, not for a policy.
+    With `report_effect` it also holds, after a step, ``effect_observation`` and ``effect_info``: observation and info
+    of the frame on which the action landed; both None where ``applied`` is False. The policy could not know them when
+    it chose the action, so they are for a teacher, not for a policy.
 
     Example:
         >>> import gymnasium as gym
@@ -108,8 +108,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
             evenly at the rate that the workers sustain.
         max_age: With a latency: frames; an action whose observation is older on the frame on which it would be applied
             is refused (``counts.too_old``), and the frame receives the default action. None for no limit.
-        schedule: A `PlainSchedule` or a `SimulatedSchedule`, in the place of `delay`, `noops`, `latency` and what goes
-            with it. The wrapper plays a copy of its own.
+        schedule: A `PlainSchedule` or a `SimulatedSchedule`, in the place of `delay`, `noops`, `latency` and the
+            arguments that need a latency. The wrapper plays its own copy.
         report_effect: Report the observation on which each action landed; otherwise it is not even copied.
 
     Attributes:
@@ -118,8 +118,8 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
 
     Raises:
         ValueError: Negative or fractional frames, an unknown default action, ``"noop"`` where the environment has
-            none, constants and a latency at the same time, what needs a latency without one, a chunk that is shorter
-            than delay + interval, or chunks of actions of which there are none.
+            none, constants and a latency at the same time, an argument that needs a latency without one, a chunk that
+            is shorter than delay + interval, or chunks of actions of which there are none.
     """
 
     moved: ClassVar[Mapping[str, tuple[Any, str]]] = moved_to_chunk("RealtimeDelay")
@@ -157,7 +157,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         )
         gym.Wrapper.__init__(self, env)
         self.report_effect = report_effect
-        self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper tells what is committed
+        self._log: list[Any] | None = None  # of the episode's inferences, where a wrapper shows committed actions
         timing["max_age"] = max_age
         asked = {name: value for name, value in timing.items() if not _is(value, _DEFAULTS.get(name))}
         if schedule is None:
@@ -255,7 +255,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
                 self._last_action = action if type(action) is int else own_copy(action)
                 self._step_frame(action)
             else:
-                self._chunks.forget(start)  # a decision that starts later is told of the frames from its start on
+                self._chunks.forget(start)  # a decision that starts later sees the frames from its start on
                 self._chunks.add(start, effect, action, finished if self._schedule.keeps_playout else effect)
                 self._step_default()
             while self._due is None and not self._over:
@@ -310,7 +310,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         return self._schedule.counts
 
     def keep_committed(self) -> None:
-        """Keep from the next reset on what `committed` needs."""
+        """Keep the log that `committed` needs, from the next reset on."""
         self._log = self._schedule.keep_log()
 
     def committed(self, frame: int, length: int) -> list[Any]:
@@ -322,7 +322,7 @@ class RealtimeDelay(gym.Wrapper[Any, Any, Any, Any], gym.utils.RecordConstructor
         return self._chunks.committed(frame, length, self._schedule.unfinished(frame, self._chunks.newest(frame)))
 
     def going_on(self, frame: int, landed: int) -> list[int]:
-        """Return the starts of decisions before `frame` of which nobody knows when it begins whether they will land.
+        """Return the starts of decisions before `frame` whose landing is uncertain when it begins.
 
         After `keep_committed`. Those that would be too old on the first frame on which they can land are left out.
 

@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.error import ResetNeeded
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 from numpy.typing import NDArray
 
 from async_wrappers.checks import whole_frames
 from async_wrappers.wrappers.chunk import ChunkBatch, as_chunk, moved_to_chunk, names_chunk
-from async_wrappers.wrappers.copies import Info, VectorEnv, batch, own_copy, own_info, put, row, rows, with_row
-from async_wrappers.wrappers.default_action import DefaultAction, make_default_action, written_call
+from async_wrappers.wrappers.copies import (
+    Info,
+    VectorEnv,
+    VectorWrapper,
+    batch,
+    own_copy,
+    own_info,
+    put,
+    row,
+    rows,
+    with_row,
+)
+from async_wrappers.wrappers.default_action import written_call
+from async_wrappers.wrappers.lockstep import (
+    Finals,
+    Frame,
+    Lockstep,
+    Report,
+    Sight,
+    autoreset_mode,
+    default_actions_of,
+    elements_of,
+    seeds_of,
+)
 
-__all__ = ["VectorRealtimeDelay", "autoreset_mode"]
+__all__ = ["VectorRealtimeDelay"]
 
 NEVER = 2**62  # a frame
 NO_STEP = -9
@@ -29,61 +51,7 @@ NO_STEP = -9
 _NONE, _ONE, _TWO = np.array(0), np.array(1), np.array(2)
 
 
-class _Sight(NamedTuple):
-    """The observations and infos of a boundary."""
-
-    boundary: int
-    observations: Any
-    info: Info
-
-
-class _Finals(NamedTuple):
-    """The ends of episodes on one frame, as the step in which they ended reports them."""
-
-    which: NDArray[np.int64]  # sub-environments
-    observations: Any  # of each, o_min(s_{j+1}, T): a batch of arrays, or a list
-    frames: NDArray[np.int64]  # T
-    starts: NDArray[np.int64]  # min(s_{j+1}, T)
-    infos: list[tuple[Info, Info]] | None  # with the observation, and the episode's last; None where all are empty
-
-
-class _Report:
-    """The values that a step returns, for each sub-environment."""
-
-    __slots__ = (
-        "applied",
-        "default_frames",
-        "executed",
-        "finals",
-        "interval",
-        "rewards",
-        "terminated",
-        "truncated",
-        "unreported_episodes",
-        "unreported_reward",
-    )
-
-    def __init__(self, num_envs: int) -> None:
-        self.applied = np.zeros(num_envs, bool)
-        self.rewards = np.zeros(num_envs)
-        self.terminated = np.zeros(num_envs, bool)
-        self.truncated = np.zeros(num_envs, bool)
-        self.interval = np.zeros(num_envs, np.int64)
-        self.default_frames = np.zeros(num_envs, np.int64)
-        self.unreported_episodes = np.zeros(num_envs, np.int64)
-        self.unreported_reward = np.zeros(num_envs)
-        self.finals: list[_Finals] = []
-        self.executed: NDArray[np.bool_] | None = None  # of chunks
-
-
-if TYPE_CHECKING:
-    _VectorWrapper = gym.vector.VectorWrapper[Any, Any, Any, Any, Any]
-else:
-    # It has no parameters in Gymnasium 1.3.
-    _VectorWrapper = gym.vector.VectorWrapper
-
-
-class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
+class VectorRealtimeDelay(VectorWrapper, gym.utils.RecordConstructorArgs):
     """Makes the sub-environments of a vector environment go on, in lockstep, while the policy thinks.
 
     For environments that exist only as a vector (``ale_py.AtariVectorEnv``), or that are batched already. Where there
@@ -109,7 +77,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
       it ends, with its rewards, ``o_min(s_1, T)`` and ``applied`` False.
     * A step can report one end per sub-environment. If a second episode begins and ends in the same step (with
       ``NEXT_STEP``, also in the step after it), it is counted in ``unreported_episodes``, and its reward in
-      ``unreported_reward``. Returned, unreported and carried rewards sum up to what the environment paid.
+      ``unreported_reward``. Returned, unreported and carried rewards sum up to those of the environment.
     * The frame on which a ``NEXT_STEP`` environment resets belongs to no episode.
 
     ``metadata["autoreset_mode"]`` of this wrapper, by that of the wrapped environment. ``NEXT_STEP`` is kept where an
@@ -124,15 +92,15 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     ================= ======================= ========================= ================
 
     In ``NEXT_STEP`` the final observation is the returned one. In ``SAME_STEP`` it is in ``info["final_obs"]``, and
-    ``info["final_info"]`` holds the episode's last info with a ``"realtime"`` of its own. What is ``DISABLED`` inside
-    is reset at once when it ends. Without delay and noops nothing is changed, and ``info`` only added to.
+    ``info["final_info"]`` holds the episode's last info with a ``"realtime"`` of its own. Ended sub-environments
+    of a ``DISABLED`` vector are reset at once. Without delay and noops nothing is changed, and ``info`` only added to.
 
     One exception to "the first boundary": where the wrapper is ``NEXT_STEP``, the next decision is at least two
     steps after the one that reports an end, as the one in between is the reset's. Only a first episode that is over
     within its first ``noops`` frames can make this later.
 
-    ``info`` and ``render()`` are of the newest frame (in ``NEXT_STEP``, where an episode ended, of its last): they
-    show what a policy that takes time cannot know yet. Observations are copied.
+    ``info`` and ``render()`` are of the newest frame (in ``NEXT_STEP``, where an episode ended, of its last): a
+    policy that takes time cannot know them yet. Observations are copied.
 
     ``info["realtime"]`` after a step holds arrays over the sub-environments:
 
@@ -143,7 +111,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
     ``interval``            frames from this action's effect to the next one's, or to the end of the episode; else 0
     ``default_frames``      frames credited to this step on which the sub-environment received the default action
     ``frame``               frames stepped so far in the episode
-    ``start``               frame of the returned observation in its episode, -1 where nobody decides on it
+    ``start``               frame of the returned observation in its episode, -1 if no decision reads it
     ``observation_info``    the environment's info at the frame of the returned observation, a dictionary like `info`
     ``carried_reward``      reward of the running episode that no step has returned yet
     ``unreported_episodes`` episodes that ended in this step without being reported
@@ -214,7 +182,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             self._mode = AutoresetMode.SAME_STEP
         self.metadata = {**env.metadata, "autoreset_mode": self._mode}
         self._steps_without_report = int(self._mode is AutoresetMode.NEXT_STEP)  # after one that reports an end
-        self._lockstep = _Lockstep(env, inner, resets=self._delayed)
+        self._lockstep = Lockstep(env, inner, resets=self._delayed)
         given: Info = {name: frames for name, frames in (("delay", delay), ("noops", noops)) if frames}
         self.chunk = chunk = as_chunk(default_action, (self._delay, self._interval))
         self._chunks = None if chunk is None else ChunkBatch(chunk, env.single_action_space, env.num_envs)
@@ -224,17 +192,17 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             self.action_space = batch_space(self.single_action_space, env.num_envs)
             self._entries = np.arange(chunk.length)
             line, name, default_action = chunk.call(line), "after", chunk.after
-        self._default_actions = _default_actions(default_action, env, line, name) if self._delayed else []
+        self._default_actions = default_actions_of(default_action, env, line, name) if self._delayed else []
         self._sees_observations = callable(default_action)
         self._ignored_action = create_zero_array(env.single_action_space)  # on the frame of a reset
         self._delays = np.full(env.num_envs, self._delay)
         self._standing = self._stand_by() if self._delayed else None
         self._goes_at_once = self._interval == 1 and self._standing is not None and self._chunks is None
         n = env.num_envs
-        # What a step shows in which all actions are applied and no episode ends; a copy of each table is two operations
+        # Report of a step in which all actions are applied and no episode ends; a copy of each table is two operations
         # in the place of ten: delay, interval, default_frames, unreported_episodes; carried_reward, unreported_reward;
         # applied, deciding, terminated, truncated.
-        shown = min(self._delay, np.iinfo(np.int64).max)  # where it is more, nothing lands and nothing is shown
+        shown = min(self._delay, np.iinfo(np.int64).max)  # a longer delay applies and reports nothing
         self._usual_frames = np.array([[shown] * n, [1] * n, [0] * n, [0] * n], np.int64)
         self._usual_rewards = np.zeros((2, n))
         self._usual_flags = np.array([[True] * n, [True] * n, [False] * n, [False] * n])
@@ -248,7 +216,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         A seed also restarts the generators of ``default_action="random"``; without one they go on.
 
         Args:
-            seed: What the wrapped environment takes: a number, or one for each sub-environment.
+            seed: The wrapped environment's: a number, or one for each sub-environment.
             options: Passed on; ``"reset_mask"`` chooses sub-environments to reset, the others go on.
 
         Raises:
@@ -264,12 +232,12 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         if chosen is None:
             chosen = np.ones(self.num_envs, bool)
             self._forget()
-        for default_action, its_seed in zip(self._default_actions, _seeds(seed, chosen), strict=False):
+        for default_action, its_seed in zip(self._default_actions, seeds_of(seed, chosen), strict=False):
             default_action.reset(its_seed)
         which = np.flatnonzero(chosen)
         self._reported_in[which] = NO_STEP
         self._begin_episodes(which, self._frame)
-        self._newest = _Frame(observations, np.zeros(self.num_envs), info)
+        self._newest = Frame(observations, np.zeros(self.num_envs), info)
         self._see_again(observations, info, chosen)
         self._running = True
         _, observations, observation_info = self._seen[0]
@@ -292,7 +260,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._running = False  # an exception in the environment ends all episodes
         if self._goes_at_once and self._all_applied_from <= self._step and self._all_running_from <= self._frame:
             return self._step_at_once(actions)
-        report = self._report = _Report(self.num_envs)
+        report = self._report = Report(self.num_envs)
         self._effect = self._step * self._interval + self._delay
         # Only the first step has frames before its effect: every later one begins where the step before ended.
         while self._frame < self._effect:
@@ -323,7 +291,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             np.copyto(self._defaults, given)
         newest = self._lockstep.step(actions)
         if newest.over is not None:
-            self._report, self._effect = _Report(self.num_envs), self._frame
+            self._report, self._effect = Report(self.num_envs), self._frame
             self._report.applied[:] = True
             self._take(newest, None)
             self._close()
@@ -367,7 +335,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         self._frame: int = 0
         self._now = np.array(0)  # NumPy is twice as fast with an array as with an int
         self._step: int = 0  # the boundary whose observations the agent has
-        self._seen: deque[_Sight] = deque()  # from that boundary on
+        self._seen: deque[Sight] = deque()  # from that boundary on
         self._begin: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of the running episode
         self._first: NDArray[np.int64] = np.zeros(n, np.int64)  # its first boundary
         self._since: NDArray[np.int64] = np.zeros(n, np.int64)  # first frame of it whose reward no step has returned
@@ -410,8 +378,8 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             actions = sends(actions, waiting)
         self._take(self._lockstep.step(actions), waiting)
 
-    def _take(self, newest: _Frame, waiting: NDArray[np.bool_] | None) -> None:
-        """Take what a frame came to; `waiting` are those whose next episode has not begun."""
+    def _take(self, newest: Frame, waiting: NDArray[np.bool_] | None) -> None:
+        """Take a frame's results; `waiting` are the sub-environments whose next episode has not begun."""
         self._newest = newest
         self._carried += newest.rewards
         if waiting is not None:
@@ -500,7 +468,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         """Keep this frame, on which decisions start."""
         info = own_info(info) if info else {}
         self._infos = self._infos or bool(info)
-        self._seen.append(_Sight(self._frame // self._interval, own_copy(observations), info))
+        self._seen.append(Sight(self._frame // self._interval, own_copy(observations), info))
 
     def _see_again(self, observations: Any, info: Info, chosen: NDArray[np.bool_]) -> None:
         """Look at this frame once more: some sub-environments have been reset on it, and `info` is of those."""
@@ -513,7 +481,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             info = seen_info
         self._see(observations, info)
 
-    def _end(self, frame: _Frame) -> None:
+    def _end(self, frame: Frame) -> None:
         """Report the ends of a frame where the step has not reported one yet, and wait for the next episodes."""
         over, report = frame.over, self._report
         assert over is not None
@@ -534,7 +502,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         resets = self._mode is not AutoresetMode.DISABLED
         self._begin_episodes(over, self._frame + self._lockstep.autoreset_frames if resets else NEVER)
 
-    def _finals(self, frame: _Frame, which: NDArray[np.int64]) -> _Finals:
+    def _finals(self, frame: Frame, which: NDArray[np.int64]) -> Finals:
         """Return the sights of the next decisions: at their boundary, or at the end if the episode ended before it."""
         begin = self._begin[which]
         step = np.array(self._step)
@@ -549,20 +517,20 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             for i, age in zip(which.tolist(), ages, strict=True):
                 last = own_info(row(frame.of_the_end, i, self.num_envs))
                 infos.append((own_info(row(self._seen[age].info, i, self.num_envs)) if age else last, last))
-        return _Finals(which, observations, frames, np.minimum(starts, frames), infos)
+        return Finals(which, observations, frames, np.minimum(starts, frames), infos)
 
-    def _sights(self, frame: _Frame, which: NDArray[np.int64], ages: list[int]) -> Any:
-        """Return copies of the observations of some sub-environments, each at its age; see `_elements`."""
+    def _sights(self, frame: Frame, which: NDArray[np.int64], ages: list[int]) -> Any:
+        """Return copies of the observations of some sub-environments, each at its age; see `elements_of`."""
         of_each = set(ages)
         if len(of_each) == 1:
             (age,) = of_each
             if age:
-                return _elements(self.observation_space, self._seen[age].observations, which)
+                return elements_of(self.observation_space, self._seen[age].observations, which)
             return self._lockstep.last_observations(frame, which)
         observations = self._lockstep.last_observations(frame, which)
         for age in of_each - {0}:
             places = np.flatnonzero(np.equal(ages, age))
-            some = _elements(self.observation_space, self._seen[age].observations, which[places])
+            some = elements_of(self.observation_space, self._seen[age].observations, which[places])
             if type(observations) is np.ndarray:
                 observations[places] = some
             else:
@@ -598,7 +566,7 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
         np.copyto(self._since, self._now, where=going_on)
 
     def _timing(self, observation_info: Info) -> Info:
-        """Return what goes with the returned observations."""
+        """Return the entries of ``info["realtime"]`` for the returned observations."""
         deciding = self._first <= np.array(self._step)
         frame, start = self._now - self._begin, np.array(self._step * self._interval) - self._begin
         if self._all_running_from > self._frame:
@@ -664,163 +632,3 @@ class VectorRealtimeDelay(_VectorWrapper, gym.utils.RecordConstructorArgs):
             given = info["final_obs"]
             some = given[self._report.finals[0].which[0]]
             info["final_obs"] = np.stack([np.zeros_like(some) if final is None else final for final in given])
-
-
-def _seeds(seed: Any, chosen: NDArray[np.bool_]) -> list[int | None]:
-    """Return the seed of each sub-environment; an array may hold those of the chosen ones alone."""
-    if seed is None or isinstance(seed, (int, np.integer)):
-        return [None if seed is None or not its else int(seed) + i for i, its in enumerate(chosen)]
-    given = iter(seed if len(seed) != len(chosen) else [one for one, its in zip(seed, chosen, strict=True) if its])
-    seeds = [next(given) if its else None for its in chosen]
-    return [None if one is None else int(one) for one in seeds]
-
-
-class _SubEnvironment(gym.Env[Any, Any]):
-    """What a default action asks of a sub-environment that exists only within its vector.
-
-    Args:
-        env: The vector.
-        meanings: Of the actions; None where a wrapper has changed what they mean.
-    """
-
-    def __init__(self, env: VectorEnv, meanings: list[str] | None) -> None:
-        self.action_space = env.single_action_space
-        self.spec = env.spec
-        self._vector = env
-        self._meanings = meanings or []
-        self.noop_action = getattr(env.unwrapped, "noop_action", None) if meanings is not None else None
-
-    def get_action_meanings(self) -> list[str]:
-        return self._meanings
-
-    @property
-    def unwrapped(self) -> Any:
-        return self._vector.unwrapped
-
-
-_NEED_MEANINGS = ("noop", "repeat")
-
-
-def _default_actions(default_action: Any, env: VectorEnv, line: str, name: str) -> list[DefaultAction]:
-    """Return the default action of each sub-environment; `line` and `name` are the caller's, for a message."""
-    base: Any = env.unwrapped
-    n = env.num_envs
-
-    def made(sub_environments: Iterable[Any]) -> list[DefaultAction]:
-        return [make_default_action(default_action, each, line, name) for each in sub_environments]
-
-    # A wrapper with another action space gives the actions another meaning: the base's no-op may be none of them.
-    if env.single_action_space is not base.single_action_space:
-        return made([_SubEnvironment(env, None)] * n)
-    if isinstance(base, SyncVectorEnv):
-        return made(base.envs)
-    if isinstance(base, AsyncVectorEnv) and isinstance(default_action, str) and default_action in _NEED_MEANINGS:
-        # The sub-environments are in other processes. AsyncVectorEnv makes one here too, to learn its spaces.
-        single = base.env_fns[0]()
-        try:
-            return made([single] * n)
-        finally:
-            single.close()
-    meanings = [action.name for action in base.ale.get_action_set()] if hasattr(base, "ale") else []
-    return made([_SubEnvironment(env, meanings)] * n)
-
-
-# One frame of a vector of any autoreset mode
-# ===========================================
-#
-# Gymnasium's three modes differ in what `step` returns when an episode ends: its last observation (NEXT_STEP, whose
-# next step resets; DISABLED, where the caller resets), or the next episode's first one (SAME_STEP, the last one then
-# being in info["final_obs"]). `_Lockstep` reports ends in one form.
-
-
-class _Frame(NamedTuple):
-    """The result of a frame. Rows of sub-environments that begin a new episode hold its first observation."""
-
-    observations: Any
-    rewards: Any
-    info: Info
-    over: NDArray[np.int64] | None = None  # whose episode has ended
-    terminated: Any = None
-    truncated: Any = None
-    at_the_end: Any = None  # the last observations, as the environment gave them
-    of_the_end: Info = {}  # the last infos
-
-
-class _Lockstep:
-    """Steps all sub-environments by one frame.
-
-    Args:
-        env: The vector environment.
-        mode: Its autoreset mode.
-        resets: In ``DISABLED`` mode, reset what has ended, at once.
-    """
-
-    def __init__(self, env: VectorEnv, mode: AutoresetMode, resets: bool) -> None:
-        """See the class."""
-        self._env = env
-        self._mode = mode
-        self._resets = resets and mode is AutoresetMode.DISABLED
-        self.autoreset_frames = int(mode is AutoresetMode.NEXT_STEP)  # between an end and the next episode
-        self.batches_finals = False  # final observations came as one array, as AtariVectorEnv's do
-
-    def step(self, actions: Any) -> _Frame:
-        """Run one frame."""
-        observations, rewards, terminated, truncated, info = self._env.step(actions)
-        over = np.logical_or(terminated, truncated)
-        if not np.count_nonzero(over):
-            return _Frame(observations, rewards, info)
-        of_the_end, at_the_end = info, observations
-        if self._mode is AutoresetMode.SAME_STEP:
-            if "final_obs" not in info:
-                raise ValueError(
-                    f"env must give info['final_obs'] at an end, as it resets in the same step: {self._env}"
-                )
-            at_the_end, of_the_end = info["final_obs"], info.get("final_info", {})
-            self.batches_finals = isinstance(at_the_end, np.ndarray) and not at_the_end.dtype.hasobject
-        if info:
-            info = {key: value for key, value in info.items() if key not in _FINALS}
-        (which,) = over.nonzero()
-        if self._resets:
-            # What it showed at the end may be gone once it is reset.
-            at_the_end, of_the_end = own_copy(at_the_end), own_info(of_the_end)
-            observations, reset_info = self._env.reset(options={"reset_mask": over})
-            info = own_info(info)
-            for i in which.tolist():
-                put(self._env, info, i, row(reset_info, i, self._env.num_envs))
-
-        return _Frame(observations, rewards, info, which, terminated, truncated, at_the_end, of_the_end)
-
-    def last_observations(self, frame: _Frame, which: NDArray[np.int64]) -> Any:
-        """Return copies of last observations, see `_elements`."""
-        given = frame.at_the_end
-        if self._mode is AutoresetMode.SAME_STEP and not self.batches_finals:
-            # Those of a Dict space are a dictionary of arrays there, like an info.
-            return [own_copy(row({"last": given}, i, self._env.num_envs)["last"]) for i in which.tolist()]
-        return _elements(self._env.observation_space, given, which)
-
-
-def _elements(space: gym.Space[Any], batched: Any, which: NDArray[np.int64]) -> Any:
-    """Return copies of some elements of a batch: a batch, where it is an array, or a list."""
-    if type(batched) is np.ndarray and not batched.dtype.hasobject:
-        return batched[which]
-    elements = rows(space, batched)
-    return [own_copy(elements[i]) for i in which.tolist()]
-
-
-_FINALS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
-
-
-def autoreset_mode(env: VectorEnv) -> AutoresetMode:
-    """Return the autoreset mode of `env`.
-
-    Raises:
-        ValueError: Its metadata has no autoreset mode.
-    """
-    mode = env.metadata.get("autoreset_mode")
-    # AtariVectorEnv writes its mode into a dictionary that all AtariVectorEnvs share: the last one made wins. Its
-    # attribute is its own.
-    if env.metadata is env.unwrapped.metadata:
-        mode = getattr(env.unwrapped, "autoreset_mode", mode)
-    if not isinstance(mode, AutoresetMode):
-        raise ValueError(f"env must have its AutoresetMode in metadata['autoreset_mode'], got {mode!r} from {env}")
-    return mode

@@ -51,7 +51,7 @@ def gin_parameters() -> str:
         parts.append(f"## {title}")
         for name, thing in sorted(((_gin_name(thing), thing) for thing in things), key=lambda pair: pair[0].lower()):
             parts += [f"### {name}", _purpose(thing)]
-            if rows := _rows(thing):
+            if rows := parameter_rows(thing):
                 parts.append("\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
 
@@ -86,7 +86,8 @@ def _purpose(thing: object) -> str:
     return _markdown((inspect.getdoc(thing) or "").split("\n\n")[0])
 
 
-def _rows(thing: object) -> list[str]:
+def parameter_rows(thing: object) -> list[str]:
+    """Return the rows of the table of a class's or function's parameters."""
     documented = _arguments(inspect.getdoc(thing) or "")
     rows = []
     for name, parameter in inspect.signature(inspect.unwrap(thing)).parameters.items():  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import pytest
 from async_wrappers import AsyncRunner
 from async_wrappers.live.settings import RunnerSettings
 from async_wrappers.settings import Settings, choice, declared, documented, flag, positive, setting, takes, whole
-from docs.extensions.generated import _rows as gin_rows
+from docs.extensions.generated import parameter_rows
 
 
 def doubled(name: str, value: Any) -> Any:
@@ -102,7 +102,7 @@ def test_the_runners_arguments_are_declared_with_types_and_a_meaning_each() -> N
     assert parameters["journal"].annotation is int
     kinds = [each.kind for each in parameters.values()]
     assert kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 7 + [inspect.Parameter.KEYWORD_ONLY] * (len(kinds) - 7)
-    rows = gin_rows(AsyncRunner)
+    rows = parameter_rows(AsyncRunner)
     assert len(rows) == len(parameters)
     between = "Number of transitions that shared memory holds for the learners. It must be a whole number between 8 and"
     assert f"| `journal` | `10000` | {between} 1,000,000,000. |" in rows

@@ -2,7 +2,7 @@
 
 * `FallingBlocksEnv`: the Gymnasium environment, registered as ``async_wrappers/FallingBlocks-v0``.
 * `Game`: the rules alone, one frame at a time, without Gymnasium: field, pieces, generators.
-* `observation`: what is seen of it, as pixels, cells or numbers.
+* `observation`: its observations, as pixels, cells or numbers.
 """
 
 from async_wrappers.envs.falling_blocks.environment import FallingBlocksEnv

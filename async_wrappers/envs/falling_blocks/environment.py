@@ -29,7 +29,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
 
     An action is the one button that is held for the frame: ``NOOP``, ``A`` (turn right), ``B`` (turn left), ``LEFT``,
     ``RIGHT``, ``DOWN`` (soft drop). A button that was held in the last frame too is *held*, not pressed anew: it turns
-    a piece once, and shifts it again after 23 frames and then every 9. The reward is what the score gains. An episode
+    a piece once, and shifts it again after 23 frames and then every 9. The reward is the gain in score. An episode
     ends when the next piece finds no room.
 
     Args:
@@ -37,7 +37,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         generator: ``"biased"``, the original's, or ``"uniform"``.
         observation: ``"image"`` (uint8 `[144, 160]`), ``"board"`` (uint8 `[18, 10]`), ``"dict"``, ``"vector"`` (uint8
             `[261]`; see `observation`) or ``"landings"`` (uint8 `[681]`; see `landings`).
-        max_frames: Truncate an episode after so many frames; None for never.
+        max_frames: Frames after which an episode is truncated; None for never.
         render_mode: ``"rgb_array"`` or None.
 
     Raises:
@@ -63,8 +63,8 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         _check("render_mode", render_mode, (*self.metadata["render_modes"], None))
         self.render_mode = render_mode
         self.action_space = Discrete(len(ACTIONS))
-        self._observe = OBSERVATIONS[observation]()
-        self.observation_space = self._observe.space
+        self._view = OBSERVATIONS[observation]()
+        self.observation_space = self._view.space
         self._level, self._max_frames = level, max_frames
         self._generator = GENERATORS[generator]
         self._screen = Screen()
@@ -80,7 +80,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         super().reset(seed=seed)
         self._game = Game(self._level, self._generator(self.np_random))
         self._frame = 0
-        return self._observe(self._game), _info(self._game)
+        return self.observe(), _info(self._game)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Play one frame with the button of `action` held.
@@ -97,7 +97,15 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         points = game.step(_BUTTONS[action])
         self._frame += 1
         truncated = self._frame == self._max_frames
-        return self._observe(game), float(points), game.over, truncated, _info(game)
+        return self.observe(), float(points), game.over, truncated, _info(game)
+
+    def observe(self) -> Any:
+        """Return the newest observation, also after `set_state`.
+
+        Raises:
+            gymnasium.error.ResetNeeded: No game has begun.
+        """
+        return self._view(self._begun())
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Return the screen, uint8 `[144, 160, 3]`, with ``render_mode="rgb_array"``; else None."""
@@ -119,7 +127,7 @@ class FallingBlocksEnv(gym.Env[Any, Any]):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from what `get_state` returned, perhaps in another environment with the same arguments.
+        """Continue from a result of `get_state`, perhaps of another environment with the same arguments.
 
         Raises:
             ValueError: `state` is not of that form.

@@ -59,7 +59,7 @@ def full_rows(field: int) -> list[int]:
 
 
 def clear_rows(field: int, full: Sequence[int]) -> int:
-    """Return `field` without its rows `full`; what lies above comes down."""
+    """Return `field` without its rows `full`; the rows above come down."""
     kept = [row for index, row in enumerate(rows_of(field)) if index not in full]
     return field_of([0] * len(full) + kept)
 
@@ -113,7 +113,7 @@ class PieceGenerator(Protocol):
     """Deals pieces, as indices into `NAMES`. All of its state is in the NumPy generator that it was made of."""
 
     def roll(self) -> int:
-        """Return a piece, whatever came before."""
+        """Return a piece, independent of the pieces before."""
         ...
 
     def after(self, falling: int, preview: int) -> int:
@@ -129,11 +129,11 @@ class Uniform:
         self._random = random
 
     def roll(self) -> int:
-        """Return a piece, whatever came before."""
+        """Return a piece, independent of the pieces before."""
         return int(self._random.integers(len(NAMES)))
 
     def after(self, falling: int, preview: int) -> int:
-        """Return a piece, whatever came before."""
+        """Return a piece, independent of the pieces before."""
         return self.roll()
 
 
@@ -145,10 +145,10 @@ class Biased(Uniform):
     the register is a draw of its own, whereas on the original a second reading follows soon after the first.
     """
 
-    ROLLS = 3  # the last is accepted, whatever it is
+    ROLLS = 3  # the last one is always accepted
 
     def roll(self) -> int:
-        """Return a piece, whatever came before."""
+        """Return a piece, independent of the pieces before."""
         divider = int(self._random.integers(256))
         return (divider - 1) % 256 % len(NAMES)
 
@@ -205,7 +205,7 @@ class Game:
         dropping: Whether a soft drop is going on: down was pressed while this piece fell, and is still held.
         dropped: Rows of that soft drop.
         shift_timer: Frames until a held direction moves the piece again.
-        buttons: What was held in the last frame, as bits.
+        buttons: Buttons held in the last frame, as bits.
         clearing: Frames until the full rows are cleared, or 0.
         entering: Frames of entry delay that are left, or 0.
         over: Whether the game has ended: the next piece found no room.
@@ -334,7 +334,7 @@ class Game:
         return {"rows": rows_of(self.field), **{name: getattr(self, name) for name in self.STATE}}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from what `get_state` returned, perhaps from another game.
+        """Continue from a result of `get_state`, perhaps of another game.
 
         Raises:
             ValueError: A name is missing or unknown, or the rows do not fit the field.

@@ -1,4 +1,4 @@
-"""Where the falling piece may come to lie, and what the field is like then.
+"""The landings of the falling piece, and the field after each.
 
 A *landing* is a turn and a column of the piece's box from which it falls straight down. Four numbers describe the field
 after it (`Landing`), features of old in this game (Bertsekas and Tsitsiklis, "Neuro-dynamic programming", 1996; Thiery
@@ -50,7 +50,7 @@ class Landing(NamedTuple):
 
 @lru_cache(maxsize=8192)
 def after(field: int) -> Landing:
-    """Return what a field is like once its full rows have been cleared, see `game.field_of`."""
+    """Return a field without its full rows, see `game.field_of`."""
     full = full_rows(field)
     covered = heights = holes = uneven = 0
     for row in rows_of(clear_rows(field, full) if full else field):
@@ -106,12 +106,12 @@ def _table(field: int, piece: int) -> npt.NDArray[np.uint8]:
 
 
 class Landings:
-    """What a `Vector` says, and then the landings as seen from the piece, uint8 `[261 + 420]`.
+    """The numbers of a `Vector`, and then the landings as seen from the piece, uint8 `[261 + 420]`.
 
     The 420 numbers are `[4, 21, 5]`: by turns to the right from the present one, columns to the right from 10 on the
     left, and then heights, holes, unevenness and lines, each 8 for one more than at the least of all landings (at most
     255), and 255 where there is a landing. All are 0 while rows are cleared; in the entry delay they are those of the
-    next piece. They are landings from the entry: what is in the way further down is not looked at.
+    next piece. They are landings from the entry: obstacles further down are ignored.
     """
 
     SHAPE = (4, 2 * _REACH + 1, 5)

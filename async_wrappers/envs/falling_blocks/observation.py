@@ -1,4 +1,4 @@
-"""What a policy may see of a game: its screen, its board, the board and what the panel shows, or all as a vector.
+"""The observations of a game: its screen, its board, the board and the panel's numbers, or all as a vector.
 
 The screen has 160 x 144 pixels, the field on the left and a panel on the right.
 """
@@ -32,7 +32,7 @@ class Observation(Protocol):
     space: Space[Any]
 
     def __call__(self, game: Game) -> Any:
-        """Return what is seen of `game`."""
+        """Return the observation of `game`."""
         ...
 
 
@@ -88,7 +88,7 @@ class State:
 
 
 class Seen(NamedTuple):
-    """What a `Vector` says, as `Game` has it.
+    """The contents of a `Vector`, in the form of `Game`.
 
     Attributes:
         field: See `game.field_of`.
@@ -155,7 +155,7 @@ class Vector:
 
     @classmethod
     def read(cls, numbers: npt.NDArray[np.uint8]) -> Seen:
-        """Return what a vector says."""
+        """Return the contents of a vector."""
         entries = numbers.tobytes()
         rows = [entries[COLUMNS * row : COLUMNS * (row + 1)] for row in range(ROWS)]
         field = rules.field_of([_ROW_OF[row] for row in rows])
@@ -172,7 +172,7 @@ class Vector:
 
 _ROW_OF = {cells: row for row, cells in enumerate(_ROW_CELLS)}
 _ACTION_OF = {button: action for action, button in enumerate(rules.ACTIONS.values())}
-# [4 * piece + turn]: what is added to the column and row of a box for those of its leftmost and its lowest block on the
+# [4 * piece + turn]: numbers added to the column and row of a box for those of its leftmost and its lowest block on the
 # board, which begins below the ceiling and to the right of the wall.
 _CORNERS = [
     (min(offset % STRIDE for offset in turn) - 1, max(offset // STRIDE for offset in turn) - CEILING)
@@ -189,7 +189,7 @@ FIELD_LEFT = 16  # pixels from the left edge; the field is as high as the screen
 PANEL_LEFT = 108
 PHASES = 7  # of the blinking while rows are cleared
 
-# What an emulator's RGB565 shades become when they are turned grey.
+# An emulator's RGB565 shades, converted to grey.
 WHITE, LIGHT, DARK, BLACK = np.array([250, 168, 82, 0], np.uint8)
 
 _SIGNS = "0123456789CEILNORSTVX"
@@ -233,7 +233,7 @@ def _write(image: Pixels, text: str, top: int, left: int) -> None:
 
 
 def _empty_screen() -> Pixels:
-    """Return what never changes: the walls, and the words on the panel."""
+    """Return the fixed parts of the screen: the walls, and the words on the panel."""
     image = np.full((HEIGHT, WIDTH), LIGHT)
     right = FIELD_LEFT + CELL * COLUMNS
     image[:, FIELD_LEFT:right] = WHITE

@@ -73,7 +73,7 @@ def towards(seen: Seen, turn: int, column: int, drops: bool = True) -> int:
 
 
 def press(seen: Seen, drops: bool = True) -> int:
-    """Return the player's action for what is seen, see `towards`; no button between two pieces."""
+    """Return the player's action for an observation, see `towards`; no button between two pieces."""
     if seen.piece == NO_PIECE:
         return _NOOP
     place = best_place(seen.field, seen.piece, seen.turn, seen.position)

@@ -136,7 +136,7 @@ class Console:
         self._pyboy.stop(save=False)
 
     def _go_on(self, state: bytes) -> None:
-        """Load a state so that all that follows is the same, whatever this console has played before."""
+        """Load a state so that all later frames are the same, independent of the frames before."""
         layout = Layout(self.rom, state)
         layout.check(state)
         before, frames = prelude(layout, state)
@@ -160,7 +160,7 @@ class Console:
         return self._without_sound(state, Layout(self.rom, state)) if origin.sound else state
 
     def _without_sound(self, state: bytes, layout: Layout) -> bytes:
-        """Return a state with the sound's part of one without sound, if that is what this console has."""
+        """Return a state with the sound's part of one without sound, if this console has none."""
         if self._origin.sound:
             return state
         template = _booted(self.rom, sound=False)

@@ -1,4 +1,4 @@
-"""What the numbers of the published save states stand for.
+"""The meanings of the published save states' numbers.
 
 From the ``key_details.txt`` files of github.com/CERC-AAI/realtime_rl, which name some of the battles and all of the
 encounters in the wild; spelling made even. Yellow's encounters 90 and 92 are the other way round there: the memory of

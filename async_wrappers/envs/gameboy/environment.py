@@ -42,7 +42,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         spec: The game.
         states: The directory with the save states that `spec` names, as ``NAME.state``: gym-retro's, or PyBoy's as the
             converter writes them. The published repository's ``custom_integrations`` or one of its folders will do.
-        state: What an episode begins with: the name or the number of one of the spec's states, or a path of a file
+        state: First state of an episode: the name or the number of one of the spec's states, or a path of a file
             with another; by default the spec's first state, and where the spec says so the next one after a win.
         obs_type: ``"grayscale"`` (uint8 [screen_size, screen_size]), ``"rgb"`` (uint8 [144, 160, 3]) or ``"ram"``
             (uint8 [n], the bytes of the spec's numbers in their order; no frame is drawn).
@@ -55,7 +55,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         render_mode: ``"rgb_array"`` or ``"human"`` (a window).
 
     Raises:
-        ValueError: The ROM, a state or another argument is not as it should be; one sentence says what would be.
+        ValueError: The ROM, a state or another argument is wrong; one sentence names the right values.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 59.7275}
@@ -101,7 +101,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         self._seen: Any = None  # the last observation
 
     def get_action_meanings(self) -> list[str]:
-        """Return what each action means."""
+        """Return the meaning of each action."""
         return list(self._spec.actions)
 
     @property
@@ -119,7 +119,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     def encounter(self, number: int | None) -> None:
         self._source.go_to(number)
 
-    phase_state = encounter  # what `AsyncRunner` keeps from one phase to the next of its kind
+    phase_state = encounter  # `AsyncRunner` keeps it from one phase to the next of its kind
 
     def read(self, name: str) -> int:
         """Return a number of the memory, by its name in the spec, such as ``"money"``.
@@ -132,7 +132,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
         return self._readers[name]()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode from a save state: load it, let one frame pass without buttons, do what the spec says.
+        """Begin an episode from a save state: load it, let one frame pass without buttons, run the spec's start.
 
         Args:
             seed: Of the environment's generator.
@@ -198,7 +198,7 @@ class GameBoyEnv(gym.Env[Any, Any], gym.utils.EzPickle):
     def load_state(self, content: bytes) -> tuple[Any, dict[str, Any]]:
         """Begin an episode exactly where `save_state` was called, without a frame in between.
 
-        What comes then is what came then. The rule begins anew: it compares later frames with this one. The
+        The same frames follow as then. The rule begins anew: it compares later frames with this one. The
         observation is the picture that was drawn last before the state was saved.
 
         Raises:

@@ -1,6 +1,6 @@
 """A user's own files: the ROM, and the save states that episodes begin with.
 
-Reading says in one sentence what is wrong and what to do. A ROM is recognised by its SHA-256, and never written to.
+A refusal names the mistake and the remedy in one sentence. A ROM is recognised by its SHA-256, and never written to.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read_file(name: str, path: str | os.PathLike[str], remedy: str) -> bytes:
     Args:
         name: The argument's name, for the message.
         path: The file.
-        remedy: What to do if it cannot be read, for the message.
+        remedy: Remedy if it cannot be read, for the message.
 
     Raises:
         ValueError: It cannot be read.
@@ -86,7 +86,7 @@ class StateSource:
     Args:
         spec: The game.
         directory: Where the spec's states are.
-        state: What every episode begins with: a name or number of the spec's states, the path of a file, bytes; None
+        state: First state of every episode: a name or number of the spec's states, the path of a file, bytes; None
             for the spec's own order.
 
     Raises:
@@ -108,7 +108,7 @@ class StateSource:
         self._in_order = False  # whether the last episode did
         begin = self._first if state is None else state
         if begin is not None:
-            self._find(begin)  # what is not there is refused at once
+            self._find(begin)  # missing files are refused at once
 
     def upcoming(self, won: bool) -> int | None:
         """Return the number of the encounter that the next episode in the spec's order plays; None without an order.
@@ -141,7 +141,7 @@ class StateSource:
 
         Args:
             won: Whether the last episode was.
-            asked: What this one episode shall begin with, as the argument `state`.
+            asked: First state of this one episode, as the argument `state`.
 
         Returns:
             No content means: switch the game on.
@@ -156,7 +156,7 @@ class StateSource:
         return ("power on", None, None) if state is None else self._find(state)
 
     def _find(self, state: Any) -> tuple[str, bytes, Start | None]:
-        """Return a state's name, its content, and what is to be done after it was loaded."""
+        """Return a state's name, its content, and the function to call after it was loaded."""
         if isinstance(state, bytes | bytearray):
             return "given", bytes(state), None
         listed, names = self._spec.states, ""

@@ -26,7 +26,7 @@ Fields = dict[str, int | bytes]
 _GZIP = b"\x1f\x8b"
 _VERSION = b"\x00\x01"
 _REGISTERS = ("a", "b", "c", "d", "e", "f")
-# The bytes of what is converted; None: the cartridge decides.
+# The sizes of the converted parts in bytes; None: the cartridge decides.
 _SIZES: Mapping[str, int | None] = {
     **dict.fromkeys((*_REGISTERS, "h", "l", "halt", "ime", "sramon", "rambank", "rambmod", "hdma"), 1),
     **dict.fromkeys(("pc", "sp", "rombank", "dmasrc", "dmadst"), 2),
@@ -144,7 +144,7 @@ def _memories(chunks: Chunks) -> Fields:
 
 
 def _banks(chunks: Chunks, layout: Layout) -> Fields:
-    """Return what the cartridge's controller has selected.
+    """Return the banks that the cartridge's controller has selected.
 
     Gambatte cuts a number down to the cartridge's banks when it uses it, PyBoy when it is written, so that a larger one
     in a state has it read beyond the cartridge. Without a controller the numbers mean nothing: the published states of

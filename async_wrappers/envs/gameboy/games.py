@@ -115,7 +115,7 @@ _SLOTS, _SLOT_BYTES = 6, 0x2C  # of a party
 class Faints:
     """Battles: -1 for a frame on which one of one's own faints, else +1 for one on which one of the opponent's does.
 
-    One event is paid per frame, one's own first; what happens at the same time is lost. The end: no hit points in one
+    One event is paid per frame, one's own first; other events of the same frame are lost. The end: no hit points in one
     of the two parties. An empty slot is one without hit points.
     """
 
@@ -193,7 +193,7 @@ class Edition:
         rom: Its cartridge.
         battles: The published save states before battles.
         catching: The published save states before encounters in the wild.
-        shift: What is added to Red's addresses.
+        shift: Number added to Red's addresses.
     """
 
     rom: Rom
@@ -310,7 +310,7 @@ def find_spec(game: str, parity: bool = False) -> Spec:
 
 
 def make_game(game: str, rom: Any = None, parity: bool = False, **arguments: Any) -> GameBoyEnv:
-    """Return a game as an environment: what ``gymnasium.make("async_wrappers/PokemonBlue-battles-v0", ...)`` calls.
+    """Return a game as an environment, for ``gymnasium.make("async_wrappers/PokemonBlue-battles-v0", ...)``.
 
     Args:
         game: A name, such as ``"PokemonBlue-battles"``.

@@ -1,4 +1,4 @@
-"""What makes a game an environment: where its memory holds what, and what is paid for it.
+"""The description that makes a game an environment: addresses in its memory, and a rule for rewards and ends.
 
 A `Spec` is a table and a rule; it knows no emulator, so rules are tested on memory written by hand.
 """
@@ -37,7 +37,7 @@ class Rom:
 
     Args:
         title: The game's name.
-        file: What the file usually looks like; only for messages.
+        file: Usual name of the file; only for messages.
         sha256: The SHA-256 of the whole file, in hexadecimal.
     """
 
@@ -99,7 +99,7 @@ def _decimal(digits: list[int]) -> int:
 
 
 class Rule(Protocol):
-    """What a game pays, and when an episode ends."""
+    """The rewards of a game, and the end of an episode."""
 
     @property
     def watched(self) -> tuple[str, ...]:
@@ -120,10 +120,10 @@ class StateList:
     """Numbered save states, such as ``Squirt_B1`` to ``Squirt_B295``.
 
     Args:
-        prefix: What is before the number.
+        prefix: Text before the number.
         first: The first number.
         last: The last number.
-        titles: What happens there, of the numbers where that is known.
+        titles: Meanings of the numbers, where they are known.
         folder: The directory of the published repository that holds them.
     """
 
@@ -164,13 +164,13 @@ class Spec:
     """A game as an environment.
 
     Args:
-        title: The game and what is asked of it.
+        title: The game and its task.
         roms: The cartridges that it is for.
         ram: Where its memory holds what, by name.
         rule: Makes the rule of rewards and ends.
         states: Save states that episodes begin with; without any, an episode begins when the game is switched on.
         actions: Buttons by the meaning of the action, in the order of the actions.
-        start: What is done after one of `states` was loaded.
+        start: Called after one of `states` was loaded.
         first_state: Number of the state to begin with, the first if not given.
         goes_on: `states` are encounters: the episode after a win is the next of them (after the last, the first again).
             A win is an episode whose last reward that is not 0 is 1.

@@ -1,14 +1,14 @@
-"""Save states of PyBoy: where each field lies, a trailer that says of which ROM a state is, and what states lack.
+"""Save states of PyBoy: where each field lies, a trailer that names a state's ROM, and the parts that states lack.
 
 PyBoy's own states name neither the game nor, beyond one number, the release that wrote them, and a wrong one is loaded
 without a word. So a state that this package writes is PyBoy's state followed by a trailer (PyBoy ignores it, so PyBoy
 itself loads such a file too), and one without it is taken only by the converter, for a ROM that the user names.
 
-Layout: PyBoy 2.8.1, `Motherboard.save_state` and what it calls. Numbers are little endian.
+Layout: PyBoy 2.8.1, `Motherboard.save_state` and the functions that it calls. Numbers are little endian.
 
 What no state holds is the window layer's line counter: it counts the lines that show the window, and begins anew with
 each frame. PyBoy's is 0 in a new emulator, the number of the last window line while a frame is drawn, and -1 once line
-143 is. So the first picture after a load would go on from whatever was drawn before: in a new emulator the window is
+143 is. So the first picture after a load would go on from the picture drawn before: in a new emulator the window is
 one line too far down, and after a frame that was cut short by some lines. Hence another state is loaded first
 (`prelude`), and a frame or two of it drawn, which leaves the counter where the state needs it. Its program clears two
 more flags that states lack, which otherwise stay as the last episode left them: one of HALT after EI, one of the
@@ -31,7 +31,7 @@ MAGIC = b"async_wrappers Game Boy state 1\n"
 _SCREEN = 144 * 160 * 5  # a pixel: 32 bits of colour, 8 of attributes
 _TONE = 9 + 6 * 8 + 3
 _CHANNELS = (_TONE + 3 + 4 * 8 + 2 + 8) + _TONE + (16 + 7 + 4 * 8 + 1 + 8 + 2 + 8) + (9 + 10 * 8 + 1)
-_MOST_RAM_BANKS = 16  # PyBoy has memory for them, whatever the cartridge has
+_MOST_RAM_BANKS = 16  # PyBoy has memory for them with any cartridge
 _RAM_BANKS = {0: 1, 1: 1, 2: 1, 3: 4, 4: 16, 5: 8}  # of 8 KiB, by the header's byte 149h; PyBoy has at least one
 # Bytes that the cartridge's controller adds, by the header's byte 147h: MBC1's registers, a clock, MBC5's, its motor.
 _MAPPERS = (((1, 2, 3), 2), ((0x0F, 0x10), 33), ((0x19, 0x1A, 0x1B), 1), ((0x1C, 0x1D, 0x1E), 2))
@@ -100,7 +100,7 @@ class Layout:
         return bytes(changed)
 
     def check(self, state: bytes) -> None:
-        """See that PyBoy, which does not look, finds what it is pointed at: else it reads and writes beside it.
+        """Check the addresses that PyBoy reads unchecked: with wrong ones it reads and writes elsewhere.
 
         Raises:
             ValueError: A bank, line or colour lies beyond the machine's.
@@ -152,7 +152,7 @@ def _sound(state: bytes, begin: int) -> int:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a state was made with.
+    """The emulator and ROM that a state was made with.
 
     Args:
         rom_sha256: The SHA-256 of its ROM.

@@ -1,4 +1,4 @@
-"""What runs in the process backend's children: the environment loop, a worker, a learner."""
+"""The main functions of the process backend's children: the environment loop, a worker, a learner."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run_environment(
 ) -> None:
     """Run the environment's process: make the environment, send its spaces, then play each phase.
 
-    Where the policy has memory its light half runs here, and with it whatever library it computes with.
+    The light half of a policy with memory runs here too, and so does its library.
     """
     gone = threading.Event()
     with as_child(supervisor, gone.set):
@@ -90,7 +90,7 @@ def run_worker(
     core: int | None,
     supervisor: connection.Connection,
 ) -> None:
-    """Be a worker's process."""
+    """Run a worker in its process."""
     with as_child(supervisor):
         if core is not None:
             os.sched_setaffinity(0, {core})
@@ -101,7 +101,7 @@ def run_worker(
             made = Worker(worker, incarnation, policy, layout, memory, inbox, outbox)
         except Exception:
             with suppress(OSError):
-                supervisor.send(("unmade",))  # what is raised was raised before the first inference
+                supervisor.send(("unmade",))  # an exception came before the first inference
             raise
         made.run()
 
@@ -114,7 +114,7 @@ def run_learner(
     updates_per_transition: float | None,
     supervisor: connection.Connection,
 ) -> None:
-    """Be a learner's process: make it, agree on its weights' layout, then learn, and answer commands in between.
+    """Run a learner in its process: make it, agree on its weights' layout, then learn, and answer commands in between.
 
     A run's first learners send their layout and wait for the common one, so nothing else may be sent to them before.
     One that is started later has it in its layout, and finds the commands that were sent while it was being made.
@@ -143,9 +143,9 @@ def run_learner(
 
 
 def _answer(command: Callable[..., Any], arguments: Sequence[Any]) -> Any:
-    """Do what a command says; an error of the system, and that it cannot be restored, is the answer too.
+    """Run a command and return its result; errors of the system and `NotRestored` are results, too.
 
-    The learner lives on: another one in its place would meet the same full disk, and would have lost the replay.
+    The learner goes on: a new one would find the same full disk, and would have lost the replay.
     """
     try:
         return command(*arguments)
@@ -158,7 +158,7 @@ def _answer(command: Callable[..., Any], arguments: Sequence[Any]) -> Any:
 
 
 def _loaded(payload: Block) -> Any:
-    """Return a factory, which may hold a large model: of its bytes no copy stays."""
+    """Return a factory and keep no copy of its bytes, as it may hold a large model."""
     with payload.content() as content:
         return cloudpickle.loads(content)
 
@@ -190,7 +190,7 @@ def as_child(supervisor: connection.Connection, on_orphaned: Callable[[], None] 
 
 
 def _is_over(supervisor: connection.Connection) -> bool:
-    """Return whether the supervisor is gone, or has asked this child to end."""
+    """Return whether the supervisor has ended, or has asked this child to end."""
     try:
         return supervisor.poll(0)
     except OSError:
@@ -198,7 +198,7 @@ def _is_over(supervisor: connection.Connection) -> bool:
 
 
 def _watch_parent(on_orphaned: Callable[[], None] | None) -> None:
-    """End this process when its parent is gone, however that ended."""
+    """End this process when its parent has ended, in any way."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

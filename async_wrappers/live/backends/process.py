@@ -1,13 +1,13 @@
 """The process backend: the supervisor of an environment process, N workers and L learners.
 
-The supervisor is the calling process. It starts the others, restarts what dies, and sees to it that nothing is left.
+The supervisor is the calling process. It starts the others, restarts those that die, and ends all of them.
 The environment's process is spawned, so that it holds nothing it does not need; workers and learners come from a fork
 server that has torch loaded, so that they start in a moment and share its pages.
 
 Messages: to the environment ``(number, pickled phase)`` or None, from it ``("record", number, record)`` and
 ``("warning", number, sentence)``; to a learner ``(number, command, *arguments)``, where the command is a method of
-`LearnerLoop` or "close", from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the answer is
-known by its number when it comes, and dropped.
+`LearnerLoop` or "close", from it ``("answer", number, ...)``. If the wait for an answer was interrupted, the
+answer is recognised by its number when it comes, and dropped.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ __all__ = ["ProcessBackend", "RunFailed"]
 # Seconds before the next restart, by failures in a row; after these it is given up.
 _BACKOFF = (0.0, 0.1, 0.3, 0.6, 1.2)
 _PATIENCE = 3.0  # seconds that children have to end once they are asked to
-_SETTLED = 10.0  # seconds after which a learner is not taken for one that cannot even begin
-_LOOK = 1.0  # seconds between two looks at who is stopped
+_SETTLED = 10.0  # seconds after which a learner counts as one that can begin
+_LOOK = 1.0  # seconds between two looks for stopped processes
 _TRIES = 5  # attempts to start one process, if the fork server ends meanwhile
 _NO_GUARD = 86  # exit code of a child that was about to start children of its own
 
@@ -52,7 +52,7 @@ class ProcessBackend:
     """See the module.
 
     Args:
-        spec: What is to be done.
+        spec: The run.
 
     Raises:
         ValueError: A factory that cannot be sent to another process.
@@ -84,9 +84,9 @@ class ProcessBackend:
         self._restarts = 0  # since the last record
         self._errors_shown: set[str] = set()
         self._stop_reported = False
-        self._looked = 0.0  # when who is stopped was looked at, in monotonic seconds
+        self._looked = 0.0  # when stopped processes were last looked for, in monotonic seconds
         self._begun = False  # whether all learners have published
-        self._held = ExitStack()  # what was opened
+        self._held = ExitStack()  # all opened resources
         self._started: dict[str, Child | BaseProcess] = {}  # by name: the newest process, perhaps not yet up
         # At exit multiprocessing sends SIGTERM to children that are left and waits for them without limit. Ours ignore
         # SIGTERM, so they are killed before.
@@ -152,7 +152,7 @@ class ProcessBackend:
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Where the caller is interrupted, let stopped processes go on, so that they can end, and save before that."""
+        """If the caller is interrupted, continue stopped processes, so that they can save and end."""
         try:
             yield
         except KeyboardInterrupt:
@@ -174,11 +174,11 @@ class ProcessBackend:
         self._ask_all("forget", directory, keep)
 
     def _ask_all(self, command: str, *arguments: Any) -> list[Any]:
-        """Return what each learner answers.
+        """Return each learner's answer to a command.
 
         Raises:
-            OSError: A file could not be written or deleted; all learners have been asked, and live on.
-            NotRestored: One cannot go on from its files; all learners have been asked, and live on.
+            OSError: A file could not be written or deleted; all learners have been asked, and go on.
+            NotRestored: One cannot go on from its files; all learners have been asked, and go on.
         """
         with self._interruptible():
             answers = [self._ask(number, command, *arguments) for number in range(len(self._learners))]
@@ -210,22 +210,27 @@ class ProcessBackend:
             self._started.clear()
             held.close()
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the children that are up, by name."""
+        return {child.name: child.process.pid for child in self._children() if child.process.pid is not None}
+
     def _children(self) -> list[Child]:
         environment = [] if self._environment is None else [self._environment]
         return [*self._learners, *self._workers, *environment]
 
     def _keep(self, opened: Any) -> Any:
-        """Return something that is to be closed in the end."""
+        """Register an object to be closed at the end, and return it."""
         self._held.callback(opened.close)
         return opened
 
     def _close_inboxes(self) -> None:
-        """The environment alone writes to workers: when it ends, so do they."""
+        """Close the workers' inboxes here: the environment alone writes to them, and workers end when it ends."""
         for inbox in self._inboxes:
             inbox.close()
 
     def _start(self) -> None:
-        """Start everything: the environment says what its spaces are, the learner what its weights are."""
+        """Start all children; the environment reports its spaces, the learner the layout of its weights."""
         workers, learners = self._spec.config.workers, self._spec.learners
         messages, self._outbox = map(self._keep, socket.socketpair())
         for _ in range(workers):
@@ -307,7 +312,7 @@ class ProcessBackend:
         return child
 
     def _message(self, child: Child, what: str, number: int | None = None) -> Any:
-        """Return a child's next message of this kind, and with this number if one is given; take in the others.
+        """Return a child's next message of this kind, and with this number if one is given; handle all others.
 
         Raises:
             _Lost: It has ended, has raised, or is taken for dead.
@@ -330,7 +335,7 @@ class ProcessBackend:
                 raise _Lost
 
     def _hear(self, child: Child, message: Any) -> None:
-        """Take in what a child says unasked: that it raised, a warning, the phase's record, or what its weights are."""
+        """Handle a message that answers no command: an exception, a warning, a record, or a layout of weights."""
         if message[0] == "failed":
             child.error = _unpickled(message[1]), message[2]
         elif message[0] == "unmade":
@@ -346,7 +351,7 @@ class ProcessBackend:
             child.awaits_layout = False
 
     def _ask(self, number: int, command: str, *arguments: Any) -> Any:
-        """Return a learner's answer; one that dies over it, or has died, is asked again when it is back."""
+        """Return a learner's answer; one that has died, or dies meanwhile, is asked again after its restart."""
         while True:
             learner = self._learners[number]
             if learner.restart_at is None:
@@ -365,7 +370,7 @@ class ProcessBackend:
             self._restart_due()
 
     def _await_record(self, environment: Child) -> Measurements:
-        """Wait for the environment loop's record, and look after the others meanwhile."""
+        """Wait for the environment loop's record, and supervise the others meanwhile."""
         while True:
             self._restart_due()
             living = [child for child in [*self._workers, *self._learners] if child.restart_at is None]
@@ -386,9 +391,9 @@ class ProcessBackend:
 
         Raises:
             RunFailed: The environment has ended.
-            Exception: What it raised.
+            Exception: The environment's own.
         """
-        ended = not environment.is_alive()  # asked first: what it said before is still in the pipe
+        ended = not environment.is_alive()  # asked first: its last messages are still in the pipe
         listens = self._listen(environment)
         if self._record is None and environment.error is not None:
             raise self._failed(environment)
@@ -397,9 +402,9 @@ class ProcessBackend:
         return self._record
 
     def _look_after(self, waited_for: Child | None = None) -> None:
-        """See now and then who is stopped, or hangs over an answer, and take that one for dead.
+        """Look now and then for processes that are stopped or hang, and treat these as dead.
 
-        One that is stopped may hold up others (learners have a lock), so all are looked at, whoever is waited for.
+        A stopped one may block others (learners have a lock), so all are looked at.
         """
         now = time.monotonic()
         if now - self._looked < _LOOK:
@@ -421,7 +426,7 @@ class ProcessBackend:
                 warnings.warn(f"the environment {ailment}: {remedy}", RuntimeWarning, stacklevel=2)
 
     def _overdue(self, child: Child) -> str | None:
-        """Return in a few words that a worker's inference takes far too long, as the environment loop says."""
+        """Return the reason to end a worker whose inference the environment loop reported as overdue, or None."""
         if child not in self._workers:
             return None
         number = self._workers.index(child)
@@ -432,7 +437,7 @@ class ProcessBackend:
         return f"has inferred for more than {times:g} times the longest inference and {least / 1e9:g} s"
 
     def _listen(self, child: Child) -> bool:
-        """Hear what a child has to say; return False if it has ended."""
+        """Handle a child's messages; return False if it has ended."""
         try:
             while child.pipe.poll(0):
                 self._hear(child, child.pipe.recv())
@@ -441,7 +446,7 @@ class ProcessBackend:
         return child.error is None
 
     def _died(self, child: Child) -> None:
-        """Take note of a worker's or learner's death, and settle when it is to be restarted."""
+        """Note a worker's or learner's death, and set the time of its restart."""
         self._listen(child)
         if child.error is not None:
             slots, text = self._layout.slots(self._memory), child.error[1]
@@ -486,7 +491,7 @@ class ProcessBackend:
                     self._restarts += 1
 
     def _failed(self, child: Child) -> BaseException:
-        """Return what to raise for a child that raised: its own error where that could travel."""
+        """Return the exception to raise for a child that raised: its own, if it could be pickled."""
         error, text = child.error or (None, "")
         if error is None:
             again = f"{child.name} {child.how_it_ended()}, {child.failures} times in a row before it had done anything"
@@ -505,7 +510,7 @@ class ProcessBackend:
 
 
 class _Lost(Exception):
-    """The child that was waited for was taken for dead."""
+    """The child that was waited for counts as dead."""
 
 
 def _kill_all(started: Mapping[str, Child | BaseProcess]) -> None:
@@ -518,7 +523,7 @@ def _kill_all(started: Mapping[str, Child | BaseProcess]) -> None:
 
 
 def _start_fork_server() -> None:
-    """Let the fork server be there; see `fork_server` for why signals are blocked while it starts."""
+    """Start the fork server, if it is not running; see `fork_server` for why signals are blocked meanwhile."""
     names = ("torch", "async_wrappers.live.backends.children", "async_wrappers.live.backends.fork_server")
     forkserver.set_forkserver_preload([name for name in names if importlib.util.find_spec(name)])
     with signals_blocked():
@@ -541,7 +546,7 @@ def _main_without_file() -> Iterator[None]:
 
 
 def _pickled(name: str, value: Any) -> bytes:
-    """Return a factory's bytes, or say what in it cannot travel."""
+    """Return a factory's bytes, or raise a ValueError that names the part that cannot be pickled."""
     try:
         payload: bytes = cloudpickle.dumps(value)
     except Exception as error:
@@ -552,7 +557,7 @@ def _pickled(name: str, value: Any) -> bytes:
 
 
 def _unpickled(payload: bytes | None) -> BaseException | None:
-    """Return what a child raised; None where that could not travel."""
+    """Return a child's exception; None if it could not be pickled."""
     with suppress(Exception):
         error: BaseException | None = None if payload is None else cloudpickle.loads(payload)
         return error

@@ -1,9 +1,9 @@
-"""A child process as its supervisor sees it: whether it lives, whether it is at work, how it ended, what it costs.
+"""Supervision of a child process: whether it lives and works, how it ended, and the file descriptors that it takes.
 
-Judged by what the kernel says of the process itself. What multiprocessing says of a process comes from the fork server,
-and when that is killed all its children are reported dead while they play on.
+The kernel is asked about the process itself. multiprocessing takes its answers from the fork server, and if that is
+killed, it reports all children as dead while they run on.
 
-Each worker costs its supervisor a few file descriptors: with many of them the system's limit is reached.
+Each worker costs its supervisor a few file descriptors: many workers reach the system's limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from async_wrappers.live.run_spec import RunFailed
 __all__ = ["Child", "Pulse", "assure_room", "enough_descriptors"]
 
 
-STOPPED_FOR = 10.0  # seconds that a process may be stopped (SIGSTOP) before it is taken for dead
+STOPPED_FOR = 10.0  # seconds that a process may be stopped (SIGSTOP) before it counts as dead
 IDLE_FOR = 600.0  # seconds that one which owes an answer may use no processor time
 _STEP = 2.0  # seconds that lie at most between two looks, however late the second one is
 
@@ -32,9 +32,9 @@ _STEP = 2.0  # seconds that lie at most between two looks, however late the seco
 class Pulse:
     """Whether a process is stopped, or hangs.
 
-    No limit on the time of an answer could decide: an update of a large network takes tens of seconds, saving a replay
-    minutes, and a heartbeat from a thread stands still wherever the interpreter's lock is held. The kernel can: a
-    process that works uses processor time, one that is stopped says so, and one in a deadlock uses none.
+    A limit on the time of an answer cannot tell: an update of a large network takes tens of seconds, saving a replay
+    minutes, and a heartbeat from a thread stops while the interpreter's lock is held. The kernel can: a process that
+    works uses processor time, a stopped one has a state of its own, and one in a deadlock uses no processor time.
 
     Time is counted in looks, not read from the clock: after Ctrl-Z and `fg` the clock has gone on for all processes,
     and none of them has hung. Without /proc every process counts as one at work.
@@ -73,7 +73,7 @@ class Pulse:
         self._used = used
 
     def ailment(self) -> str | None:
-        """Return in a few words why the process is to be taken for dead, or None."""
+        """Return in a few words why the process counts as dead, or None."""
         if self.stopped >= STOPPED_FOR:
             return f"has been stopped (SIGSTOP) for {STOPPED_FOR:g} s"
         if self.idle >= IDLE_FOR:
@@ -83,17 +83,17 @@ class Pulse:
 
 @dataclass(eq=False)
 class Child:
-    """A process that was started, the supervisor's end of its pipe, and how it fares.
+    """A started process, the supervisor's end of its pipe, and its history.
 
     Attributes:
-        name: What it is called in messages.
+        name: Its name in messages.
         awaits_layout: Whether it waits for the layout of the weights before anything else.
         incarnation: How many were there before it under the same number.
         failures: How many of them in a row ended before they had done anything.
         updates: Made by those before it.
         restart_at: When the next one is to be started, in monotonic seconds; None while it lives.
-        error: What it raised, if that could travel, and its traceback.
-        unmade: Whether it raised that in making its policy.
+        error: Its exception, if that could be pickled, and its traceback.
+        unmade: Whether the exception came from making its policy.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Child:
 
     @property
     def sentinel(self) -> int:
-        """What is ready for `connection.wait` when the process has ended."""
+        """The object that is ready for `connection.wait` when the process has ended."""
         return self.process.sentinel if self._descriptor is None else self._descriptor
 
     def is_alive(self) -> bool:
@@ -174,7 +174,7 @@ _UNKNOWN = 255  # exit code of a process whose fork server is gone, as multiproc
 
 
 def _process_descriptor(pid: int) -> int | None:
-    """Return a descriptor of a process: ready when it has ended, whoever its parent is (Linux)."""
+    """Return a descriptor of a process: ready when it has ended, also if it has another parent (Linux)."""
     try:
         return os.pidfd_open(pid)
     except OSError as error:
@@ -189,7 +189,7 @@ _EACH, _BESIDES = 8, 256  # descriptors that are asked for: by worker, and for a
 
 @contextmanager
 def enough_descriptors(workers: int) -> Iterator[None]:
-    """Say what to do where the descriptors run out.
+    """Name the remedy if the descriptors run out in the block.
 
     Raises:
         RunFailed: They have.

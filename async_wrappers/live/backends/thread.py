@@ -1,7 +1,7 @@
 """The thread backend: workers are threads of this process, and the environment loop runs in the calling thread.
 
-For networks whose operations release the interpreter's lock, for debugging, and where the process backend is not to be
-had. Python code of one thread holds up the others, the environment loop included.
+For networks whose operations release the interpreter's lock, for debugging, and for systems without the process
+backend. Python code of one thread delays the others, the environment loop included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ThreadBackend:
     """See the module.
 
     Args:
-        spec: What is to be done; without learners, which need the process backend.
+        spec: The run; without learners, which need the process backend.
     """
 
     def __init__(self, spec: RunSpec) -> None:
@@ -64,7 +64,7 @@ class ThreadBackend:
         """Play a phase.
 
         Raises:
-            Exception: What a policy raised.
+            Exception: A policy's.
         """
         try:
             record = self._loop.play(phase)
@@ -79,7 +79,7 @@ class ThreadBackend:
         self._loop.pause(paused)
 
     def close(self) -> None:
-        """End the threads; one that infers ends when it has."""
+        """End the threads; one that infers ends after its inference."""
         self._over = True
         for inbox in self._inboxes:
             inbox.close()

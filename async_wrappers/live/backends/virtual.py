@@ -24,13 +24,13 @@ __all__ = ["VirtualBackend"]
 
 
 class VirtualBackend:
-    """Plays the environment loop on simulated time; every inference is really computed, also those never applied.
+    """Plays the environment loop on simulated time; every inference is computed, also those that are never applied.
 
-    So is every update: nothing but the time that both take is made up. A run is a function of its seed, weights and
-    report included, as long as environment, policy and learner are.
+    So is every update: only their durations are simulated. A run, its weights and report included, is a function of its
+    seed if environment, policy and learner are deterministic.
 
     Args:
-        spec: What is to be done; its latency models say how long inferences and updates take.
+        spec: The run; its latency models give the durations of inferences and updates.
 
     Raises:
         ValueError: A latency model is missing.
@@ -81,7 +81,7 @@ class VirtualBackend:
     def _make_learners(
         self, spec: RunSpec, env: gym.Env[Any, Any], memory: SharedMemory, held: ExitStack
     ) -> SharedLayout:
-        """Make the learners, and what they share with the loop and the workers."""
+        """Make the learners, and the memory that they share with the loop and the workers."""
         assert spec.make_learner is not None and spec.learner_latency is not None
         layout = spec.layout(env.observation_space, env.action_space)
         layout.resize(memory)
@@ -123,7 +123,7 @@ class VirtualBackend:
     def save(self, directory: Path, iteration: int) -> None:
         """Let the learners write their state, between phases; see `AsyncRunner.save`.
 
-        What they owe is forgotten, in a run that goes on as in one restored.
+        The updates that they owe are dropped, in a run that goes on as in a restored one.
         """
         for learner in self._learners:
             learner.save(directory, iteration)

@@ -1,4 +1,4 @@
-"""What carries observations to workers and actions back: what the environment loop asks of it, on a clock of each kind.
+"""Transports carry observations to workers and actions back: their interface, and one for each kind of clock.
 
 `SharedTransport` serves the thread and the process backend: a frame ring, one action slot per worker, and sockets. In a
 `VirtualTransport` workers infer in this thread, and a model says when each inference ends.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ready", "SharedTransport", "Transport", "VirtualTransport"]
 
-_INFERENCES = 0x1A7E  # makes an episode's latencies independent of what else is drawn from its seed
+_INFERENCES = 0x1A7E  # makes an episode's latencies independent of other draws from its seed
 
 
 class Ready(NamedTuple):
@@ -54,10 +54,7 @@ class Transport(Protocol):
         """Let a ready worker infer the frame of a ticket."""
 
     def collect(self, until: int) -> list[Ready | Finished]:
-        """Return what has happened since the last call; wait for it, until that monotonic time in nanoseconds.
-
-        It returns as soon as there is something to return.
-        """
+        """Return the events since the last call, or wait for one until that monotonic time in nanoseconds."""
 
 
 class SharedTransport:
@@ -65,8 +62,7 @@ class SharedTransport:
 
     Args:
         layout: Of the memory.
-        memory: Frames go there, into a ring that is cleared; actions come from there, and the supervisor notes there
-            that a worker was restarted.
+        memory: Holds the ring of frames, which is cleared, the actions, and the supervisor's notes of restarts.
         inboxes: By worker: where its tickets go.
         outbox: Where all workers' messages come from.
     """
@@ -88,17 +84,17 @@ class SharedTransport:
 
     def start(self, worker: int, ticket: Ticket) -> None:
         """Send a ticket; a ticket for a worker that has just died is reported as lost."""
-        # For the worker that the loop knows of: its successor drops the ticket, as the loop will hear that it is lost.
+        # For the worker that the loop knows: its successor drops the ticket, as the loop will hear of the loss.
         ticket = ticket._replace(incarnation=int(self._incarnations[worker]))
         self._inboxes[worker].sendall(TICKET.pack(*ticket))
 
     def collect(self, until: int) -> list[Ready | Finished]:
-        """Return what has happened; wait for it until a time of the monotonic clock."""
+        """Return the events since the last call, or wait for one until a time of the monotonic clock."""
         messages = self._receive() if self._wait(until - time.monotonic_ns()) else []
         events: list[Ready | Finished] = self._losses()
         for worker, incarnation, what in messages:
             if incarnation != int(self._incarnations[worker]) & 0xFFFF:
-                continue  # said by one that is dead
+                continue  # from a worker that has died
             if what == READY:
                 events.append(Ready(worker))
             else:
@@ -113,7 +109,7 @@ class SharedTransport:
         return list(MESSAGE.iter_unpack(data))
 
     def _losses(self) -> list[Ready | Finished]:
-        """Return who has died since the last call."""
+        """Return the losses of workers that have died since the last call."""
         now, instant = self._controls.incarnations, time.monotonic_ns()
         died = (now != self._incarnations).nonzero()[0]
         self._incarnations[died] = now[died]
@@ -121,7 +117,7 @@ class SharedTransport:
 
 
 class _Descriptor(ctypes.Structure):
-    """Of `ppoll`: what is waited for, and what has happened."""
+    """Of `ppoll`: a descriptor, the events to wait for, and those that came."""
 
     _fields_ = (("descriptor", ctypes.c_int), ("events", ctypes.c_short), ("happened", ctypes.c_short))
 
@@ -133,7 +129,7 @@ class _Time(ctypes.Structure):
 
 
 def _wait_for(end: socket.socket) -> Callable[[int], bool]:
-    """Return a function that waits for so many nanoseconds; earlier it returns true, if there is something to read.
+    """Return a function that waits for a number of nanoseconds; it returns true earlier if there is something to read.
 
     `select` takes no descriptor above 1,023, which a run of 500 workers has; Python's `poll` and `epoll` count whole
     milliseconds, which is too coarse for the beginnings of frames. `ppoll` takes any descriptor, and nanoseconds; so
@@ -168,15 +164,15 @@ class VirtualTransport:
 
     Args:
         policies: By worker.
-        action_space: What a policy answers is converted to it, or refused.
+        action_space: A policy's answers are converted to it, or refused.
         latency: How long an inference takes.
-        learners: That work beside the workers; None if nobody learns.
-        board: Where the newest weights are; None if nobody learns.
-        extras: What policies leave for the learner beside an action; None for nothing.
-        features: What policies with memory answer in the place of actions; None for those without.
+        learners: Learners beside the workers; None for none.
+        board: Holds the newest weights; None without learners.
+        extras: Space of the values that policies leave for the learner beside an action; None for none.
+        features: Space of the features that policies with memory answer; None for policies without memory.
 
     Raises:
-        ValueError: A policy that is none, or that cannot load the weights that are learnt.
+        ValueError: An object that is no policy, or a policy that cannot load the weights that are learnt.
     """
 
     def __init__(
@@ -199,7 +195,7 @@ class VirtualTransport:
         self._draw: Callable[[], int] = latency.stream(0).draw
         self._events: list[Ready | Finished] = [Ready(worker) for worker in range(len(policies))]
         self._end_of = [0] * len(policies)
-        self._ends: list[tuple[int, int, Finished]] = []  # (when, worker, what it comes to), a heap
+        self._ends: list[tuple[int, int, Finished]] = []  # (when it ends, worker, its result), a heap
         self._shown: Any = None
 
     def now(self) -> int:
@@ -221,7 +217,7 @@ class VirtualTransport:
         """Infer the newest frame.
 
         Raises:
-            Exception: What the policy raised, with the worker named in a note.
+            Exception: The policy's, with the worker named in a note.
         """
         loader = self._loaders[worker] if self._loaders else None
         version, updates = (0, 0) if loader is None else (loader.load(), loader.updates)
@@ -239,14 +235,14 @@ class VirtualTransport:
         heapq.heappush(self._ends, (ended, worker, finished))
 
     def collect(self, until: int) -> list[Ready | Finished]:
-        """Return what has ended by now, the earliest first; time stands still."""
+        """Return the inferences that have ended by now, the earliest first; time stands still."""
         events, self._events = self._events, []
         while self._ends and self._ends[0][0] <= self._now:
             events.append(heapq.heappop(self._ends)[-1])
         return events
 
     def has_news(self) -> bool:
-        """Return whether `collect` would return anything."""
+        """Return whether `collect` would return an event."""
         return bool(self._events) or (bool(self._ends) and self._ends[0][0] <= self._now)
 
     def end_of(self, worker: int) -> int:
@@ -260,6 +256,6 @@ class VirtualTransport:
         self._now = until
 
     def discard(self) -> list[Finished]:
-        """Return what has not been collected, as it will have ended, and forget it."""
+        """Return the inferences that have not been collected, as they will end, and drop them."""
         ends, self._ends = self._ends, []
         return [finished for *_, finished in sorted(ends, key=lambda end: end[:2])]

@@ -1,4 +1,4 @@
-"""A worker: takes tickets, reads the frame, infers, and says so. Policy only: no optimiser, no replay."""
+"""A worker: takes tickets, reads the frame, infers, and reports. It has a policy, but no optimiser and no replay."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def infer(
     extras: gym.spaces.Dict | None = None,
     encodes: bool = False,
 ) -> Finished:
-    """Return what comes of a ticket: the action, or why it was refused.
+    """Return the result of a ticket: the action, or why it was refused.
 
     Args:
         worker: Who infers.
         ticket: The order.
         observation: Of the ticket's frame; a copy that the policy may keep.
         act: Of the policy.
-        action_space: What the policy answers is converted to it (`async_wrappers.live.actions`), or refused.
+        action_space: The policy's answer is converted to it (`async_wrappers.live.actions`), or refused.
         began: When the ticket was in the worker's hands, in monotonic nanoseconds; now if not given.
-        extras: What the policy leaves for the learner beside the action: its answer has the attributes ``action`` and
-            ``extras``. None: its answer is the action.
-        encodes: Whether the answer is features in the place of an action, and `action_space` their space: extras come
-            when they are released.
+        extras: Space of the values that the policy leaves for the learner: its answer has the attributes ``action``
+            and ``extras``. None: its answer is the action.
+        encodes: Whether the answer is features in the place of an action, and `action_space` their space; extras then
+            come with the release.
 
     Raises:
         ValueError: The answer has not the extras that are declared.
@@ -85,7 +85,7 @@ class WeightsLoader:
 
     Args:
         policy: Of a worker.
-        board: Where the newest weights are.
+        board: Holds the newest weights.
 
     Raises:
         ValueError: The policy cannot load weights.
@@ -98,9 +98,9 @@ class WeightsLoader:
         self._policy, self._board = policy, board
         self._weights = [board.weights(0), board.weights(1)]
         self.version = 0
-        """Of the weights that the policy has."""
+        """Version of the weights that the policy has."""
         self.updates = 0
-        """That the learners had made until those weights."""
+        """Updates that the learners had made until those weights."""
 
     def load(self, reading: Reading | None = None) -> int:
         """Load the weights of a reading, or the newest ones, unless the policy has them; return their version."""
@@ -114,14 +114,14 @@ class WeightsLoader:
 
 
 class Worker:
-    """One worker of a policy, in whatever thread or process.
+    """One worker of a policy, in a thread or a process.
 
     Args:
         worker: Its number.
         incarnation: How many were there before it under that number.
         policy: A `Policy`, or a function of the observation.
-        layout: Of the memory; what the policy answers is converted to the space of its actions or features, or refused.
-        memory: Frames are there, its actions go there, and the newest weights are there if anybody learns.
+        layout: Of the memory; the policy's answers are converted to the space of its actions or features, or refused.
+        memory: Holds frames, actions and, with learners, the newest weights.
         inbox: Tickets come from here; its end ends the worker.
         outbox: Messages go here.
     """
@@ -185,7 +185,7 @@ class Worker:
 
 
 def _return_freed_memory() -> None:
-    """Hand back to the system what the C library keeps for later: without this, half a large model's size."""
+    """Return freed memory that the C library keeps to the system: half a large model's size."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""A learner beside the game: what the runner asks of it, and the loop in which it observes, updates and publishes."""
+"""Learners beside the game: their interface, and the loop in which they observe, update and publish."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ __all__ = ["OFF_POLICY", "Learner", "LearnerLoop", "VirtualLearners", "call_make
 
 
 class Learner(Protocol):
-    """Steps weights of its own; the runner shows it transitions and publishes what it has learnt.
+    """Steps weights of its own; the runner shows it transitions and publishes its weights.
 
     Optional:
 
     * ``ready``: False while there is too little to learn from.
-    * ``load_weights(weights)``: copy weights into what is updated, and into nothing else; for several learners.
+    * ``load_weights(weights)``: copy weights into the updated ones alone, not into a target network; for several
+      learners.
     * ``take_over(weights)``: go on from the weights of a learner that died; `load_weights`, if there is no such method.
-    * ``gradients()`` and ``apply(gradients)``, whose succession is `update`: for several learners, each of which takes
+    * ``gradients()`` and ``apply(gradients)``, which together are `update`: for several learners, each of which takes
       gradients on a snapshot of the newest weights and applies them to the weights that are the newest then.
-    * ``note_updates(own, of_all)`` and ``updates``, for what falls due by a number of updates, such as the copy of a
+    * ``note_updates(own, of_all)`` and ``updates``, for actions after a number of updates, such as the copy of a
       target network. The runner passes how many updates this learner and all learners together have made, those of
       learners that died and of the runs before included: whenever the newest weights of several learners have been
-      loaded, and after `take_over`. What fell due since is then to be done, once, with the weights just loaded.
+      loaded, and after `take_over`. Actions that fell due since are then done, once, with the weights just loaded.
       ``apply`` and ``update`` add one to both numbers; ``updates`` is the learner's own, which it restores.
     * ``save_replay(directory, iteration)``, ``load_replay(directory, iteration)`` and ``forget_replays(directory,
-      keep)``: what `state_dict` leaves out. `load_replay` may return how many transitions are lost with damaged files,
-      and it raises OSError or ValueError where nothing can be loaded.
+      keep)``: the replay, which `state_dict` leaves out. `load_replay` may return how many transitions are lost with
+      damaged files, and it raises OSError or ValueError where nothing can be loaded.
 
     A learner that raises is started again, but where the exception has a true attribute ``ends_run``, which ends the
     run.
@@ -49,7 +50,7 @@ class Learner(Protocol):
     def observe(self, transition: Mapping[str, Any]) -> None:
         """Store a transition: observation, action, reward, interval, terminal, truncated, next_observation.
 
-        Where extras are declared it has them, too: a mapping of arrays, what the policy left beside the action.
+        With declared extras it has them, too: a mapping of the arrays that the policy left beside the action.
 
         Its next observation is the observation of the transition that comes next, unless it is terminal or truncated.
         A transition whose successor was missed is marked truncated, too.
@@ -65,18 +66,18 @@ class Learner(Protocol):
         """Return weights, optimiser and counts: tensors and plain data."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the result of `state_dict`."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release all resources."""
 
 
 OFF_POLICY = ("Rho", "EffectiveSampleSize", "KL")
-"""Scalars of an update that say how far the policy that acted is from the one that learns: ratios pi / mu, their
-effective sample size, and a divergence; a run's report has their means, where a learner returns them."""
+"""Scalars of an update that measure how far the acting policy is from the learning one: ratios pi / mu, their effective
+sample size, and a divergence. A run's report has their means, if a learner returns them."""
 
-_AT_ONCE = 256  # transitions observed before the next look at what else is to be done
-_UPDATES = 0x1EA2  # makes the updates' latencies independent of what else is drawn from an episode's seed
+_AT_ONCE = 256  # transitions observed before the next look at commands and updates
+_UPDATES = 0x1EA2  # makes the updates' latencies independent of other draws from an episode's seed
 _REST = 0.001  # seconds between two looks while there is nothing to do
 
 
@@ -95,8 +96,7 @@ class LearnerLoop:
         memory: Shared with the environment loop, the workers, the supervisor and the other learners. Its last block is
             the lock under which a learner applies its gradients; where it is this process's own, all learners take
             turns in one thread, and need none.
-        updates_per_transition: At most so many updates for each transition, of all learners together: each owes an
-            L-th of them.
+        updates_per_transition: Most updates for each transition, of all learners together: each owes an L-th of them.
 
     Raises:
         ValueError: The learner's weights are not those of the layout.
@@ -123,9 +123,9 @@ class LearnerLoop:
         self._updates_here = 0  # made by this process
         self._unpublished = False
         self.steps: list[int] = []
-        """How long each update took, in nanoseconds, until somebody clears it."""
+        """Duration of each update in nanoseconds, until it is cleared."""
         self.scalars: Mapping[str, Any] = {}
-        """What the last update returned."""
+        """Scalars of the last update."""
         self._sums: dict[str, Any] = {}  # of the scalars of `OFF_POLICY`, over the updates that `steps` has
 
     def publish_first(self) -> None:
@@ -136,7 +136,7 @@ class LearnerLoop:
             self._board.publish(self._learner.weights(), int(self._controls.updates.sum()))
 
     def drain(self) -> None:
-        """Observe all that the journal holds: what is saved then lacks no transition.
+        """Observe all transitions of the journal, so that the saved state lacks none.
 
         The run may have been interrupted in the middle of an episode, which is over for the learner then.
         """
@@ -145,7 +145,7 @@ class LearnerLoop:
             self._observed += 1
 
     def catch_up(self) -> None:
-        """Take over what the other learners have learnt."""
+        """Take over the newest weights of the other learners."""
         if self._shared is not None:
             self._load_newest()
 
@@ -166,7 +166,7 @@ class LearnerLoop:
             self._board.publish(self._learner.weights(), int(self._controls.updates.sum()))
 
     def save(self, directory: Path, iteration: int) -> None:
-        """Write the learner's state and its replay, once it has observed what the journal still holds."""
+        """Write the learner's state and its replay, after it has observed the rest of the journal."""
         self.drain()
         self.catch_up()
         save_learner(self._learner, directory, iteration, self._number)
@@ -187,7 +187,7 @@ class LearnerLoop:
             self._learner.forget_replays(directory / f"replay_{self._number}", keep)
 
     def statistics(self) -> tuple[list[int], dict[str, float], dict[str, float]]:
-        """Return how long each update took since the last call, what the newest returned, and means of `OFF_POLICY`."""
+        """Return the updates' durations since the last call, the newest one's scalars, and means of `OFF_POLICY`."""
         steps, self.steps = self.steps, []
         sums, self._sums = self._sums, {}
         means = {name: float(value) / max(len(steps), 1) for name, value in sums.items()}
@@ -200,15 +200,15 @@ class LearnerLoop:
         return steps, scalars, means
 
     def owe_nothing(self) -> None:
-        """Count what is owed anew: a run that goes on from its files knows nothing of it either."""
+        """Drop the updates that are owed, as a run that goes on from its files does."""
         self._observed = self._updates_here = 0
 
     def rests(self) -> bool:
-        """Return whether learning is off and all that was learnt is published."""
+        """Return whether learning is off and the newest weights are published."""
         return not self._controls.learning and not self._unpublished
 
     def turn(self) -> None:
-        """Do what is to be done next: observe, update once, publish; or rest a little."""
+        """Take one turn: observe, update once, publish; or rest a little."""
         self.observe(_AT_ONCE)
         turn = self.has_turn()
         owes = self._unpublished and turn is not None  # the last turn's weights come first
@@ -238,9 +238,9 @@ class LearnerLoop:
             time.sleep(self.steps[-1] / 1e9 * self._number / self._learners)
 
     def observe(self, most: int | None = None) -> None:
-        """Observe the transitions that are complete; at most so many, if a number is given.
+        """Observe the transitions that are complete; at most `most`, if it is given.
 
-        Where updates follow one another, and the learner says by ``waits`` that it has no room, the rest stays in the
+        If updates follow one another, and the learner's ``waits`` is true because it has no room, the rest stays in the
         journal.
         """
         for _ in itertools.count() if most is None else range(most):
@@ -258,7 +258,7 @@ class LearnerLoop:
         return self._ratio is None or self._updates_here < self._ratio * self._observed
 
     def begin_update(self) -> None:
-        """Learn from what was observed: of several learners, take gradients on a snapshot of the newest weights."""
+        """Update the weights; of several learners, take gradients on a snapshot of the newest weights."""
         if self._shared is None:
             self.scalars = self._learner.update()
         else:
@@ -282,7 +282,7 @@ class LearnerLoop:
         self._sum_up()
 
     def _sum_up(self) -> None:
-        """Add up what is averaged; of tensors no value is read here, which would wait for their device."""
+        """Add up the scalars that are averaged. No tensor's value is read here, which would wait for its device."""
         for name in OFF_POLICY:
             if name in self.scalars:
                 self._sums[name] = self._sums.get(name, 0.0) + self.scalars[name]
@@ -307,7 +307,7 @@ class LearnerLoop:
                 self.publish()
 
     def publish(self) -> None:
-        """Flip the workers' copies to the newest weights, whoever reads."""
+        """Flip the workers' copies to the newest weights, also while workers read."""
         weights = self._learner.weights() if self._shared is None else self._shared.newest()
         self._board.publish(weights, int(self._controls.updates.sum()))
         self._unpublished = False
@@ -329,9 +329,9 @@ class LearnerLoop:
 
 
 class VirtualLearners:
-    """L learners beside the environment loop, in its thread: a model says how long an update takes.
+    """L learners beside the environment loop, in its thread; a model gives the duration of an update.
 
-    What is learnt is a function of the seed. An update begins when one is owed (`updates_per_transition`; None:
+    The weights are a function of the seed. An update begins when one is owed (`updates_per_transition`; None:
     always), and the learner is ready and free. Its batch is drawn then, from the transitions that were complete by
     then. It ends when its latency has passed: of several learners, each applies its gradients then, to the newest
     weights, in the order in which their updates end. Inferences that start at that moment or later read the new
@@ -350,7 +350,7 @@ class VirtualLearners:
     and a checkpoint find all learners at rest, as those of processes are.
 
     Args:
-        learners: L of them, which share a journal, weights and controls.
+        learners: The L learners, which share a journal, weights and controls.
         latency: How long an update takes. Each learner has a stream of its own, which begins anew with each episode.
     """
 
@@ -371,7 +371,7 @@ class VirtualLearners:
     def run(self, now: int, until: int) -> None:
         """Let time pass from `now` to `until`: updates begin now and between, and end by `until`.
 
-        None begins at `until`: what the loop does at that time comes first.
+        None begins at `until`: the loop comes first at that time.
         """
         for number in range(len(self._learners)):
             self._begin(number, now)
@@ -423,7 +423,7 @@ class VirtualLearners:
 
 @contextmanager
 def _named(number: int) -> Iterator[None]:
-    """Note on an error which learner raised it."""
+    """Add the learner's name to an error as a note."""
     try:
         yield
     except Exception as error:

@@ -1,8 +1,8 @@
-"""Files of a learner's state: tensors, arrays and plain data, and nothing that could run when it is read.
+"""Files of a learner's state: tensors, arrays and plain data; reading one runs no code from it.
 
-A file is NumPy's ``.npz``: the arrays, and under ``structure`` the JSON of what they lie in, of the file's format and
-of the version that wrote it (format 1 stated neither). It needs torch only where there are tensors. It is written to a
-temporary name and renamed, so that it is whole or absent.
+A file is NumPy's ``.npz``: the arrays, and under ``structure`` the JSON of the containers that they lie in, of the
+file's format and of the version that wrote it (format 1 stated neither). It needs torch only where there are tensors.
+It is written to a temporary name and renamed, so that it is whole or absent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def write_state(path: Path, state: Any) -> None:
 
     Raises:
         OSError: The file could not be written; it names `path`, and an older file of that name is still there.
-        ValueError: Something in it is neither a tensor or array, nor None, bool, int, float, str, list, tuple, mapping.
+        ValueError: A value in it is neither a tensor or array, nor None, bool, int, float, str, list, tuple, mapping.
     """
     arrays: list[Array] = []
     described = _described(state, arrays, "state_dict()")
@@ -50,7 +50,7 @@ def write_state(path: Path, state: Any) -> None:
 
 
 def read_state(path: Path) -> Any:
-    """Return what `write_state` wrote; tensors on the CPU, mappings as dicts.
+    """Return the state that `write_state` wrote; tensors on the CPU, mappings as dicts.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -65,7 +65,7 @@ def read_state(path: Path) -> Any:
             if there == _FORMAT:
                 return _made(written["state"], file)
             version = written.get("version", "0.1.0 or older")
-    except Exception as error:  # a damaged zip file makes its reader raise whatever it stumbles over
+    except Exception as error:  # a damaged zip file makes its reader raise many kinds of errors
         raise ValueError(f"{path} is damaged, or not a learner's state: {error}") from error
     raise ValueError(
         f"{path} has format {there} (async_wrappers {version}), and async_wrappers {__version__} restores format "
@@ -81,7 +81,7 @@ def save_learner(learner: Any, directory: Path, iteration: int, number: int) -> 
 
 
 def restore_learner(learner: Any, directory: Path, iteration: int, number: int, replays: bool = True) -> int:
-    """Let a learner read what `save_learner` wrote, with or without its replay; return the transitions that are lost.
+    """Let a learner read the files of `save_learner`, with or without its replay; return the lost transitions.
 
     Raises:
         NotRestored: The files cannot be used.
@@ -120,7 +120,7 @@ def _described(value: Any, arrays: list[Array], where: str) -> Any:
 
 
 def _stored(value: Any, arrays: list[Array], where: str) -> dict[str, list[Any]]:
-    """Put an array away in the order in which its bytes lie, which channels last, for one, has of its own."""
+    """Store an array in the order of its bytes in memory, which differs for channels last."""
     array, torch_dtype = as_array(value)
     if array.dtype.hasobject:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Memory that several processes see: fixed layouts of bytes, never pickles, and no name that could be left behind.
+"""Memory shared by processes: fixed layouts of bytes, no pickles, and no name that could be left behind.
 
-A block is an anonymous file (``memfd``) that travels to children as a descriptor: it is gone when the last process that
-holds it is, however that process ended.
+A block is an anonymous file (``memfd``) that is passed to children as a descriptor. It is freed when the last process
+that holds it has ended, in any way.
 """
 
 from __future__ import annotations
@@ -111,9 +111,9 @@ class Codec:
     """Writes values of a Gymnasium space into fixed bytes, and reads them back as copies.
 
     Args:
-        name: What the space is of, for the message.
-        space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these. None: there is nothing to keep,
-            no byte is taken, and what is read is None.
+        name: Name of the space, for the message.
+        space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these. None takes no byte and reads as
+            None.
 
     Raises:
         ValueError: Another space.
@@ -127,7 +127,7 @@ class Codec:
 
 
 def _layout(name: str, space: gym.Space[Any] | None) -> Any:
-    """Return what `np.dtype` takes; the parts of a space are named by their place, for keys need not be names."""
+    """Return the argument of `np.dtype`; parts of a space are named by their place, as keys need not be names."""
     if space is None:
         return []
     if isinstance(space, spaces.Dict | spaces.Tuple):
@@ -142,7 +142,7 @@ def _layout(name: str, space: gym.Space[Any] | None) -> Any:
 
 
 def _functions(space: gym.Space[Any] | None) -> tuple[Callable[[Array, Any], None], Callable[[Array], Any]]:
-    """Return how a value is written into an array [1] of its layout, and read from it."""
+    """Return the functions that write a value into an array [1] of its layout, and read it."""
     if space is None:
         return lambda field, value: None, lambda field: None
     if isinstance(space, spaces.Dict | spaces.Tuple):

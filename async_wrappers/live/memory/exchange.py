@@ -1,7 +1,7 @@
-"""What the environment loop, workers and learners exchange in shared memory; each number has one writer.
+"""The data that the environment loop, workers and learners exchange in shared memory; each number has one writer.
 
-Frames go to the workers through a ring, actions come back through a slot for each worker, and a few numbers say who is
-up, who may learn, and when to end.
+Frames go to the workers through a ring, actions come back through a slot for each worker, and a few numbers control
+restarts, learning, pauses and the end of a phase.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Ticket(NamedTuple):
 
 
 class Fate(IntEnum):
-    """What became of an inference."""
+    """The outcome of an inference."""
 
     DONE = 0
     PASSED = 1  # the ring had passed the frame: nothing was inferred
@@ -55,11 +55,11 @@ class Finished(NamedTuple):
         number: Of the published frame.
         began: When the ticket was in the worker's hands.
         ended: When the action was.
-        fate: What became of it.
-        action: The action, where the fate is DONE; the sentence that says why not, where it is REFUSED.
+        fate: Its outcome.
+        action: The action if the fate is DONE; the sentence of the refusal if it is REFUSED.
         version: Of the weights, 0 if they are the policy's own.
-        extras: What the policy left for the learner beside the action, arrays by name; None if it leaves nothing.
-        updates: That the learners had made until those weights.
+        extras: Values that the policy left for the learner beside the action, arrays by name; None for none.
+        updates: Updates that the learners had made until those weights.
     """
 
     worker: int
@@ -74,13 +74,13 @@ class Finished(NamedTuple):
 
 
 class ActionSlots:
-    """One slot per worker, which writes it alone, and which is read only after the worker said that it is whole.
+    """One slot per worker: the worker alone writes it, and it is read only after the worker's message.
 
     Args:
         block: Shared memory of `size(...)` bytes.
         action_space: Of the actions.
         workers: How many slots.
-        extras: What the policy leaves for the learner beside the action; None for nothing, which takes no byte.
+        extras: Space of the values that the policy leaves for the learner beside the action; None takes no byte.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ActionSlots:
             self._refusals[worker] = str(action).encode()[:_SENTENCE]
 
     def read(self, worker: int) -> Finished:
-        """Return what a worker wrote."""
+        """Return a worker's finished inference."""
         number, began, ended, fate, version, updates = self._numbers[worker].tolist()
         action = extras = None
         if fate == Fate.DONE:
@@ -177,7 +177,7 @@ class Controls:
         """By worker: 1 + the incarnation whose inference takes far too long, 0 for none; by the environment loop."""
         self.updates, self.turns, self.paused = numbers[5 + 2 * workers :].reshape(3, learners)
         """By learner, and written by that learner: updates made; how many of the granted turns it has used; 1 while it
-        rests, with all that it has learnt published."""
+        rests, with its newest weights published."""
 
     @classmethod
     def size(cls, workers: int, learners: int) -> int:

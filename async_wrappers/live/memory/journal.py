@@ -1,10 +1,9 @@
 """The journal: transitions in shared memory, appended by the environment loop alone and read by all learners.
 
-An entry is a decision: the observation behind its action, the action, the summed reward, the interval, and what the
-policy leaves for the learner beside its action (extras), if it leaves anything; of a chunk also which entries were
-applied. Its next observation is that of the entry after it, so that each observation is kept once; after the last
-decision of an episode an entry holds the final observation alone. When the journal is full the oldest entry goes;
-neither side waits.
+An entry is a decision: the observation behind its action, the action, the summed reward, the interval, and the extras
+that the policy leaves for the learner beside its action, if any; of a chunk also which entries were applied. Its next
+observation is that of the entry after it, so that each observation is kept once; after the last decision of an episode
+an entry holds the final observation alone. When the journal is full the oldest entry goes; neither side waits.
 
 The loop writes through `Transitions`, which knows which frames' rewards belong to which decision (rule 3 of a
 schedule); a learner reads through a `TransitionReader`, which knows where one transition does not follow the one
@@ -43,8 +42,8 @@ class Journal:
         observation_space: Of the observations.
         action_space: Of the actions.
         capacity: Entries kept, at least 3: two that are being written, and one to read.
-        extras: What the policy leaves for the learner beside an action; None for nothing, which takes no byte.
-        chunk_length: Entries of an action that is a chunk; 0 where it is none.
+        extras: Space of the values that the policy leaves for the learner beside an action; None takes no byte.
+        chunk_length: Entries of a chunk; 0 if actions are no chunks.
 
     Raises:
         ValueError: `capacity` is too small.
@@ -91,9 +90,9 @@ class Journal:
         return int(self._counts[0])
 
     def apply(self, observation: Any, action: Any, extras: Any = None) -> None:
-        """A decision takes effect: note what it saw, did and left, in the entry after the last complete one (or two).
+        """Note a decision that takes effect in the entry after the complete ones: observation, action and extras.
 
-        By the environment loop alone, as `close` and `end`. Call it before closing the decision before it.
+        Only the environment loop calls it, `close` and `end`. Call it before closing the decision before it.
         """
         entry = self._at(self._applied)
         self._observation.write(entry["observation"], observation)
@@ -102,14 +101,14 @@ class Journal:
         self._applied += 1
 
     def close(self, reward: float, interval: int, executed: Any = False) -> None:
-        """The decision before the one applied last is complete: the next one took effect, or the final one is known.
+        """Complete the decision before the one applied last: the next one took effect, or the final one is known.
 
-        Of a chunk, `executed` says which entries were applied, bool [chunk_length].
+        `executed`, bool [chunk_length], tells which entries of a chunk were applied.
         """
         self._complete(reward, interval, _RUNNING, executed)
 
     def end(self, reward: float, interval: int, terminal: bool, final: Any, executed: Any = False) -> None:
-        """The episode is over: the decision applied last is complete, and `final` is the observation after it."""
+        """End the episode: the decision applied last is complete, and `final` is the observation after it."""
         entry = self._at(self._applied)
         self._observation.write(entry["observation"], final)
         entry["kind"] = _FINAL
@@ -118,9 +117,9 @@ class Journal:
         self._counts[0] += 1
 
     def abandon(self) -> None:
-        """The decision applied last will never be complete: the run ended in the middle of an episode.
+        """Drop the decision applied last, which will never be complete: the run ended in the middle of an episode.
 
-        Where there is a decision before it, what it saw stays: it is that one's next observation.
+        Its observation stays if there is a decision before it, as that one's next observation.
         """
         complete = int(self._counts[0])
         if complete and self._at(complete - 1)["kind"] != _FINAL:
@@ -130,7 +129,7 @@ class Journal:
         self._applied = complete
 
     def begin_writing(self) -> None:
-        """Become the writer; what the one before, who may have died at any moment, left incomplete is abandoned."""
+        """Become the writer; drop the incomplete entry of the one before, which may have died at any moment."""
         self.abandon()
         # If there is an entry, the last one is final and the one before it the last transition.
         last = self._at(self._applied - 2)
@@ -197,7 +196,7 @@ def _entry(codecs: tuple[Codec, ...], chunk_length: int) -> np.dtype[Any]:
 
 
 class Transitions:
-    """The decisions of one episode, as they take effect; without a journal only what the newest was paid is kept.
+    """The decisions of one episode, as they take effect; without a journal only the newest one's reward is kept.
 
     Decision j's reward is the sum over frames ``e_j .. e_{j+1} - 1``; rewards before ``e_0`` go to decision 0. An
     episode that ends before ``e_0`` has no transition.
@@ -209,10 +208,10 @@ class Transitions:
         self._start = 0
         self._effect: int | None = None  # of the decision whose frames run
         self.paid = 0.0
-        """What that decision has been paid so far."""
+        """Sum of that decision's rewards so far."""
 
     def apply(self, observation: Any, action: Any, frame: int, extras: Any = None, start: int = 0) -> None:
-        """A decision that started on frame `start` takes effect; the one before it is complete."""
+        """Note that a decision that started on frame `start` takes effect, and complete the one before it."""
         if self._journal is not None:
             self._journal.apply(observation, action, extras)
         if self._effect is not None:
@@ -226,7 +225,7 @@ class Transitions:
         self.paid += reward
 
     def end(self, terminal: bool, final: Any, frame: int) -> None:
-        """The episode has ended after `frame` frames; a cut one (`terminal` False) is bootstrapped on `final`."""
+        """End the episode after `frame` frames; a truncated one (`terminal` False) is bootstrapped on `final`."""
         if self._journal is not None and self._effect is not None:
             self._journal.end(self.paid, frame - self._effect, terminal, final, self._executed(frame))
 
@@ -237,7 +236,7 @@ class Transitions:
         return executed_entries(self._journal.chunk_length, self._start, self._effect, end)
 
     def abandon(self) -> None:
-        """The run ends in the middle of the episode: its last decision has no outcome."""
+        """Drop the last decision, which has no outcome: the run ends in the middle of the episode."""
         if self._journal is not None:
             self._journal.abandon()
 
@@ -261,7 +260,7 @@ class TransitionReader:
         self._held: dict[str, Any] | None = None
 
     def remaining(self) -> Iterator[dict[str, Any]]:
-        """Yield all transitions that are in the journal now, the last one too, as if none were to follow it."""
+        """Yield all transitions that are in the journal now, the last one too, as if none followed it."""
         end = self._journal.entries
         while self._position < end and (transition := self.next()) is not None:
             yield transition

@@ -1,4 +1,4 @@
-"""All shared memory of a run: its blocks, and what lies in them, which follows from spaces and numbers."""
+"""All shared memory of a run: its blocks, and their contents, which follow from spaces and numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RING_DEPTH = 64  # frames that a worker may be late in reading
 
 @dataclass(frozen=True)
 class SharedMemory:
-    """The blocks of a run; sized when the environment and the learner have said what they hold."""
+    """The blocks of a run; sized when the spaces of the environment and the learner's weights are known."""
 
     ring: Block
     slots: Block
@@ -30,13 +30,13 @@ class SharedMemory:
 
     @classmethod
     def private(cls) -> SharedMemory:
-        """Return blocks that this process alone sees, for a run whose parts are all in it."""
+        """Return blocks of this process alone, for a run whose parts are all in it."""
         return cls(*(Block(shared=False) for _ in range(6)))
 
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """What the shared memory holds."""
+    """The contents of the shared memory."""
 
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
@@ -45,17 +45,17 @@ class SharedLayout:
     journal_capacity: int
     weights: WeightsLayout | None = None
     extras: gym.spaces.Dict | None = None
-    chunk_length: int = 0  # entries of an action that is a chunk; 0 where it is none
+    chunk_length: int = 0  # entries of a chunk; 0 if actions are no chunks
     features: gym.Space[Any] | None = None
 
     @property
     def answers(self) -> gym.Space[Any]:
-        """The space of what workers answer: actions, or features that the environment loop makes actions of."""
+        """The space of the workers' answers: actions, or features of which the environment loop makes actions."""
         return self.action_space if self.features is None else self.features
 
     @property
     def readers(self) -> int:
-        """How many read the weights: the workers and, where they answer features, the environment loop."""
+        """Number of readers of the weights: the workers and, if they answer features, the environment loop."""
         return self.workers + (self.features is not None)
 
     def resize(self, memory: SharedMemory) -> None:
@@ -94,11 +94,11 @@ class SharedLayout:
         return Controls(memory.controls, self.workers, self.learners)
 
     def journal(self, memory: SharedMemory) -> Journal | None:
-        """Return the journal, if anybody learns."""
+        """Return the journal; None without learners."""
         return Journal(memory.journal, *self._entries) if self.learners else None
 
     def board(self, memory: SharedMemory) -> WeightsBoard | None:
-        """Return the weights that workers read, if anybody learns."""
+        """Return the weights that workers read; None without learners."""
         return None if self.weights is None else WeightsBoard(memory.board, self.weights, self.readers)
 
     def shared(self, memory: SharedMemory) -> WeightsBoard | None:

@@ -28,7 +28,7 @@ _ALIGNMENT = 64  # bytes
 
 
 class _Entry(NamedTuple):
-    """Where one array lies in a copy: strides in bytes, and its torch type's name (None for NumPy arrays)."""
+    """Place of one array in a copy: strides in bytes, and its torch type's name (None for NumPy arrays)."""
 
     name: str
     dtype: str
@@ -58,7 +58,7 @@ class WeightsLayout:
         return cls(tuple(entries), offset)
 
     def check(self, weights: Mapping[str, Any]) -> None:
-        """Raise a ValueError if weights of this layout are not what a policy or learner needs."""
+        """Raise a ValueError if weights of this layout do not fit a policy or learner."""
         ours = {entry.name: entry.shape for entry in self.entries}
         theirs = {name: tuple(value.shape) for name, value in weights.items()}
         for name in [*ours, *theirs]:
@@ -70,7 +70,7 @@ class WeightsLayout:
 
 
 class Reading(NamedTuple):
-    """What a worker notes before an inference."""
+    """A worker's note of the copy that it reads, made before an inference."""
 
     version: int
     copy: int
@@ -78,12 +78,12 @@ class Reading(NamedTuple):
 
 
 class WeightsBoard:
-    """Both copies, and who reads which.
+    """Both copies, and which worker reads which.
 
     Args:
         block: Shared memory of `size(layout, workers)` bytes.
         layout: Of the weights.
-        workers: How many read.
+        workers: Number of readers.
     """
 
     def __init__(self, block: Block, layout: WeightsLayout, workers: int) -> None:
@@ -121,8 +121,8 @@ class WeightsBoard:
     def publish(self, weights: Mapping[str, Any], updates: int = 0) -> int:
         """Write a new version into the copy that is not the newest, and make it the newest; by one writer at a time.
 
-        Whoever still reads that copy finds out: look at `idle` first. `updates` is how many the learners have made, all
-        of them together, until these weights: versions are fewer where several updates lie between two flips.
+        A worker that still reads that copy notices, and its action is discarded: look at `idle` first. `updates` is the
+        number that all learners together have made until these weights; several may lie between two versions.
         """
         version = self.version + 1
         copy = version % 2
@@ -140,7 +140,7 @@ class WeightsBoard:
         return not bool((self._reading == 1 + (self.version + 1) % 2).any())
 
     def age(self) -> int:
-        """Return for how long the newest version has been the newest, in nanoseconds."""
+        """Return the nanoseconds since the newest version was published."""
         return time.monotonic_ns() - int(self._flipped[0])
 
     def begin_reading(self, worker: int) -> Reading:
@@ -160,11 +160,11 @@ class WeightsBoard:
         return whole
 
     def updates(self, copy: int) -> int:
-        """Return how many updates are in a copy, as its writer said."""
+        """Return the number of updates in a copy, as its writer noted it."""
         return int(self._updates[copy])
 
     def forget_reader(self, worker: int) -> None:
-        """A worker has died."""
+        """Note that a worker has died and reads no copy."""
         self._reading[worker] = 0
 
     def weights(self, copy: int) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class WeightsBoard:
     def newest(self) -> dict[str, Any]:
         """Return views of the newest version, which stay whole until the version after the next one is written.
 
-        For whoever keeps writers away: a learner that holds the lock needs no copy.
+        For a learner that holds the lock, which keeps writers away and needs no copy.
         """
         return self.weights(self.version % 2)
 
@@ -202,7 +202,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def as_array(value: Any) -> tuple[Array, str | None]:
-    """Return an array over a tensor's bytes, and the name of its torch type; None for what is an array already.
+    """Return an array over a tensor's bytes, and the name of its torch type; None if it is an array already.
 
     A type that NumPy lacks, such as bfloat16, travels as integers of its size.
     """
@@ -238,7 +238,7 @@ def _axes_by_stride(array: Array) -> list[int]:
 
 
 def _is_dense(array: Array) -> bool:
-    """Return whether the array's bytes lie without gaps or overlaps, in whatever order of axes."""
+    """Return whether the array's bytes lie without gaps or overlaps, in any order of axes."""
     expected = array.itemsize
     for axis in reversed(_axes_by_stride(array)):
         if array.shape[axis] > 1:

@@ -20,6 +20,22 @@ from tests.worlds.seeded_env import SeededEnv
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 
 
+class Opened(VectorEnvs):
+    """`VectorEnvs` whose vector can be looked into."""
+
+    def __init__(self, vector: Any) -> None:
+        super().__init__(vector)
+        self.vector = vector
+
+
+class Both(DoubleBuffered):
+    """`DoubleBuffered` whose halves can be looked into."""
+
+    def __init__(self, *halves: Any) -> None:
+        super().__init__(*halves)
+        self.halves = halves
+
+
 class OfAVector(BatchedEnvsContract):
     """A `SyncVectorEnv` of three."""
 
@@ -33,11 +49,11 @@ class OfAVector(BatchedEnvsContract):
         return SyncVectorEnv([self.make_environment] * 3, autoreset_mode=self.mode)
 
     def make_batched(self) -> BatchedEnvs:
-        return VectorEnvs(self.make_vector())
+        return Opened(self.make_vector())
 
     def paid(self, envs: BatchedEnvs) -> float | None:
-        assert isinstance(envs, VectorEnvs)
-        return sum(env.unwrapped.paid for env in envs._vector.unwrapped.envs)
+        assert isinstance(envs, Opened)
+        return sum(env.unwrapped.paid for env in envs.vector.unwrapped.envs)
 
 
 class TestSameStep(OfAVector):
@@ -192,11 +208,11 @@ class TestDoubleBuffered(OfAVector):
 
     def make_batched(self) -> BatchedEnvs:
         small = SyncVectorEnv([self.make_environment] * 2, autoreset_mode=SAME_STEP)
-        return DoubleBuffered(VectorEnvs(self.make_vector()), VectorEnvs(small))
+        return Both(Opened(self.make_vector()), Opened(small))
 
     def paid(self, envs: BatchedEnvs) -> float | None:
-        assert isinstance(envs, DoubleBuffered)
-        return sum(super(TestDoubleBuffered, self).paid(half.envs) or 0.0 for half in envs._halves)
+        assert isinstance(envs, Both)
+        return sum(super(TestDoubleBuffered, self).paid(half) or 0.0 for half in envs.halves)
 
 
 class TestProcesses(BatchedEnvsContract):
@@ -263,7 +279,9 @@ class OneByOne:
             self.last[i] = self.came[i][4]
             self.frames[i] = self.lengths[i] = self.lengths[i] if over else self.frames[i]
         self.running = False
-        return self.rows(list(range(self.num_envs)))._replace(first=np.zeros(self.num_envs, bool))
+        for i, (_, _, *others) in enumerate(self.came):
+            self.came[i] = (self.came[i][0], False, *others)
+        return self.rows(list(range(self.num_envs)))
 
     def rows(self, ids: list[int]) -> Shown:
         came = [self.came[i] for i in ids]

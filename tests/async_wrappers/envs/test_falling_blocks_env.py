@@ -257,7 +257,7 @@ def test_board_dict_and_image_show_the_same_game(seed: int, actions: list[int], 
     for observation in OBSERVATIONS:
         view = FallingBlocksEnv(observation=observation, level=level)
         view.set_state(state)
-        views[observation] = view._observe(view._begun())
+        views[observation] = view.observe()
         assert view.observation_space.contains(views[observation])
     board, image = views["board"], views["image"]
     np.testing.assert_array_equal(views["dict"]["board"], board)
@@ -303,7 +303,7 @@ def test_full_rows_blink_three_times_before_they_are_cleared() -> None:
     state = env.get_state()
     cleared = {"rows": [0] * 17 + [1023], "piece": 7, "clearing": 91, "entering": 2}
     env.set_state({**state, "game": {**state["game"], **cleared}})
-    shown = [env._observe(env._begun())] + [env.step(NOOP)[0] for _ in range(91)]
+    shown = [env.observe()] + [env.step(NOOP)[0] for _ in range(91)]
     blinking = [bool((image[-8:, 16:24] == BLINKING_TILE).all()) for image in shown]
     changes = [index for index in range(1, 92) if blinking[index] != blinking[index - 1]]
     assert len(changes) == 6

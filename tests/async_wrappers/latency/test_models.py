@@ -28,6 +28,7 @@ from async_wrappers.latency import (
     models,
     summary,
 )
+from async_wrappers.latency.models import latencies_of_normal
 from async_wrappers.schedule.frames import FrameClock
 from tests.worlds.latency_models import DRAWS, FAST, MEASURED, MODELS, draws, every_model, random_models
 
@@ -214,7 +215,7 @@ def test_the_fast_path_of_a_lognormal_is_its_quantile() -> None:
     x = np.linspace(-5, 5, 101)
     model = LogNormal(0.12, 0.7)
     shares = [NormalDist().cdf(value) for value in x]
-    np.testing.assert_allclose(model._of_normal(x), model.quantile(shares), rtol=1e-9)
+    np.testing.assert_allclose(latencies_of_normal(model, x), model.quantile(shares), rtol=1e-9)
 
 
 @every_model

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from hypothesis import strategies as st
 from async_wrappers import AsyncRunner, CommittedPrefix, RealtimeDelay, TemporalEnsemble
 from async_wrappers.live import Decision
 from async_wrappers.live.loop import episode_seed
-from async_wrappers.live.memory.journal import TransitionReader
 from async_wrappers.schedule.simulated import SimulatedSchedule
 from async_wrappers.schedule.stagger import ExpectedTime, MaxTime, NoStagger, Tickets
 from async_wrappers.testing.played import MS, Played
@@ -129,7 +129,8 @@ def assert_alike(case: Case, space: Any, length: int, prefix: int | None, flat: 
     for recorder in recorders:
         recorder.get_action_meanings = lambda: list(MEANINGS)  # type: ignore[method-assign]
     policy, learns = Chunking(length, kind), chunks.get("mean") is None
-    learning: dict[str, Any] = {"make_learner": Idle, "learner_latency": 0.01} if learns else {}
+    learner = Collecting()
+    learning: dict[str, Any] = {"make_learner": lambda: learner, "learner_latency": 0.01} if learns else {}
     runner: Any = AsyncRunner(
         lambda: recorders[0],
         lambda: policy,
@@ -149,9 +150,10 @@ def assert_alike(case: Case, space: Any, length: int, prefix: int | None, flat: 
     for episode, start, observation in decided:
         assert same(seen[episode, start], observation)
     if learns:
-        observed = list(TransitionReader(runner._backend._loop._journal).remaining())
-        assert len(observed) == len(transitions)
-        for live, wrapped in zip(observed, transitions, strict=True):
+        with TemporaryDirectory() as directory:
+            runner.save(directory)  # for which all is observed
+        assert len(learner.observed) == len(transitions)
+        for live, wrapped in zip(learner.observed, transitions, strict=True):
             assert all(same(live[name], value) for name, value in wrapped.items())
 
 
@@ -179,6 +181,16 @@ def test_real_chunks_means_and_prefixes_are_those_of_the_wrapper(
     case: Case, length: int, prefix: int | None, mean: Any
 ) -> None:
     assert_alike(case, NUMBERS, length, prefix, flat=False, mean=mean)
+
+
+class Collecting(Idle):
+    """A learner that keeps what it observes."""
+
+    def __init__(self) -> None:
+        self.observed: list[Mapping[str, Any]] = []
+
+    def observe(self, transition: Mapping[str, Any]) -> None:
+        self.observed.append(transition)
 
 
 class Recording(Idle):

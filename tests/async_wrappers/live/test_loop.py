@@ -557,8 +557,8 @@ def test_whoever_dies_when_each_worker_has_one_inference_at_a_time_and_all_come_
         for effects in record.effects:
             assert [start for start, _ in effects] == sorted({start for start, _ in effects})
     while stage.transport.coming:
-        stage.loop._clock._pool.collect(stage.transport.time + 10**12)
-    assert stage.loop._clock._pool.free == list(range(case.workers))
+        stage.loop.clock.pool.collect(stage.transport.time + 10**12)
+    assert stage.loop.clock.pool.free == list(range(case.workers))
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.PASSED, Fate.DISCARDED])
@@ -655,9 +655,8 @@ def test_garbage_collection_is_afterwards_as_it_was(collects: bool) -> None:
 
 def test_a_strategy_serves_one_loop() -> None:
     stagger = MaxTime(0.0)
-    for _ in range(2):
-        Stage(latencies=[3 * MS], stagger=stagger).play(frames=5)
-    assert stagger._latency == 0
+    records = [Stage(latencies=[3 * MS], workers=2, stagger=stagger).play(frames=20) for _ in range(2)]
+    assert records[0].spans == records[1].spans
 
 
 class Clipping(Timed):

@@ -15,7 +15,7 @@ from async_wrappers.schedule.frames import FrameClock
 from async_wrappers.schedule.simulated import SimulatedSchedule, modelled_conditions
 from async_wrappers.schedule.stagger import NoStagger, Sequential, Stagger, Tickets
 from async_wrappers.testing.played import MS, Played
-from tests.async_wrappers.schedule.test_dispatch import Frames, Naive
+from tests.worlds.naive_search import Frames, Naive
 from tests.worlds.recording_env import RecordingEnv
 from tests.worlds.schedule_cases import CASES, Case, cases
 

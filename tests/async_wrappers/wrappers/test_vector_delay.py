@@ -881,12 +881,14 @@ def test_a_batch_of_another_length_is_refused() -> None:
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize(("delay", "default_action"), [(1, "repeat"), (3, "repeat"), (2, 0)])
 def test_steps_at_once_show_what_others_do_bit_for_bit(mode: AutoresetMode, delay: int, default_action: Any) -> None:
-    def made() -> VectorRealtimeDelay:
+    def made(default_action: Any) -> VectorRealtimeDelay:
         vector = gym.make_vec("CartPole-v1", 4, "sync", vector_kwargs={"autoreset_mode": mode}, max_episode_steps=60)
         return VectorRealtimeDelay(vector, delay, 0, default_action=default_action)
 
-    at_once, frame_by_frame = made(), made()
-    frame_by_frame._goes_at_once = False
+    def asked(observation: Any, last_action: Any) -> Any:
+        return 0 if default_action == 0 or last_action is None else last_action
+
+    at_once, frame_by_frame = made(default_action), made(asked)
     used, taken = [], at_once._step_at_once
     at_once._step_at_once = lambda actions: used.append(1) or taken(actions)  # type: ignore[method-assign,func-returns-value]
     for env in (at_once, frame_by_frame):

@@ -377,9 +377,9 @@ def test_a_learner_whose_exception_says_so_ends_the_run_and_is_not_started_again
 
 
 def child_of(runner: AsyncRunner, name: str) -> psutil.Process:
-    children: list[supervised.Child] = runner._open()._children()  # type: ignore[attr-defined]
-    (pid,) = (child.process.pid for child in children if child.name == name)
-    return psutil.Process(pid)
+    if not runner.is_open:
+        runner.start()
+    return psutil.Process(runner.pids[name])
 
 
 def wait_until(holds: Callable[[], Any]) -> None:
@@ -592,15 +592,16 @@ def test_a_stopped_environment_is_told_once_with_the_remedy() -> None:
             rf"^the environment has been stopped \(SIGSTOP\) for 1 s: `kill -CONT {environment.pid}` lets it go on$"
         )
 
-        def resume() -> None:
-            wait_until(lambda: runner._backend._stop_reported)  # type: ignore[union-attr]
-            environment.resume()
-
-        friend = threading.Thread(target=resume)
-        friend.start()
         with pytest.warns(RuntimeWarning, match=message) as warned:
+
+            def resume() -> None:
+                wait_until(lambda: any("stopped" in str(each.message) for each in warned))
+                environment.resume()
+
+            friend = threading.Thread(target=resume)
+            friend.start()
             assert runner.run(frames=10).frames["total"] == 10
-        friend.join()
+            friend.join()
         assert len([each for each in warned if "stopped" in str(each.message)]) == 1
 
 

@@ -42,7 +42,8 @@ class Setting:
         self.inboxes = [theirs for _, theirs in pairs]
         messages, self.outbox = socket.socketpair()
         self.sockets = [each for pair in pairs for each in pair] + [messages, self.outbox]
-        self.transport = SharedTransport(self.layout, self.memory, [ours for ours, _ in pairs], messages)
+        self.loop_ends = [ours for ours, _ in pairs]  # of the inboxes
+        self.transport = SharedTransport(self.layout, self.memory, self.loop_ends, messages)
 
     def say(self, worker: int, incarnation: int, what: int) -> None:
         self.outbox.sendall(MESSAGE.pack(worker, incarnation, what))
@@ -183,7 +184,7 @@ def run_worker(setting: Setting, policy: Any, tickets: list[Ticket], incarnation
             done.append(event)
         return done
     finally:
-        setting.transport._inboxes[0].close()
+        setting.loop_ends[0].close()
         thread.join(10)
         assert not thread.is_alive()  # the other end's closing ends it
 

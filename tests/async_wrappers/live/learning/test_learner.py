@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import multiprocessing
 import os
@@ -378,19 +379,24 @@ def test_a_learner_that_waited_for_the_lock_looks_again_whether_it_may_publish(
         learning.publish_first()
     first, second = room.learnings
     reading = room.board.begin_reading(0)
-    second._learn()
-    alone = second._alone
+    second.begin_update()
+    second.end_update()
+    room.controls.learning = False  # a turn only publishes
+    lock, flips = fcntl.lockf, [first.turn]
 
-    def waits() -> Any:
-        monkeypatch.undo()
-        first.turn()
-        return alone()
+    def waits(*arguments: Any) -> None:
+        if flips:
+            flip = flips.pop()
+            room.controls.learning = True
+            flip()
+            room.controls.learning = False
+        lock(*arguments)
 
-    monkeypatch.setattr(second, "_alone", waits)
-    second._publish()
+    monkeypatch.setattr(fcntl, "lockf", waits)
+    second.turn()
     assert room.board.version == 2
     assert room.board.end_reading(0, reading)
-    second._publish()
+    second.turn()
     assert (room.board.version, room.published()) == (3, 2)
 
 
