@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from async_wrappers.agents import turn_based
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -50,7 +51,10 @@ class TestContract(AgentContract):
 class AtOnce:
     """A thread that is always faster than the environment."""
 
+    used = 0
+
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        self.used += 1
         done: Future[Any] = Future()
         done.set_result(function(*arguments))
         return done
@@ -59,7 +63,11 @@ class AtOnce:
 class AtTheJoin:
     """A thread that never begins before somebody waits for it."""
 
+    used = 0
+
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.used += 1
+
         class Waiting:
             def result(self) -> Any:
                 return function(*arguments)
@@ -78,17 +86,19 @@ def dawdling(learn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("member", FAMILY)
-def test_results_do_not_depend_on_what_takes_how_long(member: str, tmp_path: Path) -> None:
+def test_results_do_not_depend_on_what_takes_how_long(
+    member: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = []
     for timing in ("thread", "dawdling thread", "at once", "at the join", "thread, restored"):
         env = WORLDS["delay 2, noops 3"](DriftingEnv(noop=True))
-        agent = overlapping(member, env, seed=4)
-        overlap = agent._overlap
-        assert overlap is not None
+        with monkeypatch.context() as patch:
+            if timing in ("at once", "at the join"):
+                thread = AtOnce() if timing == "at once" else AtTheJoin()
+                patch.setattr(turn_based, "ThreadPoolExecutor", lambda *_, thread=thread, **named: thread)
+            agent = overlapping(member, env, seed=4)
         if timing == "dawdling thread":
             agent.learner.learn = dawdling(agent.learner.learn)  # type: ignore[method-assign]
-        elif timing in ("at once", "at the join"):
-            overlap._thread = AtOnce() if timing == "at once" else AtTheJoin()  # type: ignore[assignment]
         actions = play(agent, env, range(5))
         if timing == "thread, restored":
             bundle = in_a_file(agent.bundle_and_checkpoint(tmp_path / timing, 0), tmp_path)
@@ -96,6 +106,8 @@ def test_results_do_not_depend_on_what_takes_how_long(member: str, tmp_path: Pat
             agent.unbundle(tmp_path / timing, 0, bundle)
         actions += play(agent, env, range(100, 102), eval_mode=True) + play(agent, env, range(5, 8))
         assert agent.learner.updates > 3
+        if timing in ("at once", "at the join"):
+            assert thread.used == agent.learner.updates
         bundle = agent.bundle_and_checkpoint(tmp_path / timing, 1)
         runs.append((actions, bundle, agent.learner.replay.state_dict()))
     for run in runs[1:]:
@@ -157,8 +169,8 @@ def test_the_environment_steps_on_while_an_update_is_under_way() -> None:
 
     agent.learner.learn = learn_once_stepped  # type: ignore[method-assign]
     env.step = step_and_tell  # type: ignore[method-assign]
-    start = agent._overlap.start  # type: ignore[union-attr]
-    agent._overlap.start = lambda: (stepped.clear(), start())  # type: ignore[union-attr, method-assign]
+    draw = agent.learner.draw  # as an update begins
+    agent.learner.draw = lambda: (stepped.clear(), draw())[1]  # type: ignore[method-assign, func-returns-value]
     play(agent, env, range(3))
     assert waited == [True] * agent.learner.updates and len(waited) > 8
     assert len(threads) == 1 and threading.current_thread() not in threads

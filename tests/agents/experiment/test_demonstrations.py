@@ -15,6 +15,7 @@ from async_wrappers.agents.demonstrations.dataset import read_demonstrations
 from async_wrappers.agents.demonstrations.demonstration import Demonstration, Recorder
 from async_wrappers.agents.demonstrations.players import Script, make_player
 from async_wrappers.agents.experiment.demonstrations import Pretraining
+from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
 from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
@@ -92,7 +93,7 @@ class TestLearning:
         runner.run_experiment()
         assert learner(runner).updates == UPDATES
         assert differs(begun, dict(learner(runner).state_dict()["network"]))
-        assert runner.frames == 0
+        assert read_iterations(tmp_path) == []
         lines = [json.loads(line) for line in (tmp_path / "metrics" / "pretraining.jsonl").read_text().splitlines()]
         assert [line.get("update") for line in lines] == [None, 5, 10, 12]  # every 5th, and the last
         assert lines[0] == {"episodes": 3, "frames": 36, "departures": lines[0]["departures"], "transitions": 15}
@@ -105,7 +106,7 @@ class TestLearning:
         going_on.run_experiment()
         assert learner(going_on).replay.add_count > 15
         assert learner(going_on).updates > UPDATES
-        assert going_on.frames >= 40
+        assert read_iterations(tmp_path)[-1]["frames"] >= 40
 
     def test_without_updates_the_demonstrations_are_only_remembered(self, shown: str, tmp_path: Path) -> None:
         runner = make_runner(tmp_path, pretrain_dataset=shown, pretrain_updates=0, num_iterations=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -94,13 +95,21 @@ def load(name: str, *bindings: str) -> None:
     load_gin(name, bindings=bindings)
 
 
+@cache
 def game_of(name: str) -> str | None:
     """Which Game Boy game a file plays; None if it needs no ROM."""
-    load(name)
-    if "ROM" not in gin.config_str() or "FallingBlocks" in gin.config_str():
+    if "ROM" not in text_of(name) or "FallingBlocks" in text_of(name):
         return None
+    load(name)
     found = gin.query_parameter("create_gym_environment.environment_id")
     return found.removeprefix("async_wrappers/").removesuffix("-v0")  # type: ignore[no-any-return]
+
+
+@cache
+def text_of(name: str) -> str:
+    """All that a file binds, with what it includes."""
+    load(name)
+    return gin.config_str()  # type: ignore[no-any-return]
 
 
 Build = Callable[..., Runner]
@@ -129,7 +138,7 @@ def build(cartridges: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch) -> Bu
             spec = {parity: own(find_spec(game, parity), (folder / "rom.gb").read_bytes()) for parity in (False, True)}
             monkeypatch.setattr(games, "find_spec", lambda _, parity: spec[parity])
             bindings = (f"ROM = '{folder / 'rom.gb'}'", f"STATES = '{folder}'", *bindings)
-        large = re.search(r"create_network\.torso = '(10m|100m|1b)'", gin.config_str())
+        large = re.search(r"create_network\.torso = '(10m|100m|1b)'", text_of(name))
         if large and name not in BUILT_LARGE:
             bindings = ("create_network.torso = '55k'", *bindings)
         load(name, *SMALL, *bindings)
@@ -374,10 +383,9 @@ def test_r2d2_has_the_network_and_the_loss_of_seed_rl_or_of_rela(name: str, loss
 @pytest.mark.parametrize("name", [*FILES, *PAPER])
 def test_what_a_file_binds_is_what_is_saved(name: str, tmp_path: Path) -> None:
     load(name)
-    expected = gin.config_str()
     saved = save_config(tmp_path)
     load(str(saved))
-    assert gin.config_str() == expected
+    assert gin.config_str() == text_of(name)
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -390,10 +398,10 @@ def test_a_simulation_of_the_paper_binds_the_delay_and_the_interaction_of_its_na
 
 @pytest.mark.parametrize("name", PAPER)
 def test_simulations_of_the_paper_differ_in_nothing_but_the_schedule(name: str) -> None:
-    load("configs/paper/atari.gin")
-    expected = re.sub(r"RealtimeDelay\.(delay|noops) = \d+", "", gin.config_str())
-    load(name)
-    assert re.sub(r"RealtimeDelay\.(delay|noops) = \d+", "", gin.config_str()) == expected
+    expected, found = (
+        re.sub(r"RealtimeDelay\.(delay|noops) = \d+", "", text_of(each)) for each in ("configs/paper/atari.gin", name)
+    )
+    assert found == expected
 
 
 @pytest.mark.parametrize("name", ["vtrace/atari", "r2d2/atari", "apex/atari", "elite/elite", "dqn/pong_two_cores"])

@@ -440,12 +440,12 @@ def test_a_random_teacher_teaches_for_tests(tmp_path: Path) -> None:
     runner.run_experiment()
     teacher = runner.teacher
     assert teacher.source.startswith("the random teacher of seed ")
-    weights = teacher._policy.network.state_dict()
+    weights = teacher.identity()["weights"]
     assert teacher.spec.stack_size == runner.agent.spec.stack_size
     assert len(read_iterations(tmp_path)) == 5 and runner.agent.updates > 12
     again = students_runner(tmp_path, Path("None"), "RunnerWithTeacher.teacher_checkpoint_dir = None", RANDOM)
     assert again.resume()
-    assert_identical(dict(again.teacher._policy.network.state_dict()), dict(weights))
+    assert again.teacher.identity()["weights"] == weights
 
 
 def test_a_run_without_a_teacher_is_refused(tmp_path: Path) -> None:

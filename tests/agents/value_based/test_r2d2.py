@@ -24,6 +24,7 @@ from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.r2d2 import R2D2
 from async_wrappers.agents.vector_agent import VectorAgent
 from async_wrappers.batched.vector_envs import VectorEnvs
+from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import WORLDS, AgentContract, World, play
 from tests.worlds.agents import selector_values
 from tests.worlds.dict_env import DictEnv
@@ -223,7 +224,8 @@ def test_each_environment_has_its_own_epsilon() -> None:
     agent = played(3, 2)
     epsilon: Any = agent.policy._choose.args[0]
     assert epsilon.environments == 3
-    assert epsilon._each_environments.tolist() == pytest.approx([0.4, 0.4**4.5, 0.4**8])
+    of_each = [epsilon(Decision(episode=0, start=0, frame=0, eval_mode=False, env_id=i)) for i in range(3)]
+    assert of_each == pytest.approx([0.4, 0.4**4.5, 0.4**8])
 
 
 SMALL = (
