@@ -37,6 +37,7 @@ from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.learning import Batch, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
+from async_wrappers.agents.making import make_replay
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.settings import choice, must, settings
@@ -373,8 +374,7 @@ class Student(Spec):
         one: Any = self.with_settings(  # type: ignore[attr-defined]
             replay_scheme=self.teacher_replay_scheme, actor_priorities=False
         )
-        replay: Replay = one.make_replay(seed_of(self.replay_seed, 1))
-        return replay
+        return make_replay(one, seed_of(self.replay_seed, 1))
 
     def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
         """Refuse: labels are made in turn.
