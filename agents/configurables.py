@@ -13,6 +13,7 @@ from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner, TrainRunner
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
+from async_wrappers.agents.losses.teaching import create_linear_schedule
 from async_wrappers.agents.networks.q_network import DuelingHead, LinearHead, create_network
 from async_wrappers.agents.networks.sequence_network import (
     ActorCriticHead,
@@ -33,7 +34,6 @@ from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.registry import AGENTS, create_agent
 from async_wrappers.agents.reincarnation.dopamine import DopamineTeacher
 from async_wrappers.agents.reincarnation.runner import RunnerWithTeacher
-from async_wrappers.agents.reincarnation.student import create_linear_schedule
 from async_wrappers.agents.replay.elite import EliteReplay
 from async_wrappers.agents.replay.unrolls import StandardReplay
 from async_wrappers.agents.sweep.plan import Sweep

@@ -1,4 +1,4 @@
-"""What an agent states of its learning: a loss, and the settings of the learner that carries it out."""
+"""What an agent states of its learning: a loss, what it sees, and the settings of the learner that carries it out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from async_wrappers.agents.optimizers import create_optimizer, polynomial_decay
+from async_wrappers.agents.schema import STATE, each_array
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -24,7 +25,7 @@ from async_wrappers.agents.settings import (
     whole,
 )
 
-__all__ = ["Batch", "Learning", "Loss", "LossOutput", "Monitor", "Networks"]
+__all__ = ["Batch", "Learning", "Loss", "LossOutput", "Monitor", "Networks", "sequence_tensors"]
 
 Batch = Mapping[str, Any]  # tensors; "observation" and "next_observation" may be dicts of them
 
@@ -133,3 +134,56 @@ class Learning:
         return (
             1.0 if over is None else polynomial_decay(updates, over, self.learning_rate_power, self.learning_rate_end)
         )
+
+
+# Batches of sequences, time first.
+
+
+def sequence_tensors(
+    batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Any], Tensor], stack_size: int | None
+) -> dict[str, Any]:
+    """Return what a loss reads of a batch of sequences.
+
+    Args:
+        batch: what a source has drawn, as `replay.sequences` says.
+        read: makes what a network reads from single observations `[N, 1, *shape]`, or from a dict of such.
+        tensor: makes a tensor from an array.
+        stack_size: observations in a stack, k; None where an observation is a stack `[k, *shape]`.
+
+    Returns:
+        Tensors by name, on the device; "observation" in stacks `[T + 1, B, k, *shape]`, with zeros before an episode.
+    """
+    tensors: dict[str, Any] = {}
+    for name, array in batch.items():
+        if name == "extras":
+            tensors[name] = each_array(tensor, array)
+        elif name not in ("observation", "index"):
+            tensors[name] = tensor(array)
+    rows, first = np.shape(batch["first"]), tensors["first"]
+    if STATE not in tensors:
+        tensors[STATE] = tensor(np.zeros((rows[1], 0), np.float32))
+
+    if stack_size is None:
+        found = read(each_array(lambda array: array.reshape(-1, *array.shape[2:]), batch["observation"]))
+        tensors["observation"] = each_array(lambda each: each.view(rows[0], rows[1], *each.shape[1:]), found)
+        return tensors
+
+    def stacks(frames: Tensor) -> Tensor:
+        return _stacked(frames.view(rows[0] + stack_size - 1, rows[1], *frames.shape[2:]), first, stack_size)
+
+    frames = read(each_array(lambda array: array.reshape(-1, 1, *array.shape[2:]), batch["observation"]))
+    tensors["observation"] = each_array(stacks, frames)
+    return tensors
+
+
+def _stacked(frames: Tensor, first: Tensor, stack_size: int) -> Tensor:
+    """Return stacks `[T + 1, B, k, *shape]` of frames `[T + k, B, *shape]`, with zeros before an episode's first."""
+    rows = len(first)
+    stacks = torch.stack([frames[back : back + rows] for back in range(stack_size)], dim=2)
+    if stack_size == 1:
+        return stacks
+    number = torch.arange(rows, device=first.device).unsqueeze(1)
+    begun = torch.where(first, number, -stack_size).cummax(0).values  # what lies before row 0 is blank already
+    missing = stack_size - 1 - (number - begun)  # observations of a stack that are before the episode
+    blank = torch.arange(stack_size, device=first.device) < missing.unsqueeze(2)
+    return stacks.masked_fill_(blank.view(*blank.shape, *[1] * (frames.ndim - 2)), 0)

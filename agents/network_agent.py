@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.learning import Learning
-from async_wrappers.agents.schema import Compute, Reader, each_array
+from async_wrappers.agents.learning import Batch, Learning, LossOutput, Monitor, Networks
+from async_wrappers.agents.schema import Compute, Reader, batch_tensors, each_array, whole_stacks
 from async_wrappers.agents.settings import (
     SHARE,
     again,
@@ -31,7 +30,7 @@ from async_wrappers.agents.settings import (
 )
 from async_wrappers.agents.spec import ReadyMade, Spec, reader_of, seeded
 
-__all__ = ["NetworkAgent", "of_several"]
+__all__ = ["NetworkAgent"]
 
 
 def _check_device(name: str, value: Any) -> None:
@@ -101,6 +100,9 @@ class NetworkAgent(Spec):
     num_actions: int
     first_action: int
     weights_seed: int
+    replay_seed: int
+    learning_seed: int
+    learner_kind: str  # names the loss in a learner's state
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         """Collect the settings of a subclass, also of one that no decorator stands before."""
@@ -127,11 +129,6 @@ class NetworkAgent(Spec):
             "learning_rate_decay must be bound, in updates, where learning_rate_power or learning_rate_end is, got "
             f"None beside {power} and {end}",
         )
-
-    @property
-    def learning(self) -> Learning:
-        """The settings of the agent's learners."""
-        return shared(Learning, self)
 
     def with_settings(self, **changed: Any) -> Self:
         """Return the same agent with other values of some settings; they are taken as they are."""
@@ -186,6 +183,41 @@ class NetworkAgent(Spec):
         """Observations in a stack that is made of those stored, k; None where each of them is a stack."""
         return None if self.whole_stacks else self.stack_size
 
+    # What the agent states of its learning, for `agents.making`.
+
+    def loss(self, networks: Networks, batch: Batch, rng: np.random.Generator) -> LossOutput:
+        """Return the loss of a batch; what is drawn is drawn from `rng`."""
+        raise NotImplementedError
+
+    @property
+    def learning(self) -> Learning:
+        """The settings of the agent's learners."""
+        return shared(Learning, self)
+
+    def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
+        """Return a batch's arrays as tensors; of transitions, unless a subclass says otherwise."""
+        read = whole_stacks(self.reader) if self.whole_stacks else self.reader
+        return batch_tensors(arrays, read, self.compute.tensor)
+
+    def check_learning(self) -> None:
+        """Refuse settings that the agent cannot learn with, though it may act with them: a ValueError."""
+
+    def share_of(self, learners: int) -> Mapping[str, int]:
+        """Return the settings of one of several learners, each with a part of a batch and of the replay."""
+        raise NotImplementedError
+
+    def make_monitor(self) -> Monitor | None:
+        """Make what watches the transitions of one environment."""
+        return None
+
+    def make_learner(self, number: int = 0, learners: int = 1) -> Any:
+        """Refuse: `agents.making.make_learner` makes the learners of an agent that states its learning."""
+        raise TypeError(_stated(self, "make_learner(spec, number, learners)"))
+
+    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
+        """Refuse: `agents.making.make_vector_learner` makes them."""
+        raise TypeError(_stated(self, "make_vector_learner(spec, num_envs, number, learners)"))
+
     # For the agent's surroundings: the runner, checkpoints, other processes.
 
     @property
@@ -193,7 +225,7 @@ class NetworkAgent(Spec):
         """Shape of what the network reads, [k, *shape], or a dict of such."""
         return self.reader.shape
 
-    def identity(self, learner: Learner) -> dict[str, Any]:
+    def identity(self, learner: Any) -> dict[str, Any]:
         """Return the agent's name, its network's shapes, its replay's facts and its optimiser's name."""
         return {
             "agent": f"{type(self).__name__}Agent",
@@ -222,11 +254,5 @@ class NetworkAgent(Spec):
         return {**super().__getstate__(), "network": ReadyMade(self.make_network().cpu())}
 
 
-def of_several(number: int, learners: int) -> None:
-    """Refuse the number of a learner that is none of several.
-
-    Raises:
-        ValueError: As said.
-    """
-    if not 0 <= number < learners:
-        raise ValueError(f"number must lie in [0, {learners}), one for each learner, got {number}")
+def _stated(spec: NetworkAgent, function: str) -> str:
+    return f"{type(spec).__name__} states its learning: make its learner with async_wrappers.agents.making.{function}"

@@ -2,7 +2,8 @@
 
 An agent is a `Spec`: its hyperparameters, from which policies are made without a learner and learners without a policy.
 Turn-based play (`turn_based.TurnBasedAgent`), live runs and sweeps depend on `Spec` alone, so an agent of a
-user's own is a subclass with two methods, `make_policy` and `make_learner`, that gin names::
+user's own is a subclass with two methods, `make_policy` and `make_learner`, that gin names. An agent that is a
+network (`network_agent.NetworkAgent`) states its learning in the place of the second, and `making` makes its learners::
 
     # mine.gin, beside mine.py with `class TableQ(Spec)` under @gin.configurable
     import mine
@@ -252,10 +253,6 @@ class Spec:
             f"agent {self.name!r} acts on the learner's device: give {type(self).__name__} the method "
             "make_device_policy(learner, num_envs, device), or bind VectorRunner.act_devices = None"
         )
-
-    def make_actor_priorities(self, num_envs: int) -> Any:
-        """Make what gives transitions their first priorities (`ActorPriorities`); None for the largest one so far."""
-        return None
 
     def _one_environment(self) -> str:
         return (

@@ -28,6 +28,7 @@ from torch import Tensor
 from async_wrappers.agents.acting.decisions import EpisodeClock, Memories, Outcome, RowsPolicy, frames_per_decision
 from async_wrappers.agents.agent import Report
 from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.making import maker_of_learners
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import batch_of_one, copied, stacked
 from async_wrappers.agents.spec import Spec
@@ -141,7 +142,7 @@ class TurnBasedAgent(LearningAgent):
 
     def __init__(self, spec: Spec) -> None:
         """See the class."""
-        super().__init__(spec, spec.make_learner())
+        super().__init__(spec, maker_of_learners(spec)())
         self._act_on(self.learner)
         self.eval_mode = False
         self._stack: deque[Any] = deque(maxlen=spec.stack_size)

@@ -17,7 +17,6 @@ in step. So a row's result is independent of the other rows.
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ import numpy.typing as npt
 from async_wrappers.agents.acting.decisions import Decisions, Memories, RowsPolicy
 from async_wrappers.agents.acting.in_workers import PolicyCopies
 from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.making import make_actor_priorities, make_vector_learner
 from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.spec import Spec, check_at_least
@@ -411,7 +411,7 @@ class VectorAgent(LearningAgent):
                 f"VectorRunner.replay_ratio must be None where num_updates_per_train_step is bound to "
                 f"{spec.num_updates_per_train_step}, since either says how many updates are made, got {replay_ratio}"
             )
-        super().__init__(spec, _make_learner(spec, num_envs, number, learners))
+        super().__init__(spec, make_vector_learner(spec, num_envs, number, learners))
         self.num_envs, self._ratio = num_envs, replay_ratio
         self._number, self._learners = number, learners
         self._copies = _copies(spec, self.learner, num_envs * learners, act_devices, act_sync_period)
@@ -420,7 +420,7 @@ class VectorAgent(LearningAgent):
         if self._copies is not None:
             self.policy = self._copies
         self._act_on(self.learner)
-        self._priorities: ActorPriorities | None = spec.make_actor_priorities(num_envs)
+        self._priorities: ActorPriorities | None = make_actor_priorities(spec, num_envs)
         self.rows = Rows(spec, num_envs, False, number * num_envs, learners)
         self.meters = Meters()
         self._closed: list[_Block] = []  # transitions that no decision could know yet
@@ -618,22 +618,6 @@ class VectorAgent(LearningAgent):
 def _of_replay(checkpoint_dir: Path, number: int) -> Path:
     """Return where learner `number` keeps its replay."""
     return checkpoint_dir / (f"replay_{number}" if number else "replay")
-
-
-def _make_learner(spec: Spec, num_envs: int, number: int, learners: int) -> Any:
-    """Make a learner, or one of several.
-
-    Raises:
-        ValueError: The spec makes no learner that can be one of several.
-    """
-    if learners == 1:
-        return spec.make_vector_learner(num_envs)
-    if "learners" not in inspect.signature(spec.make_vector_learner).parameters:
-        raise ValueError(
-            f"VectorRunner.learners must be 1 with agent {spec.name!r}, whose {type(spec).__name__} has no "
-            f"make_vector_learner(num_envs, number, learners), got {learners}"
-        )
-    return spec.make_vector_learner(num_envs, number, learners)  # type: ignore[call-arg]
 
 
 def _copies(

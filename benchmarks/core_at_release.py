@@ -25,6 +25,7 @@ import torch
 from async_wrappers import AsyncRunner
 from async_wrappers.agents.acting.decisions import Memories
 from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.making import maker_of_learners
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.policy import Decision, Memory
@@ -89,7 +90,7 @@ def lateness(hidden: int, seconds: float, learns: bool) -> None:
     print(f"\n{what}, 60 frames/s, {seconds:g} s{'':<14}{'p50 ms':>8}{'p99 ms':>8}{'fresh':>8}{'late':>6}{'delay':>7}")
     for name, units in ((f"LSTM of {hidden}, core at release", hidden), ("no memory", None)):
         spec = agent(units)
-        learning: dict[str, Any] = {"make_learner": spec.make_learner} if learns else {}
+        learning: dict[str, Any] = {"make_learner": maker_of_learners(spec)} if learns else {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # more workers than cores
             runner = AsyncRunner(

@@ -50,6 +50,7 @@ from async_wrappers.agents.experiment.config import load_config
 from async_wrappers.agents.experiment.live import LiveRunner
 from async_wrappers.agents.experiment.runner import Runner
 from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.turn_based import TurnBasedAgent
@@ -116,7 +117,7 @@ class Restored:
     def __init__(self, runner: LiveRunner, learners: int) -> None:
         """Make the learners."""
         assert isinstance(runner.agent, TurnBasedAgent)
-        self.learners: list[Learner] = [runner.agent.spec.make_learner(n, learners) for n in range(learners)]
+        self.learners: list[Learner] = [make_learner(runner.agent.spec, n, learners) for n in range(learners)]
         self._states: list[Any] = []
 
     def put_states(self, directory: Path, iteration: int, states: list[Any]) -> None:

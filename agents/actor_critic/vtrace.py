@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
 from async_wrappers.agents.actor_critic.terms import MOVED, Rows, Term, check_terms
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks, sequence_tensors
 from async_wrappers.agents.losses.actor_critic import (
     effective_sample_size,
     entropy,
@@ -24,10 +23,9 @@ from async_wrappers.agents.losses.actor_critic import (
     over_executed,
     vtrace,
 )
-from async_wrappers.agents.network_agent import NetworkAgent, of_several
+from async_wrappers.agents.network_agent import NetworkAgent
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_actor_critic
-from async_wrappers.agents.replay.sequences import sequence_tensors
-from async_wrappers.agents.replay.unroll_settings import UnrollSettings
+from async_wrappers.agents.replay.settings import UnrollSettings
 from async_wrappers.agents.schema import STATE, TORSO_VERSION, VERSION, Reader
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
@@ -42,7 +40,7 @@ from async_wrappers.agents.settings import (
     setting,
     shared,
 )
-from async_wrappers.agents.spec import chunk_actions, own_seed
+from async_wrappers.agents.spec import chunk_actions
 
 __all__ = ["VTrace"]
 
@@ -67,6 +65,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
     """
 
     name: ClassVar[str] = "vtrace"
+    learner_kind: str = "VTraceLearner"
     moved: ClassVar[Mapping[str, tuple[Any, str]]] = MOVED
 
     # The algorithm.
@@ -221,7 +220,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
         for term in self.terms:
             term.check(self.num_actions, self.chunk, self.entropy_cost)
         self.stores_value = any(term.needs_value for term in self.terms)
-        self.weights_seed, self.exploration_seed, self.learning_seed, self.sources_seed = self.seeds(4)
+        self.weights_seed, self.exploration_seed, self.learning_seed, self.replay_seed = self.seeds(4)
 
     # The network.
 
@@ -279,38 +278,7 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
             self.chunk,
         )
 
-    def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
-        """Make learner `number` of `learners`, each with sources of its own.
-
-        Raises:
-            ValueError: `number` is not one of them.
-        """
-        of_several(number, learners)
-        return self._make_learner(number, 1)
-
-    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Learner:
-        """Make the learner of many environments; of several, each with its own, learner `number`.
-
-        Each of several draws its part of a batch.
-
-        Raises:
-            ValueError: `batch_size` is no multiple of `learners`, or there are replays beside the queue of several.
-        """
-        return self._make_learner(number, num_envs, learners)
-
-    def _make_learner(self, number: int, num_envs: int, learners: int = 1) -> Learner:
-        network = self.make_network()
-        return Learner(
-            network,
-            self.loss,
-            self.make_sources(network, num_envs, own_seed(self.sources_seed, number), learners),
-            self.learning,
-            kind="VTraceLearner",
-            compute=self.compute,
-            tensors=self._tensors,
-            first_action=self.first_action,
-            seed=own_seed(self.learning_seed, number),
-        )
+    # Learning.
 
     @property
     def learning(self) -> Learning:
@@ -333,12 +301,13 @@ class VTrace(Remembering, UnrollSettings, NetworkAgent):
             term.extend(network, self.entropy_cost)
         return network
 
-    def _tensors(self, arrays: Mapping[str, Any]) -> Batch:
+    def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
+        """Return a batch of sequences as tensors."""
         return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stored_in_stacks)
 
     # For the agent's surroundings: the runner, checkpoints, other processes.
 
-    def identity(self, learner: Learner) -> dict[str, Any]:
+    def identity(self, learner: Any) -> dict[str, Any]:
         """See `NetworkAgent`; the actions of a chunk are a list."""
         facts = super().identity(learner)
         return facts if self.chunk is None else {**facts, "actions": [self.num_actions] * self.chunk}

@@ -25,6 +25,7 @@ from async_wrappers.agents.experiment.episode import Episode, Length, Phase, Pla
 from async_wrappers.agents.experiment.metrics import SUMMED_UP, EpisodeRow
 from async_wrappers.agents.experiment.other_run import portable
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.making import maker_of_learners
 from async_wrappers.agents.settings import factory, must, runner, whole
 from async_wrappers.agents.spec import Spec, with_gin_values
 from async_wrappers.agents.timing import PARTS
@@ -241,7 +242,7 @@ class LiveRunner(Runner):
         return self.create_async_runner_fn(
             make_env,
             self._spec.make_policy,
-            make_learner=self._spec.make_learner,
+            make_learner=maker_of_learners(self._spec),
             seed=self.seed,
             extras=self._spec.extras,
             features=self._spec.features,

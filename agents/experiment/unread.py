@@ -13,6 +13,7 @@ So what can be read is found as a graph search. A configurable is *reached*
 5. if the code of a function that is reached names it. A table of names in that code (agents, runners, torsos) counts
    entry by entry where a parameter chooses the entry, such as ``create_agent.agent_name``;
 6. if a text that is bound to a class which is reached names it in that class's table, such as ``VTraceAgent.sources``.
+   Code that names such a table reaches none of its entries.
 
 Whatever is reached counts as read, in all scopes and with all of its parameters, but for one case: a class hands a
 parameter on to its base, with a default of its own, so that the binding of the base is without effect
@@ -23,6 +24,7 @@ nothing is refused then. In doubt a binding counts as read: a binding that is re
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -247,8 +249,10 @@ class ByName:
 
 
 def _values_named(function: Any) -> list[Any]:
-    """Return the globals that the code of a function names."""
-    return list(inspect.getclosurevars(function).globals.values())
+    """Return the globals that the code of a function names, without the tables of `TABLES`."""
+    tables = [getattr(sys.modules[module], name) for module, name in TABLES.values() if module in sys.modules]
+    values = inspect.getclosurevars(function).globals.values()
+    return [value for value in values if not any(value is table for table in tables)]
 
 
 def _entries(value: Any, choices: Mapping[str, set[str]]) -> Any:

@@ -6,6 +6,7 @@ no action landed there is nothing to teach. No gradient flows into what the teac
 
 from __future__ import annotations
 
+import gin
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ __all__ = [
     "best_action_distillation",
     "clipped_weight",
     "conservative",
+    "create_linear_schedule",
     "distillation",
     "large_margin",
     "policy_distillation",
@@ -159,3 +161,23 @@ def _check_temperature(temperature: float) -> None:
 def _check_actions(q: Tensor, a: Tensor) -> None:
     if q.ndim != 2 or tuple(a.shape) != (len(q),):
         raise ValueError(f"a must have shape [B] to fit q {list(q.shape)}, got {list(a.shape)}")
+
+
+@gin.configurable(module="agents", denylist=["weight"])
+def create_linear_schedule(weight: float, initial_lr: float = 1e-4, final_lr: float = 1e-5) -> float:
+    """Return the learning rate lambda * initial_lr + (1 - lambda) * final_lr.
+
+    Args:
+        weight: lambda, the weight of the teacher's term, in [0, 1].
+        initial_lr: The rate at lambda = 1, as in the offline phase.
+        final_lr: The rate at lambda = 0.
+
+    Raises:
+        ValueError: A rate is negative, or lambda lies outside [0, 1].
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"lambda must lie in [0, 1], got {weight}")
+    for name, rate in (("initial_lr", initial_lr), ("final_lr", final_lr)):
+        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate < float("inf"):
+            raise ValueError(f"create_linear_schedule.{name} must be a finite number >= 0, got {rate!r}")
+    return weight * initial_lr + (1 - weight) * final_lr

@@ -12,9 +12,14 @@ import numpy as np
 from torch import Tensor
 
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
-from async_wrappers.agents.losses.teaching import best_action_distillation, distillation, value_error
+from async_wrappers.agents.losses.teaching import (
+    best_action_distillation,
+    create_linear_schedule,
+    distillation,
+    value_error,
+)
 from async_wrappers.agents.reincarnation.augmentation import Augmented
-from async_wrappers.agents.reincarnation.student import LABEL, Student, create_linear_schedule
+from async_wrappers.agents.reincarnation.student import LABEL, Student
 from async_wrappers.agents.settings import (
     NOT_NEGATIVE,
     POSITIVE,

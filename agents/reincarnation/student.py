@@ -25,7 +25,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import gin
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +36,7 @@ from async_wrappers.agents.acting.exploration import DecisionRandom
 from async_wrappers.agents.learner import Learner
 from async_wrappers.agents.learning import Batch, Loss, LossOutput, Networks
 from async_wrappers.agents.losses.teaching import clipped_weight
+from async_wrappers.agents.making import make_replay
 from async_wrappers.agents.replay.replay import Replay
 from async_wrappers.agents.schema import each_array
 from async_wrappers.agents.settings import choice, must, settings
@@ -53,7 +53,6 @@ __all__ = [
     "Student",
     "Teaches",
     "Teaching",
-    "create_linear_schedule",
     "only_in_turn",
     "seed_of",
     "with_teacher",
@@ -89,26 +88,6 @@ class Phase(Enum):
     COLLECT = "collect"
     OFFLINE = "offline"
     ONLINE = "online"
-
-
-@gin.configurable(module="agents", denylist=["weight"])
-def create_linear_schedule(weight: float, initial_lr: float = 1e-4, final_lr: float = 1e-5) -> float:
-    """Return the learning rate lambda * initial_lr + (1 - lambda) * final_lr.
-
-    Args:
-        weight: lambda, the weight of the teacher's term, in [0, 1].
-        initial_lr: The rate at lambda = 1, as in the offline phase.
-        final_lr: The rate at lambda = 0.
-
-    Raises:
-        ValueError: A rate is negative, or lambda lies outside [0, 1].
-    """
-    if not 0 <= weight <= 1:
-        raise ValueError(f"lambda must lie in [0, 1], got {weight}")
-    for name, rate in (("initial_lr", initial_lr), ("final_lr", final_lr)):
-        if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate < float("inf"):
-            raise ValueError(f"create_linear_schedule.{name} must be a finite number >= 0, got {rate!r}")
-    return weight * initial_lr + (1 - weight) * final_lr
 
 
 @dataclass
@@ -373,8 +352,7 @@ class Student(Spec):
         one: Any = self.with_settings(  # type: ignore[attr-defined]
             replay_scheme=self.teacher_replay_scheme, actor_priorities=False
         )
-        replay: Replay = one.make_replay(seed_of(self.replay_seed, 1))
-        return replay
+        return make_replay(one, seed_of(self.replay_seed, 1))
 
     def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Any:
         """Refuse: labels are made in turn.

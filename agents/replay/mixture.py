@@ -30,45 +30,13 @@ from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.queue import UnrollQueue
 from async_wrappers.agents.replay.segments import Segment
 from async_wrappers.agents.replay.sequences import Assembly
+from async_wrappers.agents.replay.settings import TOLERANCE, checked_sources
 from async_wrappers.agents.replay.unrolls import Encoder, SourceFactory, SourceSpec, StandardReplay, UnrollSource
 from async_wrappers.agents.schema import STATE, Arrays, each_array
 
-__all__ = ["SOURCES", "Mixture", "checked_sources"]
+__all__ = ["SOURCES", "Mixture"]
 
 SOURCES: Mapping[str, SourceFactory] = {"queue": UnrollQueue, "standard": StandardReplay, "elite": EliteReplay}
-
-_TOLERANCE = 1e-6  # of the sum of the shares
-
-
-def checked_sources(sources: Any, name: str = "sources") -> list[tuple[str | SourceFactory, float]]:
-    """Return sources with their shares, which sum to 1 within rounding.
-
-    Args:
-        sources: Pairs of a source, by its name or as what makes it, and its share.
-        name: The argument's name, for messages.
-
-    Raises:
-        ValueError: There is none, a name is unknown, or the shares are not positive or do not sum to 1.
-    """
-    names = ", ".join(map(repr, SOURCES))
-    # A dict would lose its order where gin writes it down, and with it which source is which.
-    pairs = list(sources) if isinstance(sources, list | tuple) else []
-    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-        raise ValueError(
-            f"{name} must be pairs of a source ({names}, or what makes one) and its share, such as "
-            f"[('queue', 0.5), ('standard', 0.5)], got {sources!r}"
-        )
-    for source, share in pairs:
-        if source not in SOURCES if isinstance(source, str) else not callable(source):
-            raise ValueError(f"{name} must be {names}, or what makes one, such as @StandardReplay, got {source!r}")
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-            raise ValueError(f"{name} must have shares in (0, 1], got {share!r} for {source!r}")
-    total = math.fsum(share for _, share in pairs)
-    if abs(total - 1) > _TOLERANCE:
-        of_one = ", ".join(f"{share / total:.4g}" for _, share in pairs)
-        shares = ", ".join(str(share) for _, share in pairs)
-        raise ValueError(f"{name} must have shares that sum to 1, got {shares}: give {of_one} for the same proportions")
-    return [(source, share) for source, share in pairs]
 
 
 class Shares:
@@ -96,9 +64,9 @@ class Shares:
         self._batch_size = batch_size
         self._owed = owed = [share * batch_size for share in shares]  # per batch
         self.shares = [each / batch_size for each in owed]
-        whole = all(abs(each - round(each)) < _TOLERANCE for each in owed)
+        whole = all(abs(each - round(each)) < TOLERANCE for each in owed)
         further = 0 if whole else max(0, len(owed) - 2)
-        self.most = [min(batch_size, max(1, math.ceil(each - _TOLERANCE)) + further) for each in owed]
+        self.most = [min(batch_size, max(1, math.ceil(each - TOLERANCE)) + further) for each in owed]
         self.restore(0, [0] * len(owed))
 
     def give(self) -> None:

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from async_wrappers.agents.replay.log import Saved, blank_columns, row_bytes
+from async_wrappers.agents.replay.settings import WHEN_FULL
 from async_wrappers.agents.replay.unrolls import SourceSpec
 from async_wrappers.agents.schema import Arrays
 
-__all__ = ["WHEN_FULL", "UnrollQueue", "available_memory", "check_memory", "most_waiting", "whole_at_once"]
-
-WHEN_FULL = ("wait", "drop_oldest", "drop_newest", "alternate")
+__all__ = ["UnrollQueue", "available_memory", "check_memory", "most_waiting", "whole_at_once"]
 
 
 # How many unrolls can wait

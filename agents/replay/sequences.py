@@ -58,15 +58,13 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-import torch
 from gymnasium.spaces import Dict
-from torch import Tensor
 
 from async_wrappers.agents.replay.log import Packed
 from async_wrappers.agents.replay.selectors import Positions
 from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Arrays, Column, TransitionSchema, each_array
 
-__all__ = ["SEQUENCES_OF_A_PIECE", "Assembly", "sequence_tensors", "without_state"]
+__all__ = ["SEQUENCES_OF_A_PIECE", "Assembly", "without_state"]
 
 SEQUENCES_OF_A_PIECE = 64  # that go to or come from a file at a time, which bounds the memory that a load needs
 
@@ -399,53 +397,3 @@ def without_state(extras: Dict | None) -> Dict | None:
 
 
 # Tensors: what a loss reads.
-
-
-def sequence_tensors(
-    batch: Mapping[str, Any], read: Callable[[Any], Any], tensor: Callable[[Rows], Tensor], stack_size: int | None
-) -> dict[str, Any]:
-    """Return what a loss reads of a batch of sequences.
-
-    Args:
-        batch: what a source has drawn, as the module's comment has it.
-        read: makes what a network reads from single observations `[N, 1, *shape]`, or from a dict of such.
-        tensor: makes a tensor from an array.
-        stack_size: observations in a stack, k; None where an observation is a stack `[k, *shape]`.
-
-    Returns:
-        Tensors by name, on the device; "observation" in stacks `[T + 1, B, k, *shape]`, with zeros before an episode.
-    """
-    tensors: dict[str, Any] = {}
-    for name, array in batch.items():
-        if name == "extras":
-            tensors[name] = each_array(tensor, array)
-        elif name not in ("observation", "index"):
-            tensors[name] = tensor(array)
-    rows, first = np.shape(batch["first"]), tensors["first"]
-    if STATE not in tensors:
-        tensors[STATE] = tensor(np.zeros((rows[1], 0), np.float32))
-
-    if stack_size is None:
-        found = read(each_array(lambda array: array.reshape(-1, *array.shape[2:]), batch["observation"]))
-        tensors["observation"] = each_array(lambda each: each.view(rows[0], rows[1], *each.shape[1:]), found)
-        return tensors
-
-    def stacks(frames: Tensor) -> Tensor:
-        return _stacked(frames.view(rows[0] + stack_size - 1, rows[1], *frames.shape[2:]), first, stack_size)
-
-    frames = read(each_array(lambda array: array.reshape(-1, 1, *array.shape[2:]), batch["observation"]))
-    tensors["observation"] = each_array(stacks, frames)
-    return tensors
-
-
-def _stacked(frames: Tensor, first: Tensor, stack_size: int) -> Tensor:
-    """Return stacks `[T + 1, B, k, *shape]` of frames `[T + k, B, *shape]`, with zeros before an episode's first."""
-    rows = len(first)
-    stacks = torch.stack([frames[back : back + rows] for back in range(stack_size)], dim=2)
-    if stack_size == 1:
-        return stacks
-    number = torch.arange(rows, device=first.device).unsqueeze(1)
-    begun = torch.where(first, number, -stack_size).cummax(0).values  # what lies before row 0 is blank already
-    missing = stack_size - 1 - (number - begun)  # observations of a stack that are before the episode
-    blank = torch.arange(stack_size, device=first.device) < missing.unsqueeze(2)
-    return stacks.masked_fill_(blank.view(*blank.shape, *[1] * (frames.ndim - 2)), 0)

@@ -1,23 +1,41 @@
-"""The settings of agents that learn from a replay, and the replay that they make."""
+"""The settings of agents that learn from a replay: of transitions, of sequences, or of unrolls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from async_wrappers.agents.learning import Learning
-from async_wrappers.agents.replay.replay import Replay, create_replay
-from async_wrappers.agents.replay.selectors import SELECTORS, Selector
+from async_wrappers.agents.schema import Compute, Reader
 from async_wrappers.agents.settings import again, choice, flag, must, number, setting, settings, whole
 from async_wrappers.agents.spec import Spec
 
-__all__ = ["ReplaySettings"]
+__all__ = [
+    "SCHEMES",
+    "SOURCE_NAMES",
+    "TOLERANCE",
+    "WHEN_FULL",
+    "ReplaySettings",
+    "SequenceSettings",
+    "UnrollSettings",
+    "checked_sources",
+    "refuse_priority",
+]
+
+SCHEMES = ("uniform", "prioritized")  # the selectors that have a name
+SOURCE_NAMES = ("queue", "standard", "elite")  # the sources of unrolls that have one
+WHEN_FULL = ("wait", "drop_oldest", "drop_newest", "alternate")
+TOLERANCE = 1e-6  # of the sum of the shares
 
 
 def _check_scheme(name: str, value: Any) -> None:
-    if not callable(value) and not (isinstance(value, str) and value in SELECTORS):
+    if not callable(value) and not (isinstance(value, str) and value in SCHEMES):
         raise ValueError(
-            f"{name} must be {' or '.join(map(repr, SELECTORS))}, or the class of a selector such as @MySelector, got "
+            f"{name} must be {' or '.join(map(repr, SCHEMES))}, or the class of a selector such as @MySelector, got "
             f"{value!r}"
         )
 
@@ -29,7 +47,7 @@ class ReplaySettings(Spec):
     update_horizon: int = whole(1, "n of the n-step return.", 1, "decision")
     min_replay_history: int = again(Learning, "min_replay_history", 20_000)
     batch_size: int = whole(32, "Transitions per update.", 1, "transition")
-    replay_scheme: str | Callable[..., Selector] = setting(
+    replay_scheme: str | Callable[..., Any] = setting(
         "uniform",
         '``"uniform"``, or ``"prioritized"`` (Schaul et al. 2016): a transition\'s priority is its loss; or a selector '
         "of your own, ``@MySelector`` in gin.",
@@ -118,43 +136,12 @@ class ReplaySettings(Spec):
             "actor_priorities must be False where replay_scheme='uniform', which has no priorities",
         )
 
-    def make_replay(self, seed: int, num_envs: int = 1) -> Replay:
-        """Make the replay memory, with a lane for each environment."""
-        exponents = {"priority_exponent": self.priority_exponent, "importance_exponent": self.importance_exponent}
-        return create_replay(
-            self.stored_space,
-            extras=self.extras,
-            selector=self.replay_scheme,
-            eviction=self.replay_eviction,
-            capacity=self.replay_capacity,
-            replay_bytes=self.replay_bytes,
-            num_envs=num_envs,
-            compression=self.replay_compression,
-            stack_size=self.stored_in_stacks or 1,
-            update_horizon=self.update_horizon,
-            gamma=self.gamma,
-            discount_by=self.discount_by,
-            batch_size=self.batch_size,
-            seed=seed,
-            **exponents if self.replay_scheme == "prioritized" else {},
-        )
-
-    def replay_that_fits(self, seed: int, num_envs: int = 1) -> Replay:
-        """Make the replay memory.
-
-        Raises:
-            ValueError: Memory does not hold it.
-        """
-        try:
-            return self.make_replay(seed, num_envs)
-        except MemoryError as error:
-            name = "replay_capacity" if self.replay_capacity is not None else "replay_bytes"
-            given = self.replay_capacity or self.replay_bytes or 1_000_000
-            unit = "bytes" if self.replay_bytes else "observations"
-            what = str(error).splitlines()[0]
-            raise ValueError(
-                f"{name} must be what memory holds, got {given:,} {unit} ({what}): bind a smaller one"
-            ) from None
+    @property
+    def exponents(self) -> dict[str, float]:
+        """The exponents that the selector takes; only that of priorities takes any."""
+        if self.replay_scheme != "prioritized":
+            return {}
+        return {"priority_exponent": self.priority_exponent, "importance_exponent": self.importance_exponent}
 
     def share_of(self, learners: int) -> Mapping[str, int]:
         """Return the settings of one of several learners: its part of a batch, of the capacity and of the history.
@@ -174,3 +161,182 @@ class ReplaySettings(Spec):
             "batch_size": self.batch_size // learners,
             "min_replay_history": self.min_replay_history // learners,
         }
+
+
+# Settings of transitions' replays that sequences have no place for.
+_WITHOUT = {"one_step_loss": False, "replay_eviction": "oldest", "replay_compression": None, "replay_bytes": None}
+
+
+@settings
+class SequenceSettings(ReplaySettings):
+    """What an agent with a replay of sequences declares beside its own settings; a base to stand before `DQN`."""
+
+    burn_in: int = whole(40, "Rows before those that are learnt from.", 0, "rows")
+    unroll_length: int = whole(
+        80, "Rows that are learnt from: decisions, and the final observation of each episode.", 2, "rows"
+    )
+    state_period: int = whole(
+        40, "Rows from the beginning of one sequence of an environment to that of the next.", 1, "row"
+    )
+    batch_size: int = whole(64, "Sequences per update.", 1, "sequence")
+    replay_scheme: str | Callable[..., Any] = again(ReplaySettings, "replay_scheme", "prioritized")
+    priority_exponent: float = again(ReplaySettings, "priority_exponent", 0.9)
+    importance_exponent: float = again(ReplaySettings, "importance_exponent", 0.6)
+    prefetch: bool = flag(
+        False,
+        "Whether the next batch is drawn in a thread while the learner computes. Priorities then take effect one batch "
+        "later.",
+    )
+    actor_priorities: bool = flag(
+        False,
+        "Let a sequence enter with the priority that follows from the values of acting, as the paper's actors do. "
+        "Where none of its errors is known it enters with the largest priority so far. It has an effect where many "
+        "environments are played at once.",
+    )
+
+    def check_sequences(self) -> None:
+        """Check what must hold between the settings of a replay of sequences."""
+        rows = self.burn_in + self.unroll_length
+        must(
+            self.state_period <= rows,
+            f"state_period must be <= burn_in + unroll_length = {rows} rows, or some would be in no sequence, got "
+            f"{self.state_period}",
+        )
+        for name, wanted in _WITHOUT.items():
+            given = getattr(self, name)
+            remedy = ": bind replay_capacity" if name == "replay_bytes" else ""
+            must(given == wanted, f"{name} must be {wanted!r} with agent {self.name!r}, got {given!r}{remedy}")
+        must(self.priority == "loss", _no_priority(self.name, self.priority))  # bound to DQN
+
+    @property
+    def transitions_per_update(self) -> int:
+        """Transitions that an update learns from."""
+        return self.batch_size * self.unroll_length
+
+    def priority_of_sequences(self, sequences: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        """Return what sequences, columns `[M, ...]`, enter with: from the values of acting; NaN where none is known."""
+        raise NotImplementedError
+
+
+def refuse_priority(agent: str, given: Mapping[str, Any]) -> None:
+    """Refuse a `priority` that is bound to an agent of sequences: it would have no effect."""
+    must("priority" not in given, _no_priority(agent, given.get("priority")))
+
+
+def _no_priority(agent: str, value: Any) -> str:
+    return (
+        f"priority must not be bound with agent {agent!r}, whose sequences have one made by R2D2Agent.eta of all their "
+        f"errors, got {value!r}"
+    )
+
+
+@settings
+class UnrollSettings(Spec):
+    """What an agent of unrolls declares beside its own settings; a base to stand before `NetworkAgent`."""
+
+    unroll_length: int = whole(100, "T, in rows: decisions, and the final observation of each episode.", 1, "row")
+    batch_size: int = whole(32, "Unrolls of an update, B.", 1, "unroll")
+    sources: Sequence[tuple[Any, float]] | None = setting(
+        None,
+        'Pairs of a source and its share of a batch, which sum to 1: ``"queue"``, ``"standard"``, ``"elite"``, or what '
+        "makes a source, such as ``@StandardReplay``; None for the queue alone.",
+        lambda name, value: None,
+    )
+    prefetch: bool = flag(
+        False, "Whether the replays' rows of the next batch are drawn in threads while the learner computes."
+    )
+    when_full: Literal["wait", "drop_oldest", "drop_newest", "alternate"] = choice(
+        "wait",
+        'Whether acting waits for the learner, ``"wait"``; or what is dropped if it is slower: ``"drop_oldest"``, '
+        '``"drop_newest"``, ``"alternate"`` (one or the other by chance).',
+        *WHEN_FULL,
+    )
+    queue_capacity: int | None = whole(
+        None,
+        "Unrolls that wait at most, where some are dropped; at least B.",
+        1,
+        "unroll",
+        none="64, or B if that is more",
+    )
+    update_period: int = whole(1, "Decisions between two updates at least; 1 where acting waits.", 1, "decision")
+
+    # Of the agent.
+    gin_name: str
+    reader: Reader
+    compute: Compute
+    stored_in_stacks: int | None
+    gamma: float
+    discount_by: Literal["decision", "frame"]
+    learning_rate_decay: int | None
+    chunk: int | None
+
+    def check_unrolls(self) -> None:
+        """Check what must hold between these settings, and take the sources apart."""
+        given = [("queue", 1.0)] if self.sources is None else self.sources
+        self.sources = checked_sources(given, f"{self.gin_name}.sources")
+        self.learns_once = any(source == "queue" for source, _ in self.sources)
+        must(
+            self.queue_capacity is None or self.queue_capacity >= self.batch_size,
+            f"queue_capacity must be >= {self.batch_size} unrolls, those of a batch, got {self.queue_capacity}",
+        )
+        must(
+            not self.learns_once or self.when_full != "wait" or self.update_period == 1,
+            f"update_period must be 1 where when_full='wait', got {self.update_period}",
+        )
+        must(
+            self.unroll_length * self.batch_size >= 2,
+            "unroll_length and batch_size must not both be 1: give batch_size >= 2 unrolls",
+        )
+
+    @property
+    def transitions_per_update(self) -> int:
+        """Transitions that an update learns from."""
+        return self.batch_size * self.unroll_length
+
+    def share_of(self, learners: int) -> Mapping[str, int]:
+        """Return the settings of one of several learners: its part of a batch, and of the queue.
+
+        Raises:
+            ValueError: `batch_size` is no multiple of `learners`, or there are replays beside the queue.
+        """
+        unrolls = self.batch_size
+        must(unrolls % learners == 0, f"batch_size must be a multiple of the {learners} learners, got {unrolls}")
+        must(
+            all(source == "queue" for source, _ in self.sources or ()),
+            f"{self.gin_name}.sources must be the queue alone where there are {learners} learners, got "
+            f"{self.sources}: bind VectorRunner.learners = 1",
+        )
+        capacity = max(64, unrolls) if self.queue_capacity is None else self.queue_capacity
+        unrolls //= learners
+        return {"batch_size": unrolls, "queue_capacity": max(capacity // learners, unrolls)}
+
+
+def checked_sources(sources: Any, name: str = "sources") -> list[tuple[Any, float]]:
+    """Return sources with their shares, which sum to 1 within rounding.
+
+    Args:
+        sources: Pairs of a source, by its name or as what makes it, and its share.
+        name: The argument's name, for messages.
+
+    Raises:
+        ValueError: There is none, a name is unknown, or the shares are not positive or do not sum to 1.
+    """
+    names = ", ".join(map(repr, SOURCE_NAMES))
+    # A dict would lose its order where gin writes it down, and with it which source is which.
+    pairs = list(sources) if isinstance(sources, list | tuple) else []
+    if not pairs or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise ValueError(
+            f"{name} must be pairs of a source ({names}, or what makes one) and its share, such as "
+            f"[('queue', 0.5), ('standard', 0.5)], got {sources!r}"
+        )
+    for source, share in pairs:
+        if source not in SOURCE_NAMES if isinstance(source, str) else not callable(source):
+            raise ValueError(f"{name} must be {names}, or what makes one, such as @StandardReplay, got {source!r}")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"{name} must have shares in (0, 1], got {share!r} for {source!r}")
+    total = math.fsum(share for _, share in pairs)
+    if abs(total - 1) > TOLERANCE:
+        of_one = ", ".join(f"{share / total:.4g}" for _, share in pairs)
+        shares = ", ".join(str(share) for _, share in pairs)
+        raise ValueError(f"{name} must have shares that sum to 1, got {shares}: give {of_one} for the same proportions")
+    return [(source, share) for source, share in pairs]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,16 +15,14 @@ from async_wrappers.agents.acting.decisions import RowsPolicy
 from async_wrappers.agents.acting.epsilon_greedy import EpsilonGreedyPolicy
 from async_wrappers.agents.acting.exploration import Epsilon, EpsilonSettings
 from async_wrappers.agents.acting.in_workers import WorkerPolicy
-from async_wrappers.agents.learner import Learner
-from async_wrappers.agents.learning import Batch, Learning, LossOutput, Monitor, Networks
+from async_wrappers.agents.learning import Batch, Learning, LossOutput, Networks
 from async_wrappers.agents.losses import values as losses
-from async_wrappers.agents.network_agent import NetworkAgent, of_several
+from async_wrappers.agents.network_agent import NetworkAgent
 from async_wrappers.agents.networks.q_network import check_fit, create_network
-from async_wrappers.agents.replay.n_step import ActorPriorities
 from async_wrappers.agents.replay.settings import ReplaySettings
-from async_wrappers.agents.schema import Reader, batch_tensors, whole_stacks
+from async_wrappers.agents.schema import Reader
 from async_wrappers.agents.settings import again, agent, choice, factory, flag, must, shared, whole
-from async_wrappers.agents.spec import discrete_actions, own_seed
+from async_wrappers.agents.spec import discrete_actions
 
 __all__ = ["DQN", "refuse_loss_type"]
 
@@ -175,53 +172,7 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
             leaves_values=leaves_values,
         )
 
-    # Learners.
-
-    def make_learner(self, number: int = 0, learners: int = 1) -> Learner:
-        """Make learner `number` of `learners`: no policy.
-
-        All begin with the same weights, those of every policy. Each observes every transition into a replay of the full
-        capacity, and draws batches of its own: together they are the paper's learners of one buffer, and take the
-        memory of as many replays.
-
-        Raises:
-            ValueError: `number` is not one of them, or an argument is out of range.
-        """
-        of_several(number, learners)
-        return self._learner(number)
-
-    def make_vector_learner(self, num_envs: int, number: int = 0, learners: int = 1) -> Learner:
-        """Make the learner of many environments, whose replay has a lane for each: together they have the capacity.
-
-        Of several learners, each with its own environments, it is learner `number`: a part of each batch, of the
-        capacity and of the history before the first update is its own.
-
-        Raises:
-            ValueError: An argument is out of range, or `batch_size` is no multiple of `learners`.
-        """
-        if learners == 1:
-            return self._learner(number, num_envs)
-        one: DQN = self.with_settings(**self.share_of(learners))
-        return one._learner(number, num_envs)
-
-    def _learner(self, number: int, num_envs: int = 1) -> Learner:
-        must(
-            not self.outputs or (self.priority == "loss" and not self.actor_priorities),
-            f"priority must be 'loss' and actor_priorities False with agent {self.name!r}, whose loss is not a "
-            f"function of one error, got {self.priority!r} and {self.actor_priorities}",
-        )
-        return Learner(
-            self.make_network(),
-            self.loss,
-            self.replay_that_fits(own_seed(self.replay_seed, number), num_envs),
-            self.learning,
-            kind=self.learner_kind,
-            compute=self.compute,
-            tensors=self.batch_tensors,
-            first_action=self.first_action,
-            seed=own_seed(self.learning_seed, number),
-            monitors=[monitor for _ in range(num_envs) if (monitor := self.make_monitor()) is not None],
-        )
+    # Learning.
 
     @property
     def learning(self) -> Learning:
@@ -229,26 +180,12 @@ class DQN(ReplaySettings, EpsilonSettings, NetworkAgent):
         updates = self.target_update_period * self.num_updates_per_train_step / self.update_period
         return shared(Learning, self, target_update_period=max(1, round(updates)))
 
-    @property
-    def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch]:
-        """What turns a batch's arrays into tensors."""
-        read = whole_stacks(self.reader) if self.whole_stacks else self.reader
-        return partial(batch_tensors, read=read, tensor=self.compute.tensor)
-
-    def make_monitor(self) -> Monitor | None:
-        """Make what watches the transitions of one environment."""
-        return None
-
-    def make_actor_priorities(self, num_envs: int) -> ActorPriorities | None:
-        """Make what gives transitions their first priorities, where they are not to enter with the largest one."""
-        if not self.actor_priorities:
-            return None
-        return ActorPriorities(
-            num_envs,
-            self.priority_of_error,
-            update_horizon=self.update_horizon,
-            gamma=self.gamma,
-            discount_by=self.discount_by,
+    def check_learning(self) -> None:
+        """See `NetworkAgent`."""
+        must(
+            not self.outputs or (self.priority == "loss" and not self.actor_priorities),
+            f"priority must be 'loss' and actor_priorities False with agent {self.name!r}, whose loss is not a "
+            f"function of one error, got {self.priority!r} and {self.actor_priorities}",
         )
 
 

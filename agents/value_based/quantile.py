@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
 from async_wrappers.agents.losses import values as losses
 from async_wrappers.agents.networks.torsos import as_float32, check_observation, initialize, output_size
-from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.schema import first_array
 from async_wrappers.agents.settings import NOT_NEGATIVE, WIDEST, again, agent, number, whole
 from async_wrappers.agents.value_based.dqn import DQN, refuse_loss_type
@@ -40,7 +39,7 @@ class Quantile(DQN):
 
     num_atoms: int = whole(200, "N, the number of quantiles (Dopamine's name).", 1, "quantile", most=WIDEST)
     kappa: float = number(1.0, _KAPPA, NOT_NEGATIVE)
-    replay_scheme: str | Callable[..., Selector] = again(DQN, "replay_scheme", "prioritized")
+    replay_scheme: str | Callable[..., Any] = again(DQN, "replay_scheme", "prioritized")
 
     def settle(self) -> None:
         """See `NetworkAgent`."""

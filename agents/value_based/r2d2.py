@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.decisions import Decisions
 from async_wrappers.agents.acting.exploration import Epsilon, per_actor_epsilon
 from async_wrappers.agents.acting.recurrent import RecurrentPolicy, Remembering
-from async_wrappers.agents.learning import Batch, LossOutput, Networks
+from async_wrappers.agents.learning import Batch, LossOutput, Networks, sequence_tensors
 from async_wrappers.agents.losses.sequences import acting_priority, sequence_priority, td_errors_n_step_double
 from async_wrappers.agents.losses.values import huber
 from async_wrappers.agents.networks.sequence_network import check_sequence_fit, create_recurrent_q_network
-from async_wrappers.agents.replay.sequence_settings import SequenceSettings, refuse_priority
-from async_wrappers.agents.replay.sequences import sequence_tensors
+from async_wrappers.agents.replay.settings import SequenceSettings, refuse_priority
 from async_wrappers.agents.schema import MAX_VALUE, STATE, VALUE, Reader, each_array
 from async_wrappers.agents.settings import SHARE, again, agent, choice, factory, number, whole
 from async_wrappers.agents.value_based.dqn import DQN, LOSSES
@@ -185,7 +184,6 @@ class R2D2(Remembering, SequenceSettings, DQN):
         """See `DQN.check_network`."""
         check_sequence_fit(network, read(self.reader.blank_stacks()), ((self.num_actions,),), self.name)
 
-    @property
-    def batch_tensors(self) -> Callable[[Mapping[str, Any]], Batch]:
-        """What turns a batch of sequences into tensors."""
-        return partial(sequence_tensors, read=self.reader, tensor=self.compute.tensor, stack_size=self.stored_in_stacks)
+    def batch_tensors(self, arrays: Mapping[str, Any]) -> Batch:
+        """Return a batch of sequences as tensors."""
+        return sequence_tensors(arrays, self.reader, self.compute.tensor, self.stored_in_stacks)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon, zero_epsilon
 from async_wrappers.agents.learning import Batch, LossOutput, Monitor, Networks
 from async_wrappers.agents.networks.noisy import make_noisy
-from async_wrappers.agents.replay.selectors import Selector
 from async_wrappers.agents.settings import NOT_NEGATIVE, again, agent, factory, flag, number
 from async_wrappers.agents.value_based.c51 import C51
 from async_wrappers.agents.value_based.dqn import DQN
@@ -32,7 +31,7 @@ class Rainbow(C51):
     name: ClassVar[str] = "rainbow"
 
     update_horizon: int = again(DQN, "update_horizon", 3)
-    replay_scheme: str | Callable[..., Selector] = again(DQN, "replay_scheme", "prioritized")
+    replay_scheme: str | Callable[..., Any] = again(DQN, "replay_scheme", "prioritized")
 
 
 @agent("FullRainbowAgent")

@@ -29,6 +29,7 @@ import psutil
 import torch
 
 from async_wrappers import AsyncRunner, plan
+from async_wrappers.agents.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.envs import create_atari_environment
@@ -110,7 +111,7 @@ def memory(size: str, workers: int, seconds: float) -> None:
             dqn.make_policy,
             workers,
             60,
-            make_learner=dqn.make_learner,
+            make_learner=maker_of_learners(dqn),
             eval_mode=True,
             start_timeout=600,
             calibration_time=0.1,
@@ -133,7 +134,7 @@ def times(sizes: list[str], updates: int, path: str | None) -> None:
     env, measured = boxing(), []
     for size in sizes:
         dqn = parts(size)
-        policy, learner = dqn.make_policy(), dqn.make_learner()
+        policy, learner = dqn.make_policy(), make_learner(dqn)
         observation = env.reset(seed=0)[0]
         latency = measure(lambda seen, act=policy.act: act(seen, Decision(0, 0, 0, True)), observation, repeats=30)
         for _ in range(64):

@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.registry import AGENTS
 from async_wrappers.agents.value_based.dqn import DQN
 from tests.worlds.agents import hyperparameters
@@ -63,7 +64,7 @@ def test_a_wrong_hyperparameter_is_taken_or_refused_in_a_sentence_with_name_and_
                 warnings.simplefilter("ignore")
                 made = AGENTS[member](env.observation_space, env.action_space, **arguments)
                 if name != "replay_capacity" or (made.replay_capacity or 10**6) < 10**6:
-                    made.make_learner()
+                    make_learner(made)
         except (TypeError, ValueError) as error:
             sentence = str(error)
             if not (name in sentence or TOLD_AS.get(name, name) in sentence):

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from async_wrappers.agents import schema
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.schema import Compute
 from async_wrappers.policy import Decision
 from tests.worlds.agents import make_agent, make_spec, transitions
@@ -185,7 +186,7 @@ def test_compiled_networks_give_the_same_within_rounding() -> None:
     results: list[dict[str, Any]] = []
     for compiled in (False, True):
         made = make_spec("full_rainbow", DriftingEnv(), compile=compiled, max_gradient_norm=1.0)
-        policy, learner = made.make_policy(), made.make_learner()
+        policy, learner = made.make_policy(), make_learner(made)
         for transition in transitions(40):
             learner.observe(transition)
         losses = [float(learner.update()["Loss"]) for _ in range(5)]

@@ -15,6 +15,7 @@ from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
 from async_wrappers.agents.acting.decisions import Memories, PolicyOutput
 from async_wrappers.agents.actor_critic.terms import ValueCloning
 from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.sequence_network import (
     GRUCore,
     LSTMCore,
@@ -182,7 +183,7 @@ class Recomputing:
     """A learner that holds what the policy left beside each action against the whole network's own."""
 
     def __init__(self, spec: Any, file: Path) -> None:
-        self.learner, self._whole, self._file = spec.make_learner(), Whole(spec), file
+        self.learner, self._whole, self._file = make_learner(spec), Whole(spec), file
         self._spec, self._memory = spec, Memory(None, 0.0, True, None)
         for name in ("update", "weights", "state_dict", "close", "note_updates", "save_replay", "take_over"):
             if hasattr(self.learner, name):
@@ -243,7 +244,7 @@ def test_with_frozen_weights_states_and_mu_are_those_of_the_network(backend: str
 
 def test_each_applied_step_is_learnt_from_once_and_has_both_versions() -> None:
     spec = vtrace(lr=0.05)
-    learner, observed, drawn = spec.make_learner(), [], []  # type: ignore[var-annotated]
+    learner, observed, drawn = make_learner(spec), [], []  # type: ignore[var-annotated]
     observe, sample = learner.observe, learner.replay.sample
 
     def watched_observe(transition: Mapping[str, Any]) -> None:

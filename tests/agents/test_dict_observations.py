@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from async_wrappers import AppliedActions, AsyncRunner, CommittedActions, DecisionDelay, RealtimeDelay
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.diverged import DivergedError
+from async_wrappers.agents.making import make_learner, maker_of_learners
 from async_wrappers.agents.networks.q_network import DictTorso, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso, MLPTorso, NatureTorso, output_size
 from async_wrappers.agents.schema import Compute, Reader, are_equal, copied, space_without_tuples, stacked
@@ -128,7 +129,7 @@ def test_processes_play_and_learn_live(world: type[Any]) -> None:
     runner = AsyncRunner(
         lambda: world(noop=True),
         made.make_policy,
-        make_learner=made.make_learner,
+        make_learner=maker_of_learners(made),
         workers=2,
         fps=200,
         default_action="repeat",
@@ -153,7 +154,7 @@ def test_parts_that_are_pickled_do_the_same() -> None:
 @pytest.mark.parametrize("world", [DictEnv, TupleEnv])
 def test_a_learner_takes_a_gap_between_transitions_for_a_truncation(world: type[Any], reuse: bool) -> None:
     env = world(lengths=[20], reuse=reuse)
-    learner = make_spec("c51", env).make_learner()
+    learner = make_learner(make_spec("c51", env))
     shown, _ = env.reset(seed=0)
     before = copy.deepcopy(shown)
     for step in range(10):

@@ -21,6 +21,7 @@ from async_wrappers import AsyncRunner, RealtimeDelay
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.learning import Batch, LossOutput, Networks
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.registry import AGENTS, create_spec
 from async_wrappers.agents.replay.selectors import SELECTORS
@@ -279,7 +280,7 @@ def test_what_the_environment_returned_is_told_of_by_name_and_place(
     kind: str, place: tuple[int, ...], value: str, tmp_path: Path
 ) -> None:
     """Transition 12 of 40, in a replay that is drawn from until it comes up."""
-    learner = make_spec("quantile", DriftingEnv(), diverged_dir=str(tmp_path), replay_capacity=100).make_learner()
+    learner = make_learner(make_spec("quantile", DriftingEnv(), diverged_dir=str(tmp_path), replay_capacity=100))
     for number, transition in enumerate(transitions(40)):
         spoilt = {name: np.copy(part) if name == "observation" else part for name, part in transition.items()}
         if number == 12 and kind == "reward":
@@ -307,7 +308,7 @@ def test_weights_that_are_not_finite_are_not_the_environments_fault(tmp_path: Pa
 
 def test_returns_that_leave_the_support_are_told_once_with_numbers() -> None:
     made = make_spec("c51", DriftingEnv(), gamma=0.5)
-    learner = made.make_learner()
+    learner = make_learner(made)
     # An episode of ten steps pays 2 * 1.998 r in all.
     with pytest.warns(SupportWarning) as warned:
         for transition in transitions(30, reward=4.0):
@@ -318,14 +319,14 @@ def test_returns_that_leave_the_support_are_told_once_with_numbers() -> None:
 
 
 def test_returns_within_the_support_are_not_told(recwarn: pytest.WarningsRecorder) -> None:
-    learner = make_spec("c51", DriftingEnv(), gamma=0.5).make_learner()
+    learner = make_learner(make_spec("c51", DriftingEnv(), gamma=0.5))
     for transition in transitions(30, reward=1.5):
         learner.observe(transition)
     assert not recwarn.list
 
 
 def test_the_return_of_an_episode_that_is_not_seen_in_full_is_not_told(recwarn: pytest.WarningsRecorder) -> None:
-    learner = make_spec("c51", DriftingEnv(), gamma=0.5).make_learner(1, 2)
+    learner = make_learner(make_spec("c51", DriftingEnv(), gamma=0.5), 1, 2)
     told = transitions(30, reward=4.0)
     for transition, then in list(pairwise(told))[1::2]:
         learner.observe({**transition, "next_observation": then["observation"]})

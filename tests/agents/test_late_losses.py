@@ -12,6 +12,7 @@ import torch
 
 from async_wrappers.agents.diverged import DivergedError
 from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.optimizers import OPTIMIZERS, create_optimizer
 from async_wrappers.agents.schema import Compute
 from tests.worlds.agents import FAMILY, make_spec, transitions
@@ -25,7 +26,7 @@ PRIORITIZED = "dqn, double, dueling, prioritized"
 def filled(member: str, wait: bool | None, **arguments: Any) -> Learner:
     made = make_spec(member, DriftingEnv(), **arguments)
     made.compute = Compute("cpu", wait=wait)
-    learner = made.make_learner()
+    learner = make_learner(made)
     for transition in transitions(40):
         learner.observe(transition)
     return learner

@@ -12,6 +12,7 @@ import torch
 from async_wrappers import AsyncRunner, LogNormal, RealtimeDelay
 from async_wrappers.agents.actor_critic.vtrace import VTrace
 from async_wrappers.agents.experiment.episode import episode_seed, play_episode
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic, create_recurrent_q_network
 from async_wrappers.agents.networks.torsos import MLPTorso
@@ -93,7 +94,7 @@ def in_turn(spec: Any, env: Any) -> TurnBasedAgent:
 
 def live(spec: Any, env: Any, **timing: Any) -> tuple[Any, list[dict[str, Any]], dict[tuple[int, int], Any], Any]:
     """Play as `in_turn`; return the learner, what it observed, what decisions read, and the report."""
-    learner = spec.make_learner()
+    learner = make_learner(spec)
     seen, read = watched(learner), {}
     learner.drawn = drawn_by(learner)
 

@@ -11,10 +11,13 @@ import gin
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 
 import async_wrappers.agents.configurables
 import async_wrappers.configurables  # noqa: F401
 from async_wrappers import RealtimeDelay
+from async_wrappers.agents.actor_critic.vtrace import VTrace
+from async_wrappers.agents.making import make_learner, maker_of_learners
 from async_wrappers.agents.optimizers import create_optimizer
 from async_wrappers.agents.registry import create_spec
 from async_wrappers.agents.spec import with_gin_values
@@ -22,6 +25,7 @@ from async_wrappers.agents.turn_based import TurnBasedAgent
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.policy import Decision
 from tests.contracts.agent_contract import play
+from tests.worlds.agents import tiny_network
 from tests.worlds.drifting_env import DriftingEnv
 from tests.worlds.plain_data import assert_identical, differs
 
@@ -76,7 +80,7 @@ def transitions(count: int, actions: int = 3, first: int = 0) -> list[dict[str, 
 
 def look(made: DQN) -> dict[str, Any]:
     """What tells a policy and a learner from others, after three updates."""
-    policy, learner = made.make_policy(), made.make_learner()
+    policy, learner = made.make_policy(), make_learner(made)
     for transition in transitions(30):
         learner.observe(transition)
     actions = [policy.act(t["observation"], Decision(0, i, i, False)) for i, t in enumerate(transitions(30))]
@@ -91,6 +95,28 @@ def look(made: DQN) -> dict[str, Any]:
         "optimizer": (learner.optimizer_name, settings),
         "weights": {name: tensor.tolist() for name, tensor in learner.weights().items()},
     }
+
+
+def test_an_agent_that_states_its_learning_names_what_makes_its_learner() -> None:
+    for kind in (DQN, VTrace):
+        spec = kind(Box(-1, 1, (3,), np.float32), Discrete(2), stack_size=1)
+        with pytest.raises(TypeError, match=rf"^{kind.__name__} states its learning: make its learner with .*make_lea"):
+            spec.make_learner()
+        with pytest.raises(TypeError, match=rf"^{kind.__name__} states its learning: .*make_vector_learner\(spec, num"):
+            spec.make_vector_learner(2)
+
+
+def test_a_subclass_may_alter_the_learner_that_is_made_for_it() -> None:
+    class Altered(DQN):
+        def make_learner(self, number: int = 0, learners: int = 1) -> Any:
+            learner = make_learner(self, number, learners)
+            learner.kind = "Altered"
+            return learner
+
+    env = DriftingEnv()
+    spec = Altered(env.observation_space, env.action_space, stack_size=1, replay_capacity=100, network=tiny_network)
+    assert maker_of_learners(spec)(number=1, learners=2).kind == "Altered"
+    assert TurnBasedAgent(spec).learner.kind == "Altered"
 
 
 def test_pickled_parts_no_longer_depend_on_gin() -> None:
@@ -131,7 +157,7 @@ def test_a_policy_acts_in_the_environments_action_space() -> None:
 def test_a_learner_observes_the_environments_actions() -> None:
     losses = []
     for first in (0, 5):
-        learner = parts(DriftingEnv(first_action=first)).make_learner()
+        learner = make_learner(parts(DriftingEnv(first_action=first)))
         for transition in transitions(30, first=first):
             learner.observe(transition)
         losses.append([float(learner.update()["Loss"]) for _ in range(3)])
@@ -140,7 +166,7 @@ def test_a_learner_observes_the_environments_actions() -> None:
 
 def test_a_policy_reads_the_learners_weights_in_place() -> None:
     made = parts(DriftingEnv())
-    policy, learner = made.make_policy(), made.make_learner()
+    policy, learner = made.make_policy(), make_learner(made)
     for transition in transitions(30):
         learner.observe(transition)
     assert_identical(dict(policy.weights()), dict(learner.weights()))
@@ -171,7 +197,7 @@ def test_a_policy_keeps_the_layout_of_the_weights_it_is_given() -> None:
 
 def test_several_learners_have_the_whole_capacity_and_history_and_draw_batches_of_their_own() -> None:
     made = parts(DriftingEnv())
-    learners = [made.make_learner(number, 2) for number in range(2)]
+    learners = [make_learner(made, number, 2) for number in range(2)]
     assert_identical(dict(learners[0].weights()), dict(learners[1].weights()))
     seen = []
     for learner in learners:
@@ -190,12 +216,12 @@ def test_a_learner_is_one_of_those_there_are(number: int, learners: int) -> None
     with pytest.raises(
         ValueError, match=rf"^number must lie in \[0, {learners}\), one for each learner, got {number}$"
     ):
-        parts(DriftingEnv()).make_learner(number, learners)
+        make_learner(parts(DriftingEnv()), number, learners)
 
 
 def test_a_learners_replay_goes_into_files_and_comes_back(tmp_path: Any) -> None:
     made = parts(DriftingEnv())
-    one, other = made.make_learner(), made.make_learner()
+    one, other = make_learner(made), make_learner(made)
     for transition in transitions(30):
         one.observe(transition)
     one.save_replay(tmp_path, 3)
@@ -217,7 +243,7 @@ def chain(count: int) -> list[dict[str, Any]]:
 def test_one_of_several_learners_bootstraps_on_what_follows_in_the_game(horizon: int, eviction: str) -> None:
     env = DriftingEnv()
     settings: dict[str, Any] = {"stack_size": 1, "gamma": 0.5, "update_horizon": horizon, "replay_eviction": eviction}
-    learner = DQN(env.observation_space, env.action_space, **settings, replay_capacity=100).make_learner(1, 2)
+    learner = make_learner(DQN(env.observation_space, env.action_space, **settings, replay_capacity=100), 1, 2)
     told = chain(9)
     for transition in told[1::2]:
         learner.observe(transition)
@@ -238,7 +264,7 @@ def test_one_of_several_learners_bootstraps_on_what_follows_in_the_game(horizon:
 
 
 def test_a_learner_that_sees_every_transition_keeps_each_observation_once() -> None:
-    learners = [parts(DriftingEnv()).make_learner() for _ in range(2)]
+    learners = [make_learner(parts(DriftingEnv())) for _ in range(2)]
     for transition in chain(20):
         learners[0].observe(transition)
         learners[1].observe(

@@ -12,6 +12,7 @@ from torch import nn
 
 from async_wrappers.agents.acting.exploration import identity_epsilon
 from async_wrappers.agents.acting.in_workers import OneRow
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.registry import AGENTS
@@ -121,7 +122,7 @@ def transitions(count: int, reward: float = 0.5) -> list[dict[str, Any]]:
 
 
 def filled_learner(made: DQN, count: int = 40, reward: float = 0.5) -> Any:
-    learner = made.make_learner()
+    learner = make_learner(made)
     for transition in transitions(count, reward):
         learner.observe(transition)
     return learner

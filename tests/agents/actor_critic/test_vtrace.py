@@ -25,6 +25,7 @@ from async_wrappers.agents.experiment.metrics import read_iterations
 from async_wrappers.agents.experiment.runner import DifferentExperiment
 from async_wrappers.agents.experiment.vector_runner import VectorRunner
 from async_wrappers.agents.learner import Learner
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.sequence_network import LSTMCore, create_actor_critic
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.replay.elite import EliteReplay
@@ -574,7 +575,7 @@ def test_a_spec_with_sources_of_gin_makes_learners_where_gin_is_empty() -> None:
     spec = VTrace(DriftingEnv().observation_space, DriftingEnv().action_space, **hyperparameters())
     sent = cloudpickle.dumps(spec)
     gin.clear_config()
-    sources = cloudpickle.loads(sent).make_learner().replay.sources
+    sources = make_learner(cloudpickle.loads(sent)).replay.sources
     assert [source.facts()["capacity"] for source in sources] == [3, 7]
 
 

@@ -21,6 +21,7 @@ from async_wrappers.agents.create_runner import create_runner
 from async_wrappers.agents.experiment.config import save_config
 from async_wrappers.agents.experiment.report import compare_with_baselines, table, why_no_noop
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.making import make_learner, make_vector_learner
 from async_wrappers.agents.networks.noisy import noisy_layers
 from async_wrappers.agents.networks.q_network import count_parameters, create_network
 from async_wrappers.agents.networks.torsos import ImpalaTorso
@@ -320,7 +321,7 @@ def test_a_file_of_many_games_makes_its_learner_with_its_own_numbers(name: str) 
     space = gym.spaces.Box(0, 255, (84, 84), np.uint8)
     kind = spec_of(gin.query_parameter("create_agent.agent_name"))
     spec: Any = kind(space, gym.spaces.Discrete(6), decision_interval=1, seed=0)
-    assert not spec.make_vector_learner(gin.query_parameter("VectorRunner.num_envs")).ready
+    assert not make_vector_learner(spec, gin.query_parameter("VectorRunner.num_envs")).ready
 
 
 def of_atari(name: str) -> Any:
@@ -549,7 +550,7 @@ def test_the_page_and_the_file_say_what_several_learners_keep(name: str) -> None
     count = gin.query_parameter("AsyncRunner.learners")
     spaces = gym.spaces.Box(0, 255, (84, 84), np.uint8), gym.spaces.Discrete(7)
     parts = create_spec(*spaces, seed=0)
-    learner = parts.make_learner(count - 1, count)
+    learner = make_learner(parts, count - 1, count)
     capacity = learner.replay.facts()["capacity"]
     period = learner.settings.target_update_period
     bytes_in_all = count * capacity * 84 * 84

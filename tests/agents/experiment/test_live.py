@@ -29,6 +29,7 @@ from async_wrappers.agents.experiment.episode import Length, Phase, episode_seed
 from async_wrappers.agents.experiment.live import LiveRunner, RunStopped
 from async_wrappers.agents.experiment.progress import Progress
 from async_wrappers.agents.experiment.runner import DifferentExperiment, Runner
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.replay.segments import read_index
 from async_wrappers.live.backends.children import signals_blocked
@@ -67,7 +68,7 @@ def newest(base_dir: Path) -> dict:
 
 def test_the_learners_of_a_live_run_put_a_batch_that_is_not_finite_into_base_dir(tmp_path: Path) -> None:
     parts = cloudpickle.loads(cloudpickle.dumps(build(tmp_path / "run").agent.spec))  # as they reach a learner
-    assert [Path(parts.make_learner(number, 2).diverged_dir) for number in range(2)] == [tmp_path / "run"] * 2
+    assert [Path(make_learner(parts, number, 2).diverged_dir) for number in range(2)] == [tmp_path / "run"] * 2
 
 
 def test_a_live_run_trains_evaluates_stops_and_goes_on(tmp_path: Path) -> None:

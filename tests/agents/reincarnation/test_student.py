@@ -18,22 +18,14 @@ from torch import Tensor
 from async_wrappers import RealtimeDelay
 from async_wrappers.agents.agent import Agent
 from async_wrappers.agents.learning import LossOutput, Networks
-from async_wrappers.agents.losses.teaching import distillation
+from async_wrappers.agents.losses.teaching import create_linear_schedule, distillation
 from async_wrappers.agents.reincarnation.augmentation import random_shift
 from async_wrappers.agents.reincarnation.dqfd import DQfD
 from async_wrappers.agents.reincarnation.jsrl import JSRL
 from async_wrappers.agents.reincarnation.pretrained import PretrainedDQN
 from async_wrappers.agents.reincarnation.qdagger import QDagger, QDaggerDQN, QDaggerRainbow
 from async_wrappers.agents.reincarnation.reloaded import ReloadedDQN
-from async_wrappers.agents.reincarnation.student import (
-    LABEL,
-    Phase,
-    Student,
-    Teaching,
-    create_linear_schedule,
-    seed_of,
-    with_teacher,
-)
+from async_wrappers.agents.reincarnation.student import LABEL, Phase, Student, Teaching, seed_of, with_teacher
 from async_wrappers.agents.spec import own_seed
 from async_wrappers.agents.value_based.dqn import DQN
 from async_wrappers.agents.value_based.rainbow import FullRainbow, Rainbow

@@ -12,11 +12,12 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from async_wrappers.agents.replay.mixture import Mixture, Shares
+from async_wrappers.agents.replay.mixture import SOURCES, Mixture, Shares
 from async_wrappers.agents.replay.prefetch import Prefetch
 from async_wrappers.agents.replay.queue import UnrollQueue
 from async_wrappers.agents.replay.segments import DamagedReplay
 from async_wrappers.agents.replay.selectors import Uniform
+from async_wrappers.agents.replay.settings import SOURCE_NAMES
 from async_wrappers.agents.replay.unrolls import SourceSpec, StandardReplay, UnrollReplay
 from tests.contracts.source_contract import SourceContract, lived
 from tests.worlds.lived_rows import EXTRAS, SPACE, AtOnce, World, trained
@@ -276,3 +277,7 @@ def test_a_saved_mixture_of_other_sources_is_refused(tmp_path: Path) -> None:
         make({QUEUE: 0.25, STANDARD: 0.75}).load(tmp_path, 0)
     with pytest.raises(ValueError, match=r"^sources must be as in the saved mixture"):
         make({QUEUE: 0.5, partial(StandardReplay, capacity=9): 0.5}).load(tmp_path, 0)
+
+
+def test_the_settings_name_the_sources_that_there_are() -> None:
+    assert tuple(SOURCES) == SOURCE_NAMES

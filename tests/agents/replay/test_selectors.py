@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.replay.replay import create_replay
 from async_wrappers.agents.replay.selectors import SELECTORS, Prioritized, Selector, Uniform
 from tests.contracts.selector_contract import SelectorContract
@@ -63,7 +64,7 @@ def test_gins_values_of_an_agents_selector_reach_a_process_without_gin() -> None
         pickled = cloudpickle.dumps(make_spec("c51", DriftingEnv()))
     finally:
         gin.clear_config()
-    assert cloudpickle.loads(pickled).make_learner().replay.facts()["number"] == 3
+    assert make_learner(cloudpickle.loads(pickled)).replay.facts()["number"] == 3
 
 
 class Chosen(Uniform):

@@ -22,6 +22,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from async_wrappers.agents.making import make_learner
 from async_wrappers.agents.networks.q_network import create_network
 from async_wrappers.agents.networks.torsos import MLPTorso
 from async_wrappers.agents.value_based.dqn import DQN
@@ -479,7 +480,7 @@ def test_dqn_learners_copy_their_targets_by_the_updates_of_all_and_miss_none(tim
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
         device="cpu",
     )
-    room = Room(learners=3, make=lambda number: parts.make_learner(number, 3))
+    room = Room(learners=3, make=lambda number: make_learner(parts, number, 3))
     for learning in room.learnings:
         learning.publish_first()
     for learner, transition in ((learner, k) for learner in room.learners for k in range(20)):
