@@ -57,6 +57,7 @@ class Shares:
         given: Rows that each source has given.
         rows: Rows that the next batch takes of each source.
         most: Rows that a batch takes of each source at most.
+        behind: Rows by which a source is behind its share at most; 0 where shares give whole rows.
     """
 
     def __init__(self, shares: Sequence[float], batch_size: int) -> None:
@@ -66,6 +67,7 @@ class Shares:
         self.shares = [each / batch_size for each in owed]
         whole = all(abs(each - round(each)) < TOLERANCE for each in owed)
         further = 0 if whole else max(0, len(owed) - 2)
+        self.behind = 0 if whole else len(owed) - 1
         self.most = [min(batch_size, max(1, math.ceil(each - TOLERANCE)) + further) for each in owed]
         self.restore(0, [0] * len(owed))
 
@@ -161,7 +163,10 @@ class Mixture(Saved):
         for (source, _), rows, own in zip(factories, self._shares.most, seeds, strict=True):
             factory = SOURCES[source] if isinstance(source, str) else source
             of_source = int(own.generate_state(1)[0])
-            made = factory(SourceSpec(self._assembly, num_envs, rows, of_source, encoder, updates, in_flight))
+            spec = SourceSpec(
+                self._assembly, num_envs, rows, of_source, encoder, updates, in_flight, self._shares.behind
+            )
+            made = factory(spec)
             self.sources.append(Prefetch(made) if prefetch and made.replayed else made)
         # Whether learning has begun: from a queue alone it may at once.
         self._begun = all(source.filled for source in self.sources)

@@ -31,6 +31,9 @@ __all__ = ["UnrollQueue", "available_memory", "check_memory", "most_waiting", "w
 # queue never holds more than rows - 1 and those of one turn. Where it takes fewer, several turns go by until it has
 # caught up. Over them a decision adds 2 rows at most, its own and a final one, and an update takes as many at least,
 # so that what had been under way is all that can come on top: rows - 1 and N (T + K) / T unrolls.
+#
+# The share of a queue need not give whole rows. An update then takes its share on average, and the queue may be behind
+# it by some rows (`mixture.Shares`), for which there is room beside.
 
 
 def whole_at_once(length: int, in_flight: int) -> int:
@@ -109,7 +112,9 @@ class UnrollQueue(Saved):
                 "decisions of each environment are on their way",
                 "give a shorter delay, fewer environments or shorter unrolls",
             )
-        self._columns = self._empty(capacity)
+            # Room for what is behind, once learning has begun; `_least` says what is dropped before.
+            self._capacity += spec.behind if when_full == "wait" else 0
+        self._columns = self._empty(self._capacity)
         # Unrolls are numbered from 0 for ever; number u lies at u mod capacity.
         self._head = self._tail = 0
         self.dropped = 0
@@ -148,9 +153,10 @@ class UnrollQueue(Saved):
             RuntimeError: The queue is full and nothing is learnt, where acting was to wait for the learner.
         """
         for row in range(len(unrolls["mask"])):
-            if len(self) == self._capacity and self._grows and begun:
+            full = len(self) >= (self._capacity if begun or self._grows else self._least)
+            if full and self._grows and begun:
                 self._grow()
-            elif len(self) == self._capacity:
+            elif full:
                 if self._when_full == "wait" and begun:
                     raise RuntimeError(
                         f"the queue holds its capacity of {self._capacity} unrolls, and more have become whole before "

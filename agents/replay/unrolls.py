@@ -82,6 +82,7 @@ class SourceSpec:
         encoder: Computes features; None where the agent has none to offer.
         updates: Updates of the run; None where that is not known.
         in_flight: Decisions of an environment under way at most when one more starts; None where there is no limit.
+        behind: Rows by which the source may have given less than its share of all batches, at most.
     """
 
     assembly: Assembly
@@ -91,6 +92,7 @@ class SourceSpec:
     encoder: Encoder | None = None
     updates: int | None = None
     in_flight: int | None = 0
+    behind: int = 0
 
 
 class UnrollSource(Protocol):

