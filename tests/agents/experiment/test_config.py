@@ -11,8 +11,8 @@ import gymnasium as gym
 import pytest
 import torch
 
-import async_wrappers.agents.configurables  # noqa: F401 - the gin names
-import async_wrappers.configurables  # noqa: F401 - those of environments
+import async_wrappers.agents.configurables
+import async_wrappers.configurables  # noqa: F401 - the gin names
 from async_wrappers.agents.acting.exploration import linearly_decaying_epsilon
 from async_wrappers.agents.experiment.config import CONFIG, ConfigError, find_gin_files, load_config, save_config
 from async_wrappers.agents.optimizers import create_optimizer
