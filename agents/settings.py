@@ -278,7 +278,10 @@ def runner(kind: Kind) -> Kind:
     own = [field for field in attrs.fields(kind) if field.name in vars(kind)["declared"]]
     further: Callable[..., None] | None = vars(kind).get("__init__")
 
-    def __init__(self: Any, base_dir: Any, **given: Any) -> None:
+    def __init__(self: Any, base_dir: Any, *positional: Any, **given: Any) -> None:
+        if len(positional) > len(own):
+            raise TypeError(f"{kind.__name__} has {len(own)} settings, got {len(positional)}: give them by name")
+        given |= zip([field.name for field in own], positional, strict=False)
         for field in own:
             value = given.pop(field.name, field.default)
             field.validator(kind, field, value)  # which names the class that declares it
@@ -290,8 +293,9 @@ def runner(kind: Kind) -> Kind:
         else:
             super(kind, self).__init__(base_dir)  # type: ignore[arg-type]
 
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "base_dir")]
-    parameters += [inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default) for each in own]
+    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, by_place) for name in ("self", "base_dir")]
+    parameters += [inspect.Parameter(each.name, by_place, default=each.default) for each in own]
     kind.__init__ = _signed(__init__, kind, parameters)  # type: ignore[misc]
     entries = ["base_dir: Where checkpoints and metrics go; an experiment begun there is continued.", *map(_entry, own)]
     kind.__doc__ = _with_arguments(kind, entries)
